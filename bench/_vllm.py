@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Self
 
 from bench._harness import HOST, Client, Server, free_port
 from service.engine.port import Generation, Sampling
-from service.engine.vllm.servers import Endpoint, request_body
+from service.engine.vllm.servers import TokensEndpoint, request_body
 from service.harmony import tokens
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -196,7 +196,7 @@ async def _ways(vllm: int, service: int, asked: Asked) -> list[Way]:
     output, completion = (b'"%s_tokens":%d,' % (kind, TOKENS) for kind in (b"output", b"completion"))
     return [
         Way(HARMONIUM, service, RESPONSES, bodies[0], _DELTA, output),
-        Way(GENERATE, vllm, Endpoint.GENERATE, raw, asked.text_id, completion),
+        Way(GENERATE, vllm, TokensEndpoint.GENERATE, raw, asked.text_id, completion),
         Way(OWN, vllm, RESPONSES, bodies[1], _DELTA, output),
     ]
 
@@ -245,7 +245,7 @@ def _body(model: str, asked: Asked, **more: Any) -> bytes:
 def _generation(model: str, prompt: Sequence[int], ends: tuple[int, ...]) -> bytes:
     """What the service sends to vLLM for this prompt."""
     sampling = Sampling(max_tokens=TOKENS, temperature=0, stop_ids=ends)
-    return request_body(Endpoint.GENERATE, Generation("", prompt, sampling, cache_salt=SALT), model)
+    return request_body(TokensEndpoint.GENERATE, Generation("", prompt, sampling, cache_salt=SALT), model)
 
 
 def served(port: int) -> str:

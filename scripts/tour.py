@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from service.commands.client.errors import ClientError, Refused
+from service.commands.client.errors import ClientError, RefusedByService
 from service.commands.client.profile import KEY, Profile
-from service.commands.client.service import TERMINAL_EVENTS, Json, Service
+from service.commands.client.service import TERMINAL_EVENTS, Json, RemoteService
 from store.embedded import EmbeddedServer
 
 READY_SECONDS = 900.0
@@ -42,7 +42,7 @@ SHORT = "My name is Ada. Say hello to me in one sentence."
 class Tour:
     """The steps so far: what each came to, and the figures by their names."""
 
-    service: Service
+    service: RemoteService
     model: str
     kill: Callable[[], None] | None
     rows: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
@@ -174,11 +174,11 @@ def own_service() -> Iterator[tuple[str, Callable[[], None]]]:
             worker = started("worker")
 
         url = f"http://127.0.0.1:{port}"
-        when_ready(Service(Profile(url, None, None)), serving)
+        when_ready(RemoteService(Profile(url, None, None)), serving)
         yield url, kill
 
 
-def when_ready(service: Service, process: subprocess.Popen[bytes] | None = None) -> None:
+def when_ready(service: RemoteService, process: subprocess.Popen[bytes] | None = None) -> None:
     """Return once the service is ready, which may be this `process`. Raises ClientError where it isn't in time, can't
     be reached, or has ended.
     """
@@ -189,7 +189,7 @@ def when_ready(service: Service, process: subprocess.Popen[bytes] | None = None)
             return
         except ClientError as error:
             starts = process is not None and process.poll() is None
-            if time.monotonic() > until or not (starts or isinstance(error, Refused)):
+            if time.monotonic() > until or not (starts or isinstance(error, RefusedByService)):
                 raise
         time.sleep(0.2)
 
@@ -223,7 +223,7 @@ def main() -> int:
                 url, kill = ended.enter_context(own_service())
             else:
                 url, kill = options.url.rstrip("/"), killing(options.kill) if options.kill else None
-            service = Service(Profile(url, os.environ.get(KEY) if options.url else None, options.model))
+            service = RemoteService(Profile(url, os.environ.get(KEY) if options.url else None, options.model))
             when_ready(service)
             tour = Tour(service, service.first_model(), kill)
             tour.run()

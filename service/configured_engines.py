@@ -13,7 +13,7 @@ from service.engine.llama.servers import Llama
 from service.engine.port import MODEL_CREATED, Engine, EngineUnavailable, ModelCard
 from service.engine.servers.engine import PROBE_SECONDS, WAIT_SECONDS, Access, ServersEngine
 from service.engine.servers.experimental import Sglang, Tensorrt
-from service.engine.servers.kind import Kind
+from service.engine.servers.kind import ServerKind
 from service.engine.vllm.local import VllmLocalEngine
 from service.engine.vllm.servers import Vllm
 from service.logs import event
@@ -72,7 +72,7 @@ def _open(settings: Settings, engine: ListedEngine) -> Engine:
     if listed.kind == DEMO:
         return _open_demo(settings, engine.model, listed.context_tokens)
     tenant, shared = next(iter(settings.tenants)), settings.several_tenants
-    kinds: dict[str, Callable[[], Kind]] = {
+    kinds: dict[str, Callable[[], ServerKind]] = {
         "vllm": Vllm,
         "sglang": Sglang,
         "tensorrt": lambda: Tensorrt(shared=shared, salt=None if shared else salt_of(settings.key_prefix, tenant, "")),

@@ -249,7 +249,7 @@ _decoder_of = lru_cache(maxsize=None)(msgspec.json.Decoder)
 """The decoder of a type, made when it is first needed: the types are those of the code, and no request's."""
 
 
-class Kind(msgspec.Struct):
+class ObjectKind(msgspec.Struct):
     """The kind of an object; the rest is read once that is known."""
 
     type: str | None = None

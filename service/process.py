@@ -43,7 +43,7 @@ from store.backup.archiving.store_archive import StoreArchive
 from store.backup.upkeep.reconciling import Reconciled, Reconciler
 from store.errors import ArchiveRefused, ArchiveUnavailable, LayoutMismatch, StoreUnavailable, StoreUnconfirmed
 from store.history.caps import Caps
-from store.history.containers import Containers as Records
+from store.history.containers import StoredContainers as Records
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
@@ -139,9 +139,9 @@ def tracer_of(settings: Settings) -> Tracer:
     """The tracer of the settings. OpenTelemetry is imported only where they have a URL for traces."""
     if not settings.traces_url:
         return Tracer()
-    from service.tracing import TEXT_BYTES, Bounds, open_tracer
+    from service.tracing import TEXT_BYTES, TraceBounds, open_tracer
 
-    bounds = Bounds(settings.traces_ratio, TEXT_BYTES if settings.traces_contents else 0)
+    bounds = TraceBounds(settings.traces_ratio, TEXT_BYTES if settings.traces_contents else 0)
     headers = settings.traces_headers.get_secret_value()
     name = environment(["OTEL_SERVICE_NAME"]).get("OTEL_SERVICE_NAME") or "harmonium"
     return open_tracer(settings.traces_url, headers, bounds, name=name, version=this_build().version)

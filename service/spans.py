@@ -28,7 +28,7 @@ SCOPE = "harmonium"
 """The instrumentation scope of the spans, and the prefix of facts that no convention names."""
 
 
-class Kind(Enum):
+class SpanSide(Enum):
     """Which side of a call a span is, as OpenTelemetry has it."""
 
     INTERNAL = 0
@@ -52,7 +52,12 @@ class Span:
         return ()
 
     def child(
-        self, name: str, kind: Kind = Kind.INTERNAL, facts: Mapping[str, Fact] | None = None, *, linked: Headers = ()
+        self,
+        name: str,
+        kind: SpanSide = SpanSide.INTERNAL,
+        facts: Mapping[str, Fact] | None = None,
+        *,
+        linked: Headers = (),
     ) -> "Span":
         """A part of it, which begins now; `name` has no id. It follows from what it is `linked` to."""
         return self

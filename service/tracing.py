@@ -50,7 +50,7 @@ from opentelemetry.util.re import parse_env_headers
 from opentelemetry.util.types import AttributeValue
 
 from service.logs import event
-from service.spans import SCOPE, Fact, Headers, IngestedSpan, Kind, Span, Tracer
+from service.spans import SCOPE, Fact, Headers, IngestedSpan, Span, SpanSide, Tracer
 
 ELLIPSIS = "…"
 
@@ -152,7 +152,7 @@ def _texts(content: Any) -> Iterator[str]:
                 yield str(part.get("text") or part.get("refusal") or "")  # type: ignore[reportUnknownMemberType, reportUnknownArgumentType]
 
 
-class Bounds(NamedTuple):
+class TraceBounds(NamedTuple):
     """The share of all traces that is kept; and the most bytes of each text, 0 for no texts."""
 
     ratio: float
@@ -194,7 +194,12 @@ class Kept(Span):
         return tuple(carrier.items())
 
     def child(
-        self, name: str, kind: Kind = Kind.INTERNAL, facts: Mapping[str, Fact] | None = None, *, linked: Headers = ()
+        self,
+        name: str,
+        kind: SpanSide = SpanSide.INTERNAL,
+        facts: Mapping[str, Fact] | None = None,
+        *,
+        linked: Headers = (),
     ) -> Span:
         """See Span."""
         within = set_span_in_context(self._span, _NOTHING)
@@ -244,7 +249,7 @@ class OtelTracer(Tracer):
     def __init__(
         self,
         send: SpanExporter,
-        bounds: Bounds,
+        bounds: TraceBounds,
         *,
         name: str,
         version: str,
@@ -327,7 +332,7 @@ class OtelTracer(Tracer):
             event(logger, logging.WARNING, "the last spans were not sent in time", seconds=CLOSE_SECONDS)
 
 
-def open_tracer(url: str, headers: str, bounds: Bounds, *, name: str, version: str) -> Tracer:
+def open_tracer(url: str, headers: str, bounds: TraceBounds, *, name: str, version: str) -> Tracer:
     """The tracer that sends its spans to an OTLP receiver: to this very URL, with headers as OTEL_EXPORTER_OTLP_HEADERS
     has them.
     """

@@ -35,7 +35,7 @@ _MULTI = b"*1\r\n$5\r\nMULTI\r\n"
 _EXEC = b"*1\r\n$4\r\nEXEC\r\n"
 
 
-class Cut(NamedTuple):
+class CutPart(NamedTuple):
     """A part that was cut from a file: its first byte, its length in bytes, and why."""
 
     file: str
@@ -44,10 +44,10 @@ class Cut(NamedTuple):
     why: str
 
 
-class Repair(NamedTuple):
+class FileRepair(NamedTuple):
     """The parts that a repair has cut, and the folder with the files as they were."""
 
-    cuts: tuple[Cut, ...]
+    cuts: tuple[CutPart, ...]
     copy: Path
 
 
@@ -59,14 +59,14 @@ class _UnreadableError(Exception):
     """No command begins here."""
 
 
-def repair(folder: Path) -> Repair | None:
+def repair(folder: Path) -> FileRepair | None:
     """Make the append-only files of the server's `folder` readable; None where nothing in them has to be cut.
 
     Takes as much room again as each file that is changed. Raises OSError.
     """
     files = folder / FILES
     kept: dict[Path, list[tuple[int, int]]] = {}
-    cuts: list[Cut] = []
+    cuts: list[CutPart] = []
     dropping = False
     for path in _written_after_the_base(files):
         ranges, found, readable = _sound(path, dropping)
@@ -82,7 +82,7 @@ def repair(folder: Path) -> Repair | None:
         os.link(path, copy / path.name)
         _replace(path, ranges)
     _sync_folder(files)
-    return Repair(tuple(cuts), copy)
+    return FileRepair(tuple(cuts), copy)
 
 
 def _written_after_the_base(files: Path) -> list[Path]:
@@ -100,29 +100,29 @@ def _written_after_the_base(files: Path) -> list[Path]:
     return found
 
 
-def _sound(path: Path, dropping: bool) -> tuple[list[tuple[int, int]], list[Cut], bool]:
+def _sound(path: Path, dropping: bool) -> tuple[list[tuple[int, int]], list[CutPart], bool]:
     """The ranges of a file to keep, the cuts, and whether the files behind it can be kept too.
 
     With `dropping` all of it is cut.
     """
     ranges: list[tuple[int, int]] = []
-    cuts: list[Cut] = []
+    cuts: list[CutPart] = []
     with _mapping(path) as data:
         size, at = len(data), 0
         if dropping and size:
-            return [], [Cut(path.name, 0, size, "it follows what can't be read")], False
+            return [], [CutPart(path.name, 0, size, "it follows what can't be read")], False
         begin = 0
         while at < size:
             try:
                 at = _unit_end(data, at)
             except _TornError:
-                cuts.append(Cut(path.name, at, size - at, "half a change, at the end of the file"))
+                cuts.append(CutPart(path.name, at, size - at, "half a change, at the end of the file"))
                 break
             except _UnreadableError:
                 hole = _zeros_end(data, at)
                 readable = hole > at and (hole == size or _readable(data, hole))
                 why = "zeros, where the disk was full" if readable else "it can't be read"
-                cuts.append(Cut(path.name, at, (hole if readable else size) - at, why))
+                cuts.append(CutPart(path.name, at, (hole if readable else size) - at, why))
                 ranges.append((begin, at))
                 if not readable:
                     return ranges, cuts, False

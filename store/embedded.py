@@ -36,7 +36,7 @@ from redis.retry import Retry
 
 from store.append_only import repair
 from store.errors import DataFolderBusy, StoreUnavailable
-from store.guard import Ask, Guard, Reserve, free_bytes, reserve_of
+from store.guard import Ask, Reserve, ServerGuard, free_bytes, reserve_of
 
 STANDSTILL_SECONDS = 60.0
 """How long the server may read its files back without progress. The whole of it has no limit."""
@@ -271,7 +271,7 @@ class EmbeddedServer:
         folder = self._folder
         client = _client(self._socket)
         self._undo.callback(client.close)
-        guard = Guard(
+        guard = ServerGuard(
             cast(Ask, client.execute_command),  # pyright: ignore[reportUnknownMemberType]
             lambda: free_bytes(folder),
             self._reserve or reserve_of(folder),

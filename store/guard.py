@@ -86,7 +86,7 @@ def free_bytes(folder: Path) -> int:
     return disk.f_bavail * disk.f_frsize
 
 
-class Guard:
+class ServerGuard:
     """Looks after one running server, again and again, until it is stopped."""
 
     def __init__(self, ask: Ask, free: Free, reserve: Reserve, *, file: Path, log: Path) -> None:

@@ -47,7 +47,7 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class StoreRecord:
     """The record of a store; `revision` counts how often it was written, the last time by `release`."""
 
     layout: int
@@ -57,7 +57,7 @@ class Record:
     revision: str
 
     @classmethod
-    def of(cls, fields: Mapping[str, str]) -> "Record":
+    def of(cls, fields: Mapping[str, str]) -> "StoreRecord":
         """A record from its fields. A number that can't be read counts as missing, and is written anew."""
         limits = {name.removeprefix(_LIMIT): value for name, value in fields.items() if name.startswith(_LIMIT)}
         layout, shards = (int(value) if (value := fields.get(name, "")).isdecimal() else 0 for name in _NUMBERS)
@@ -67,7 +67,7 @@ class Record:
 _NUMBERS = ("layout", "shards")
 
 
-def mismatch(terms: Terms, record: Record) -> LayoutMismatch | None:
+def mismatch(terms: Terms, record: StoreRecord) -> LayoutMismatch | None:
     """The reason why a process must not use the store; None if it may. Pure."""
     if record.layout not in (0, LAYOUT):
         there = f"the store has layout {record.layout}, written by {record.release}"
@@ -89,7 +89,7 @@ def mismatch(terms: Terms, record: Record) -> LayoutMismatch | None:
     return None
 
 
-def changes(terms: Terms, record: Record) -> dict[str, str]:
+def changes(terms: Terms, record: StoreRecord) -> dict[str, str]:
     """The fields that a process that may use the store has to write to its record; mostly none. Pure."""
     own = {_LIMIT + name: value for name, value in (terms.limits or {}).items()}
     own |= {"layout": str(LAYOUT), "shards": str(max(terms.shards, record.shards))}
@@ -114,7 +114,7 @@ class Layout:
         A server that takes no writes keeps the record that it has. Raises LayoutMismatch, StoreUnavailable.
         """
         for _ in range(TRIES):
-            record = await self.read() or Record.of({})
+            record = await self.read() or StoreRecord.of({})
             self._raise(mismatch(self._terms, record))
             wanted = changes(self._terms, record)
             if not wanted:
@@ -124,7 +124,7 @@ class Layout:
                 return
         raise StoreUnavailable(f"the layout record was changed {TRIES} times while it was read")
 
-    async def check(self, *, limits: bool = True) -> Record | None:
+    async def check(self, *, limits: bool = True) -> StoreRecord | None:
         """The record, as long as this process may use the store; None if there is none. It changes nothing.
 
         With `limits` they have to be the store's, too. Raises LayoutMismatch, StoreUnavailable.
@@ -135,13 +135,13 @@ class Layout:
             self._raise(found)
         return record
 
-    async def read(self) -> Record | None:
+    async def read(self) -> StoreRecord | None:
         """The record, if there is one. Raises StoreUnavailable."""
         found = await self._server.command("HGETALL", self._first.store)
         texts = iter(each.decode("utf-8", "replace") for each in found)
-        return Record.of(dict(zip(texts, texts, strict=True))) if found else None
+        return StoreRecord.of(dict(zip(texts, texts, strict=True))) if found else None
 
-    async def _write(self, record: Record, wanted: Mapping[str, str]) -> bool:
+    async def _write(self, record: StoreRecord, wanted: Mapping[str, str]) -> bool:
         """Whether the record was written, or can't be; False if somebody else wrote to it. Raises StoreUnavailable."""
         fields = " ".join(f"{name}={value}" for name, value in wanted.items())
         release, revision = self._terms.release, record.revision

@@ -50,7 +50,7 @@ class Left(NamedTuple):
     seconds: float
 
 
-class Refused(NamedTuple):
+class RefusedByLimit(NamedTuple):
     """The limit that refuses work for longest (the index of its check), the seconds until it doesn't, None for ever,
     and the amount that the work asks of it.
     """
@@ -60,11 +60,11 @@ class Refused(NamedTuple):
     asked: int
 
 
-class Admission(NamedTuple):
+class LimitsLeft(NamedTuple):
     """The amounts left of each limit; if the work was `refused`, nothing was taken from any."""
 
     left: list[Left]
-    refused: Refused | None = None
+    refused: RefusedByLimit | None = None
 
 
 class Spent(NamedTuple):
@@ -89,7 +89,7 @@ class Over(NamedTuple):
     token: str = ""
 
 
-class Due(NamedTuple):
+class DueReservation(NamedTuple):
     """A reservation whose work may be over: its tenant and its id."""
 
     tenant: str
@@ -120,7 +120,7 @@ class Limits:
         writes: int,
         token: str = "",
         over: Sequence[Over] = (),
-    ) -> Admission:
+    ) -> LimitsLeft:
         """Admit work that reads and writes so many tokens at most, and reserve these for the holder of `token`; or
         refuse it. `id` has the form of a response's. Again for the same id it only changes the holder. The work in
         `over` is settled before, as by `settle_all`. Raises StoreUnavailable.
@@ -140,9 +140,9 @@ class Limits:
         )
         shown = _LEFT.decode(left)
         if word == b"ok":
-            return Admission(shown)
+            return LimitsLeft(shown)
         check, us, asked = map(int, details)
-        return Admission(shown, Refused(check, None if us < 0 else us / 1e6, asked))
+        return LimitsLeft(shown, RefusedByLimit(check, None if us < 0 else us / 1e6, asked))
 
     async def settle(self, tenant: str, id: str, spent: Spent | Unspent) -> bool:
         """Count the tokens of work in the place of its reservation. Returns whether it still had one. Raises
@@ -160,9 +160,9 @@ class Limits:
         """Extend the reservations of work that is still under way, by its ids. Raises StoreUnavailable."""
         await self._settle(tenant, (), held)
 
-    async def due(self) -> list[Due]:
+    async def due(self) -> list[DueReservation]:
         """The reservations that nobody extended in time, at most MOST_DUE of each shard. Raises StoreUnavailable."""
-        found = list[Due]()
+        found = list[DueReservation]()
         for shard in self.history.keyspace.all_shards():
             async with self.history.server.operation() as operation:
                 now = await operation.now_us(shard.reservations) // 1000
@@ -171,7 +171,7 @@ class Limits:
                     *("LIMIT", 0, MOST_DUE),
                 )
             for tenant, digits in (member.decode().split("/") for member in members):
-                found.append(Due(tenant, id_of(digits)))
+                found.append(DueReservation(tenant, id_of(digits)))
         return found
 
     async def _settle(self, tenant: str, over: Sequence[Over], held: Sequence[str]) -> int:

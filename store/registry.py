@@ -49,7 +49,7 @@ class RecordKey(NamedTuple):
     most: int
 
 
-class Entry(NamedTuple):
+class RegistryEntry(NamedTuple):
     """An entry of the audit log: the µs when it was made, which no other entry has, and the record as it was given."""
 
     us: int
@@ -134,7 +134,7 @@ class Registry:
 
     async def entries(
         self, *, first: int = 0, last: int | None = None, limit: int = MOST_A_PAGE, ascending: bool = False
-    ) -> list[Entry]:
+    ) -> list[RegistryEntry]:
         """At most `limit` entries of the audit log of all shares, of those from the µs `first` to the µs `last`, the
         newest first, or the oldest. Raises StoreUnavailable.
         """
@@ -144,7 +144,7 @@ class Registry:
             "ZRANGE", self._shard.audit_entries, *bounds, "LIMIT", 0, limit
         )
         parts = [each.partition(b" ") for each in found]
-        return [Entry(int(us), record) for us, _, record in parts]
+        return [RegistryEntry(int(us), record) for us, _, record in parts]
 
     async def used(self, names: dict[str, int]) -> None:
         """Note when keys were last used, by their names, in seconds; skips deleted keys. Raises StoreUnavailable."""

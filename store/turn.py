@@ -195,7 +195,7 @@ class Found(msgspec.Struct, frozen=True):
     logged: bool
 
 
-class Move(NamedTuple):
+class StatusMove(NamedTuple):
     """The script that makes a move, who calls it, and when."""
 
     script: str
@@ -203,17 +203,19 @@ class Move(NamedTuple):
     when: str
 
 
-MOVES: dict[Status, dict[Status, Move]] = {
+MOVES: dict[Status, dict[Status, StatusMove]] = {
     Status.QUEUED: {
-        Status.IN_PROGRESS: Move("claim", "a worker", "it has room, and the job is next in line"),
-        Status.CANCELLED: Move("cancel", "any replica", "somebody asks for it"),
+        Status.IN_PROGRESS: StatusMove("claim", "a worker", "it has room, and the job is next in line"),
+        Status.CANCELLED: StatusMove("cancel", "any replica", "somebody asks for it"),
     },
     # A job whose worker dies or leaves stays in progress: it waits for the next worker, before all that are queued.
     Status.IN_PROGRESS: {
-        Status.COMPLETED: Move("finish", "its worker", "the model ended by itself"),
-        Status.INCOMPLETE: Move("finish", "its worker", "a budget ended it"),
-        Status.FAILED: Move("finish", "its worker", "the engine failed, time was up, or too many workers died of it"),
-        Status.CANCELLED: Move("cancel", "any replica", "somebody asks for it"),
+        Status.COMPLETED: StatusMove("finish", "its worker", "the model ended by itself"),
+        Status.INCOMPLETE: StatusMove("finish", "its worker", "a budget ended it"),
+        Status.FAILED: StatusMove(
+            "finish", "its worker", "the engine failed, time was up, or too many workers died of it"
+        ),
+        Status.CANCELLED: StatusMove("cancel", "any replica", "somebody asks for it"),
     },
     # The process that cancelled a response ends it, or a worker if that process dies: it stores the turn and closes
     # the log, and the status stays.

@@ -30,7 +30,7 @@ from bench._told import Target, table
 from service.api.events import Event, OutputTextDelta
 from service.responses.output.journal import Batch, encode_batch
 from service.responses.service import Service
-from store.jobs.log import Entry
+from store.jobs.log import LogEntry
 from store.jobs.model import Job
 
 TARGET_MS = 20.0
@@ -115,7 +115,7 @@ class Pen:
         numbers = range(self._last + 1, self._last + 1 + count)
         deltas: list[Event] = [OutputTextDelta(self._item_id, 0, 0, now, (), sequence_number=each) for each in numbers]
         self._last += count
-        await self._jobs.write(self._lease, Entry(self._last, encode_batch(Batch(deltas, bytes(4 * count)))))
+        await self._jobs.write(self._lease, LogEntry(self._last, encode_batch(Batch(deltas, bytes(4 * count)))))
 
 
 async def claimed(service: Service, count: int) -> list[Job]:

@@ -57,7 +57,7 @@ class ApprovalRequest(msgspec.Struct, frozen=True, omit_defaults=True):
         return StoredMessage(ASKED, b"", name=noted, item=None if place is None else place.number)
 
 
-class Answer(msgspec.Struct, frozen=True):
+class ApprovalOutcome(msgspec.Struct, frozen=True):
     """The outcome of a request: the tool that is called, or the message that the model is told instead."""
 
     request: ApprovalRequest
@@ -71,7 +71,7 @@ class Answers(msgspec.Struct, frozen=True):
     messages, which stand behind the outcomes.
     """
 
-    given: tuple[Answer, ...]
+    given: tuple[ApprovalOutcome, ...]
     behind: Messages = ()
 
 

@@ -3,9 +3,10 @@
     body ─▶ the body of a create request ─▶ request.read_create      Response ─▶ completion
 
 A request is only translated here: its values are checked where those of a create request are, and a refusal gets the
-names of this API afterwards (`Names`). So tools, formats, limits and sampling have one reader. Messages become items:
-system and developer messages at the beginning are the instructions, and the reasoning that clients send back is an item
-as well. Texts stay the JSON that came. Members that would change the answer and aren't served are refused by name.
+names of this API afterwards (`ParameterNames`). So tools, formats, limits and sampling have one reader. Messages
+become items: system and developer messages at the beginning are the instructions, and the reasoning that clients send
+back is an item as well. Texts stay the JSON that came. Members that would change the answer and aren't served are
+refused by name.
 """
 
 import re
@@ -215,7 +216,7 @@ class Place(NamedTuple):
     before: int = 0
 
 
-class Names(NamedTuple):
+class ParameterNames(NamedTuple):
     """The names that a request's own parameters have, by those of the create request that it became."""
 
     items: Sequence[Place]
@@ -255,12 +256,12 @@ class Names(NamedTuple):
 # --- requests ---
 
 
-class Chat(NamedTuple):
+class TranslatedChat(NamedTuple):
     """A request that was translated."""
 
     body: bytes
     """The body of the create request."""
-    names: Names
+    names: ParameterNames
     left_out: Sequence[str]
     """The kinds of what isn't in it."""
     tools_left_out: Sequence[str]
@@ -281,7 +282,7 @@ class ChatLimits(NamedTuple):
     refuses: bool = False
 
 
-def read_chat(body: bytes, limits: ChatLimits) -> Generator[None, None, Chat]:
+def read_chat(body: bytes, limits: ChatLimits) -> Generator[None, None, TranslatedChat]:
     """Read the body of a request, yielding now and then. Raises InvalidRequest."""
     sent: _Own = decode(body, _Body)
     if len(body) > BYTES_A_STEP:
@@ -300,9 +301,9 @@ def read_chat(body: bytes, limits: ChatLimits) -> Generator[None, None, Chat]:
         wanted["stream_options"] = {"include_obfuscation": options.include_obfuscation}
     limit = "max_completion_tokens" if sent.max_tokens is None else "max_tokens"
     body = b'%b,"input":%b}' % (msgspec.json.encode(wanted)[:-1], items)
-    names = Names(translation.places, _RULES, limit, _INSIDE)
+    names = ParameterNames(translation.places, _RULES, limit, _INSIDE)
     shown = bool(options.include_usage), sent.include_reasoning is not False
-    return Chat(body, names, tuple(translation.left_out), (), *shown)
+    return TranslatedChat(body, names, tuple(translation.left_out), (), *shown)
 
 
 def refuse_unserved(sent: object, unserved: Mapping[str, tuple[bytes, str]], where: str = "") -> None:

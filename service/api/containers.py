@@ -120,7 +120,7 @@ class _CodeInterpreter(msgspec.Struct, forbid_unknown_fields=True):
     allowed_callers: Callers = None
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class WantedContainer(msgspec.Struct, frozen=True):
     """The container that a request wants: the one with an `id`, or one that may be new."""
 
     id: str | None = None
@@ -139,10 +139,10 @@ def read_container(sent: msgspec.Raw, where: str) -> str:
         raise missing(f"{where}.container", "Give the id of a container, or {'type': 'auto'}.")
     check_callers(tool.allowed_callers, where)
     if isinstance(container, str):
-        return Wanted(container).encode()
+        return WantedContainer(container).encode()
     check_files(container.file_ids, f"{where}.container.file_ids")
     check_policy(container.network_policy, f"{where}.container.network_policy")
-    return Wanted(None, container.memory_limit).encode()
+    return WantedContainer(None, container.memory_limit).encode()
 
 
 def check_policy(policy: Policy | None, where: str) -> None:
@@ -157,6 +157,6 @@ def check_files(ids: Any, where: str) -> None:
         raise not_served(where, ids, "Upload files to a container: POST /v1/containers/{container_id}/files.")
 
 
-def container_of(options: str) -> Wanted:
+def container_of(options: str) -> WantedContainer:
     """The container of some options."""
-    return msgspec.json.decode(options, type=Wanted)
+    return msgspec.json.decode(options, type=WantedContainer)

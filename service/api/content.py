@@ -135,7 +135,7 @@ USUAL_BOUNDS = PictureBounds()
 """The bounds where no setting says others."""
 
 
-class Head(NamedTuple):
+class PictureHead(NamedTuple):
     """A picture's format, as in its media type, and its size in pixels."""
 
     format: str
@@ -147,24 +147,24 @@ class ReadPicture(NamedTuple):
     """A picture of a request."""
 
     picture: Picture
-    head: Head
+    head: PictureHead
 
 
 ReadPictures = dict[str, ReadPicture]
 """The pictures of a request by their digests in hex."""
 
 
-def head_of(data: bytes) -> Head:
+def head_of(data: bytes) -> PictureHead:
     """The head of a PNG, JPEG, WebP or GIF. Raises ValueError for anything else, and where the size isn't found."""
     try:
         if data.startswith(b"\x89PNG\r\n\x1a\n") and data[12:16] == b"IHDR":
-            found = Head("png", *_size_of_png(data))
+            found = PictureHead("png", *_size_of_png(data))
         elif data.startswith((b"GIF87a", b"GIF89a")):
-            found = Head("gif", *_size_of_gif(data))
+            found = PictureHead("gif", *_size_of_gif(data))
         elif data.startswith(b"RIFF") and data[8:12] == b"WEBP":
-            found = Head("webp", *_size_of_webp(data))
+            found = PictureHead("webp", *_size_of_webp(data))
         elif data.startswith(b"\xff\xd8\xff"):
-            found = Head("jpeg", *_size_of_jpeg(data))
+            found = PictureHead("jpeg", *_size_of_jpeg(data))
         else:
             raise ValueError("it is no PNG, JPEG, WebP or GIF")
     except struct.error:
@@ -379,7 +379,7 @@ _TEXTS = ("input_text", "output_text", "text")
 _TEXT_ONLY = "The model reads text; send parts of type 'input_text'."
 
 
-class Part(msgspec.Struct):
+class ContentPart(msgspec.Struct):
     """A part as sent; which of the members it has depends on its type."""
 
     type: str
@@ -409,7 +409,7 @@ def text_or_parts(
     where: str,
     *,
     images: Images | None,
-    parts: Sequence[Part] | None = None,
+    parts: Sequence[ContentPart] | None = None,
     left_out: LeftOut | None = None,
 ) -> str | list[dict[str, Any]]:
     """A text, or the listed form of a list's parts, texts among them being of type `kind`. Raises InvalidRequest.
@@ -419,7 +419,7 @@ def text_or_parts(
     refused.
     """
     if bytes(memoryview(raw)[:1]) != b"[":
-        return decode(raw, str | list[Part], where)
+        return decode(raw, str | list[ContentPart], where)
     shown: list[dict[str, Any]] = []
     sent = read_parts(raw, where, left_out) if parts is None else parts
     for place, part in enumerate(sent):
@@ -443,21 +443,21 @@ _SEALED = ("encrypted_content", UNKNOWN)
 """The types of parts for which no line stands: nobody has said anything with them."""
 
 
-def read_parts(raw: msgspec.Raw, where: str, left_out: LeftOut | None = None) -> list[Part]:
+def read_parts(raw: msgspec.Raw, where: str, left_out: LeftOut | None = None) -> list[ContentPart]:
     """The parts of a list, none for null. Raises InvalidRequest, for too many of them too."""
     return in_one_go(parts_in_steps(raw, where, left_out))
 
 
-def parts_in_steps(raw: msgspec.Raw, where: str, left_out: LeftOut | None) -> Generator[None, None, list[Part]]:
+def parts_in_steps(raw: msgspec.Raw, where: str, left_out: LeftOut | None) -> Generator[None, None, list[ContentPart]]:
     """The same, yielding behind each that is as long as a picture. One that is broken has its type alone where those
     that can't be read are `left_out`.
     """
-    parts: list[Part] = []
+    parts: list[ContentPart] = []
     for place, part in enumerate(decode_list(raw, MAX_PARTS, where)):
         if (long := len(memoryview(part)) > CHARS_A_STEP) and not place:
             yield
         try:
-            parts.append(decode(part, Part, f"{where}[{place}]"))
+            parts.append(decode(part, ContentPart, f"{where}[{place}]"))
         except InvalidRequest:
             if left_out is None:
                 raise
@@ -467,13 +467,13 @@ def parts_in_steps(raw: msgspec.Raw, where: str, left_out: LeftOut | None) -> Ge
     return parts
 
 
-def _part_of_broken(raw: msgspec.Raw) -> Part:
+def _part_of_broken(raw: msgspec.Raw) -> ContentPart:
     """A part with no more than its type and its text, where it has one. A text in its place is one."""
     try:
         found: str | _Words = decode(raw, str | _Words)
     except InvalidRequest:
-        return Part(kind_of(raw))
-    return Part("text", found) if isinstance(found, str) else Part(found.type, found.text)
+        return ContentPart(kind_of(raw))
+    return ContentPart("text", found) if isinstance(found, str) else ContentPart(found.type, found.text)
 
 
 def text_part(kind: str, text: str) -> dict[str, Any]:
@@ -483,7 +483,7 @@ def text_part(kind: str, text: str) -> dict[str, Any]:
     return {"type": kind, "text": text}
 
 
-def _list_part(part: Part, kind: str, where: str, images: Images | None) -> dict[str, Any]:
+def _list_part(part: ContentPart, kind: str, where: str, images: Images | None) -> dict[str, Any]:
     if part.type in _TEXTS:
         if part.text is None:
             raise missing(f"{where}.text", "A text part needs its text.")
@@ -498,7 +498,7 @@ def _list_part(part: Part, kind: str, where: str, images: Images | None) -> dict
     raise not_served(f"{where}.type", part.type, _TEXT_ONLY)
 
 
-def _image(part: Part, where: str) -> dict[str, Any]:
+def _image(part: ContentPart, where: str) -> dict[str, Any]:
     if part.image_url is None and part.file_id is None:
         raise missing(f"{where}.image_url", "An image needs its URL, or its file id.")
     if part.image_url is not None:

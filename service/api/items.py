@@ -15,8 +15,8 @@ from msgspec import UNSET, Raw, UnsetType
 from service.api.content import (
     IMAGE,
     USUAL_BOUNDS,
+    ContentPart,
     Images,
-    Part,
     PictureBounds,
     ReadPicture,
     ReadPictures,
@@ -579,7 +579,7 @@ class Gathered(msgspec.Struct):
     images: Images = msgspec.field(default_factory=Images)
     """The parts of images whose pictures are still to be read."""
     elsewhere: list[PictureElsewhere] = msgspec.field(default_factory=list[PictureElsewhere])
-    parts: list[Part] | None = None
+    parts: list[ContentPart] | None = None
     """The parts of the item that is read, where they were read before it."""
     shown: int = 0
     """How many pictures were read, each as often as it is shown."""

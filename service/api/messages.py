@@ -20,7 +20,7 @@ from service.api.chat import (
     APART,
     TEXT_ONLY,
     ChatLimits,
-    Names,
+    ParameterNames,
     Place,
     Renamed,
     Translation,
@@ -33,7 +33,7 @@ from service.api.items import BYTES_A_STEP
 from service.api.replay import BLOCKS, ReplayFate, kind_of
 from service.api.request import MAX_INT, MAX_STOPS, MAX_USER_CHARS
 from service.api.response import FunctionCall, Message, Reasoning, Response
-from service.decoding import ABSENT, Json, Kind, decode, decode_list, shown_raw
+from service.decoding import ABSENT, Json, ObjectKind, decode, decode_list, shown_raw
 from service.errors import InvalidRequest, invalid_value, missing, not_served
 
 AS_SENT = ("model", "temperature", "top_p", "top_k", "stream", "store", "prompt_cache_key")
@@ -235,7 +235,7 @@ class Told(NamedTuple):
 
     body: bytes
     """The body of the create request."""
-    names: Names
+    names: ParameterNames
     left_out: Sequence[str]
     """The kinds of what isn't in it."""
     tools_left_out: Sequence[str]
@@ -279,7 +279,7 @@ def read_messages(body: bytes, limits: ChatLimits, *, counts: bool = False) -> G
     if thinking != "hidden":
         wanted["include"] = ["reasoning.encrypted_content"]
     body = b'%b,"input":%b}' % (msgspec.json.encode(wanted)[:-1], items)
-    names = Names(translation.places, _RULES, "max_tokens", _INSIDE)
+    names = ParameterNames(translation.places, _RULES, "max_tokens", _INSIDE)
     return Told(body, names, tuple(translation.left_out), tools_left_out, thinking)
 
 
@@ -341,7 +341,7 @@ def _read_tools(raw: Raw, limits: ChatLimits, translation: "_Messages", left_out
     """
 
     def read_one(raw: Raw, where: str) -> Json | None:
-        kind = decode(raw, Kind, where).type
+        kind = decode(raw, ObjectKind, where).type
         if kind in (None, "custom"):
             return _tool(raw, where)
         if limits.refuses:

@@ -170,7 +170,7 @@ def _reasoning(reasoning: Json | None) -> Json | None:
 # --- events -------------------------------------------------------------------------------------------------
 
 
-class Translation:
+class StreamTranslation:
     """One stream, event by event."""
 
     def __init__(self) -> None:

@@ -168,7 +168,7 @@ class PassedLimits(msgspec.Struct, frozen=True):
     tools_bytes: int = 1_048_576
 
 
-class Read(msgspec.Struct, frozen=True):
+class ReadPassed(msgspec.Struct, frozen=True):
     """A request that was read: the members that go on, and our part of it.
 
     `answers` counts its generations, and `beginning` is the beginning of its conversation. `priority` is as an
@@ -374,7 +374,7 @@ def members_of_form(fields: Iterable[tuple[bytes, bytes]]) -> bytes:
     return msgspec.json.encode(members)
 
 
-def read_passed(body: bytes, endpoint: Endpoint, limits: PassedLimits) -> Generator[None, None, Read]:
+def read_passed(body: bytes, endpoint: Endpoint, limits: PassedLimits) -> Generator[None, None, ReadPassed]:
     """Read a body, in steps. Raises InvalidRequest."""
     members: dict[str, msgspec.Raw] = decode(body, dict[str, msgspec.Raw])
     known = MEMBERS[endpoint]
@@ -418,7 +418,7 @@ def read_passed(body: bytes, endpoint: Endpoint, limits: PassedLimits) -> Genera
     answers = prompts * max(ours.n or 1, ours.best_of or 1)
     if answers > MAX_ANSWERS:
         raise invalid_value("n", ours.n, f"With {prompts} prompts that is {answers} answers, at most {MAX_ANSWERS}.")
-    return Read(
+    return ReadPassed(
         endpoint=endpoint,
         model=ours.model,
         members={name: value for name, value in members.items() if name not in OURS},

@@ -21,8 +21,8 @@ from service.api import ids
 from service.api import items as listed
 from service.api.content import (
     USUAL_BOUNDS,
+    ContentPart,
     Images,
-    Part,
     parts_in_steps,
     read_parts,
     read_picture,
@@ -47,7 +47,7 @@ from service.api.replay import NewPart, ReplayFate, answers, new_in, peek
 from service.api.request import ReasoningParam, TextParam
 from service.api.tools.hosted import HOSTED, echo_of_hosted
 from service.api.tools.read import MAX_LOADED, check_bytes
-from service.decoding import ABSENT, Json, Kind, decode, decode_list
+from service.decoding import ABSENT, Json, ObjectKind, decode, decode_list
 from service.errors import InvalidRequest, invalid_value, missing, not_allowed, not_served
 
 ITEMS_A_STEP = 128
@@ -376,7 +376,7 @@ def _listed_tools(tools: list[Raw], where: str) -> list[Any]:
     shown: list[Any] = []
     for place, tool in enumerate(tools):
         at = f"{where}[{place}]"
-        hosted = decode(tool, Kind, at).type in HOSTED
+        hosted = decode(tool, ObjectKind, at).type in HOSTED
         shown.append(echo_of_hosted(decode(tool, Json, at), at) if hosted else tool)
     return shown
 
@@ -625,7 +625,9 @@ def _read_item(raw: Raw, where: str, gathered: Gathered, *, stored: bool = False
     return item
 
 
-def _parts_of_long(sent: msgspec.Struct, where: str, gathered: Gathered) -> Generator[None, None, list[Part] | None]:
+def _parts_of_long(
+    sent: msgspec.Struct, where: str, gathered: Gathered
+) -> Generator[None, None, list[ContentPart] | None]:
     """The parts of a long message, or of a call's output, in steps; None of anything else, and of a text."""
     name = "content" if isinstance(sent, _Message) else "output" if isinstance(sent, _CallOutput) else None
     raw: Raw = ABSENT if name is None else getattr(sent, name)

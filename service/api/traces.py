@@ -27,7 +27,7 @@ Id = Annotated[str, Meta(min_length=1, max_length=MAX_ID_CHARS)]
 Name = Annotated[str, Meta(max_length=MAX_NAME_CHARS)]
 
 
-class Usage(msgspec.Struct, frozen=True):
+class GenerationUsage(msgspec.Struct, frozen=True):
     """The tokens of a generation, where the client reports them."""
 
     input_tokens: int | None = None
@@ -41,7 +41,7 @@ class SpanData(msgspec.Struct, frozen=True):
     name: Name | None = None
     model: Name | None = None
     response_id: Id | None = None
-    usage: Usage | None = None
+    usage: GenerationUsage | None = None
     input: msgspec.Raw = ABSENT
     output: msgspec.Raw = ABSENT
 

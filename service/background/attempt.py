@@ -49,7 +49,7 @@ from service.responses.run import Taken, error_of
 from service.responses.seal import seal_for
 from service.responses.service import Service
 from service.responses.traced import plan_facts
-from service.spans import UNTRACED, Fact, Kind
+from service.spans import UNTRACED, Fact, SpanSide
 from service.steps import BRIEFLY, in_steps
 from service.store_away import retry
 from service.tools.port import Runner
@@ -82,7 +82,7 @@ STRANDED = (
 NO_ROOM = "The server has no room for more of its events (HARMONIUM_MAX_LOG_BYTES). Its output until then is here."
 
 
-class Outcome(Enum):
+class AttemptOutcome(Enum):
     """The outcome of an attempt."""
 
     ENDED = "ended"  # the response has ended, and is stored
@@ -174,13 +174,13 @@ class Attempt:
             self.further = True
             self.on_progress()
 
-    async def make(self) -> Outcome:
+    async def make(self) -> AttemptOutcome:
         """Make the attempt. Raises StoreUnavailable where the store stayed away; the lease then ends by itself."""
         try:
             outcome = await self._run_guarded()
             self._span.note({"harmonium.attempt.outcome": outcome.value})
-            if outcome not in (Outcome.ENDED, Outcome.HANDED_BACK):
-                self._span.fail(outcome.value.replace(" ", "_"), fault=outcome is not Outcome.LOST)
+            if outcome not in (AttemptOutcome.ENDED, AttemptOutcome.HANDED_BACK):
+                self._span.fail(outcome.value.replace(" ", "_"), fault=outcome is not AttemptOutcome.LOST)
             return outcome
         except BaseException as error:
             self._span.fail(spans.kind_of(error), fault=spans.is_fault(error))
@@ -189,18 +189,18 @@ class Attempt:
             self._claim.end()
             self._span.end()
 
-    async def _run_guarded(self) -> Outcome:
+    async def _run_guarded(self) -> AttemptOutcome:
         """The outcome, also where the lease or the log's end is lost."""
         try:
             return await self._make()
         except LeaseLost:
             if not await self._is_cancelled():
                 self.service.metrics.leases_lost.inc()
-            return Outcome.LOST
+            return AttemptOutcome.LOST
         except LogBehind as gap:
             logs.event(logger, logging.WARNING, "the end of an event log is lost", response_id=self.id, reason=str(gap))
             await self._let_go(failed=False)
-            return Outcome.HANDED_BACK
+            return AttemptOutcome.HANDED_BACK
 
     def _trace(self, plan: Plan) -> None:
         """Trace it from its claim on, linked to where the response was submitted. The span of the claim is sent early,
@@ -216,7 +216,7 @@ class Attempt:
         }
         submitted = plan.generation.trace
         self._span = tracer.attempt(submitted, facts, seconds=monotonic() - self.began)
-        self._claim = self._span.child("claim", Kind.CONSUMER, facts, linked=submitted)
+        self._claim = self._span.child("claim", SpanSide.CONSUMER, facts, linked=submitted)
         spans.current.set(self._span)
 
     async def _is_cancelled(self) -> bool:
@@ -228,7 +228,7 @@ class Attempt:
         except StoreError:  # nobody knows
             return False
 
-    async def _make(self) -> Outcome:
+    async def _make(self) -> AttemptOutcome:
         job = self.job
         if job.tries > self.settings.max_attempts + 1:  # it can't even be read without dying of it
             return await self._give_up()
@@ -237,12 +237,12 @@ class Attempt:
         except StoreUnavailable as failure:
             logs.event(logger, logging.WARNING, "a job can't be read", response_id=self.id, reason=str(failure))
             await self._let_go(failed=False)
-            return Outcome.HANDED_BACK
+            return AttemptOutcome.HANDED_BACK
         except NewerFormat:
             logs.event(logger, logging.WARNING, "a job is for a later release", response_id=self.id)
             await self._rest(self.settings.lease_seconds / 2)
             await self._let_go(failed=False)
-            return Outcome.HANDED_BACK
+            return AttemptOutcome.HANDED_BACK
         self._trace(plan)
         seals, tenant = self.service.seals, job.lease.tenant
         machine = machine_of(plan, await retry(lambda: seal_for(seals, tenant, plan.rules), self._patience))
@@ -378,7 +378,7 @@ class Attempt:
         """For how long the response has been under way, over all attempts."""
         return self.job.run_seconds + monotonic() - self.began
 
-    async def _sample(self, driver: Driver, sink: LogSink) -> Outcome:
+    async def _sample(self, driver: Driver, sink: LogSink) -> AttemptOutcome:
         """Sample the rest, writing it down as it comes."""
         replayed, self._driver = driver.machine.stretches.sampled, driver
         if self._lost or self.leaving:
@@ -396,7 +396,7 @@ class Attempt:
             raise sink.failure
         return await self._after_sampling(driver, sink, further=driver.machine.stretches.sampled > replayed)
 
-    async def _after_sampling(self, driver: Driver, sink: LogSink, *, further: bool) -> Outcome:
+    async def _after_sampling(self, driver: Driver, sink: LogSink, *, further: bool) -> AttemptOutcome:
         """The generation has ended: so has the response, or somebody else goes on with it."""
         ending, failure = driver.run.ending, driver.run.failure
         if isinstance(sink.failure, LogFull):
@@ -404,21 +404,21 @@ class Attempt:
             return await self._finish(driver, sink, Ending.ERROR, ResponseError("server_error", NO_ROOM))
         if self.leaving and ending is Ending.ABORT:
             await self._hand_back(sink, failed=False)
-            return Outcome.HANDED_BACK
+            return AttemptOutcome.HANDED_BACK
         broke_off = driver.machine.fault is None and ending in (Ending.ABORT, Ending.ERROR)
         if broke_off and not _stranded(driver.machine) and not self._final(failure, further):
             if self._serves_others(failure, driver.plan.generation.model):
                 await self._rest(self.timing.model_away_seconds)
                 self._gives_way = True  # to those whose models can be had
                 await self._hand_back(sink, failed=False)
-                return Outcome.HANDED_BACK
+                return AttemptOutcome.HANDED_BACK
             away = ending is Ending.ABORT or isinstance(failure, EngineUnavailable)
             if away:
                 self.on_engine_away()
             else:
                 await self._rest(self.timing.retry_seconds)
             await self._hand_back(sink, failed=not away or isinstance(failure, EngineBroke))
-            return Outcome.ENGINE_AWAY if away else Outcome.ENGINE_FAILED
+            return AttemptOutcome.ENGINE_AWAY if away else AttemptOutcome.ENGINE_FAILED
         ending = Ending.ERROR if ending is Ending.ABORT else ending
         return await self._finish(driver, sink, ending, error_of(ending, failure, self.settings.max_run_seconds))
 
@@ -452,7 +452,9 @@ class Attempt:
         hand_back = partial(self.service.jobs.hand_back, self.job.lease, failed=failed, gives_way=self._gives_way)
         await retry(hand_back, self.settings.lease_seconds)
 
-    async def _finish(self, driver: Driver, sink: LogSink, ending: Ending, error: ResponseError | None) -> Outcome:
+    async def _finish(
+        self, driver: Driver, sink: LogSink, ending: Ending, error: ResponseError | None
+    ) -> AttemptOutcome:
         """End the response: the last events of its log, and its turn."""
         await driver.end(sink, ending, error)
         self.response = driver.response
@@ -460,9 +462,9 @@ class Attempt:
             self.service.tenants.limiter.settle(self.job.lease.tenant, Over(driver.plan.id, driver.spent))
         if self._driver is not None or self.job.last >= QUEUED_EVENTS:  # it has begun, here or elsewhere
             self.service.metrics.run_seconds.observe(self._run_seconds)
-        return Outcome.ENDED
+        return AttemptOutcome.ENDED
 
-    async def _give_up(self) -> Outcome:
+    async def _give_up(self) -> AttemptOutcome:
         """End a job that no worker can read, from the turn that the store holds of it.
 
         A fault in its plan or its log has ended attempt after attempt before anything of it was known. Without this it

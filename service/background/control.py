@@ -69,13 +69,13 @@ async def _renewing(jobs: Jobs, lease: Lease) -> AsyncGenerator[None]:
         renewing.cancel()
 
 
-class Accepted(msgspec.Struct, tag="response.steer.accepted", tag_field="type"):
+class AcceptedSteer(msgspec.Struct, tag="response.steer.accepted", tag_field="type"):
     """The answer to a steer that the service now owns."""
 
     steer: SteerShown
 
 
-async def steer(service: Service, tenant: str, id: str, body: bytes, key: bytes = b"") -> Accepted:
+async def steer(service: Service, tenant: str, id: str, body: bytes, key: bytes = b"") -> AcceptedSteer:
     """Accept what `body` says to a response. The same body with the same `key` is said once.
 
     Raises ApiError, StoreFull, StoreUnavailable.
@@ -89,7 +89,7 @@ async def steer(service: Service, tenant: str, id: str, body: bytes, key: bytes 
         count("background", "refused").inc()
         raise
     count("background", "accepted").inc()
-    return Accepted(SteerShown(id, accepted.id))
+    return AcceptedSteer(SteerShown(id, accepted.id))
 
 
 async def _read(body: bytes, id: str, bounds: PictureBounds | None) -> bytes:

@@ -28,7 +28,7 @@ from service.steps import BRIEFLY
 from service.store_away import PAUSES
 from store.errors import StoreUnavailable, StoreUnconfirmed
 from store.jobs.jobs import Jobs
-from store.jobs.log import Entry, EventLog, parse_message
+from store.jobs.log import EventLog, LogEntry, parse_message
 from store.listening import Listener, Listening
 
 QUIET_SECONDS = 1.0
@@ -190,7 +190,7 @@ class Following:
         """Find out by the log's tail whether there is more, or no more to come."""
         self._compare(await self._retry(lambda: self.log.tail(self.tenant, self.id)))
 
-    def _compare(self, tail: Entry | None) -> None:
+    def _compare(self, tail: LogEntry | None) -> None:
         """Compare the log's tail with the events so far. Raises LogGone, EndGone."""
         if tail is None:
             raise LogGone(self.id)
@@ -203,7 +203,7 @@ class Following:
             self.over = ended
             self._newest = _mark(tail)
 
-    def _take(self, entries: Iterable[Entry]) -> list[Event]:
+    def _take(self, entries: Iterable[LogEntry]) -> list[Event]:
         """The events of entries that follow those handed over, up to the first gap, or as many as go into a batch.
         Where that is not all, the log has more."""
         taken: list[Event] = []
@@ -244,7 +244,7 @@ class Following:
                     await self._stopped.wait()
 
 
-def _mark(entry: Entry) -> tuple[int, int]:
+def _mark(entry: LogEntry) -> tuple[int, int]:
     """The identity of an entry."""
     return entry.last, hash(entry.blob)
 

@@ -44,7 +44,7 @@ from store.errors import (
     StoreUnconfirmed,
     TurnTooLarge,
 )
-from store.jobs.log import Entry
+from store.jobs.log import LogEntry
 from store.jobs.model import Lease, Steer, Successor
 
 MAX_WAITING_EVENTS = 2_000
@@ -63,7 +63,7 @@ class _Written(NamedTuple):
 
     at: float
     after: int
-    entry: Entry
+    entry: LogEntry
     progress: bool
 
 
@@ -158,7 +158,7 @@ class LogSink:
         if not self._waiting:
             return
         steps, batch, self._writing = self._steps, self._take(), True
-        entry = Entry(batch.events[-1].sequence_number, encode_batch(batch))
+        entry = LogEntry(batch.events[-1].sequence_number, encode_batch(batch))
         after, progress = batch.events[0].sequence_number - 1, bool(batch.tokens or batch.outcomes)
         self._since_snapshot += len(batch.events)
         snapshot = b""
@@ -230,7 +230,7 @@ class LogSink:
         """Store the end, with `before` in front of the terminal events, and with a successor where there is one."""
         terminal = self.machine.terminal(response, before)
         batch = msgspec.structs.replace(rest, events=[*rest.events, *terminal])
-        entry = Entry(batch.events[-1].sequence_number, encode_batch(batch))
+        entry = LogEntry(batch.events[-1].sequence_number, encode_batch(batch))
         turn, after = turn_of(plan, self.machine, response), batch.events[0].sequence_number - 1
         announced = bool(self.service.settings.webhook_url)
         store = self._jobs.finish if successor is None else partial(self._jobs.succeed, successor=successor)

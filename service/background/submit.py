@@ -37,12 +37,12 @@ from service.responses.refusals import refusal_of
 from service.responses.remembered import remember
 from service.responses.service import Caller, Service
 from service.responses.traced import plan_facts
-from service.spans import Headers, Kind
+from service.spans import Headers, SpanSide
 from service.store_away import retry
 from service.tenants.limits import Allowance, Limiter, Reservation
 from store.errors import QueueFull, StoreError, StoreUnavailable, StoreUnconfirmed
 from store.history.history import ConversationHistoryStore
-from store.jobs.log import Entry
+from store.jobs.log import LogEntry
 from store.jobs.model import Priority, Steer, Successor
 
 _PRIORITIES = {"priority": Priority.PRIORITY, "default": Priority.DEFAULT, "flex": Priority.FLEX}
@@ -68,7 +68,7 @@ async def queued_parts(plan: Plan, trace: Headers = ()) -> tuple[Successor, list
     machine = machine_of(plan)
     events = machine.queue()
     turn = turn_of(plan, machine, msgspec.structs.replace(plan.base, status=ResponseStatus.QUEUED))
-    entry = Entry(events[-1].sequence_number, encode_batch(Batch(events)))
+    entry = LogEntry(events[-1].sequence_number, encode_batch(Batch(events)))
     return Successor(turn, await encode(plan), entry), events
 
 
@@ -83,7 +83,7 @@ async def submit(maker: Maker, queued: Queued, *, waits: bool = True) -> Submitt
     async with AsyncExitStack() as stack:
         stack.enter_context(queued.handed_over(maker))
         facts = plan_facts(plan) if span.kept else None
-        producer = stack.enter_context(span.child("submit", Kind.PRODUCER, facts))
+        producer = stack.enter_context(span.child("submit", SpanSide.PRODUCER, facts))
         made, events = await queued_parts(plan, producer.headers)
         pin = await stack.enter_async_context(_guard_history(service.store, prepared))
         try:

@@ -38,7 +38,7 @@ from store.errors import (
 from store.history.history import ConversationHistoryStore
 from store.jobs.outbox import Outbox
 from store.layout import Layout
-from store.limits import MOST_DUE, Due, Limits, Unspent
+from store.limits import MOST_DUE, DueReservation, Limits, Unspent
 
 if TYPE_CHECKING:
     from service.webhooks import Deliverer
@@ -267,7 +267,7 @@ async def settle_due(limits: Limits) -> int:
     return looked_at
 
 
-async def _settle(limits: Limits, due: Due) -> None:
+async def _settle(limits: Limits, due: DueReservation) -> None:
     tenant, id = due
     try:
         found = await limits.history.find(tenant, id, touches=False)

@@ -22,7 +22,7 @@ from contextlib import suppress
 from functools import partial
 
 from service import logs
-from service.background.attempt import Attempt, Outcome
+from service.background.attempt import Attempt, AttemptOutcome
 from service.background.timing import TIMING, Timing
 from service.engine.port import EngineError
 from service.loans import renew_for_ever
@@ -319,7 +319,7 @@ class Worker:
                 self._suspect = None
             self._awake.set()
 
-    def _note(self, attempt: Attempt, outcome: Outcome) -> None:
+    def _note(self, attempt: Attempt, outcome: AttemptOutcome) -> None:
         status = attempt.response.status.value if attempt.response else None
         logs.event(
             logger,
@@ -332,7 +332,7 @@ class Worker:
             epoch=attempt.job.epoch,
             waited_ms=round(attempt.job.waited_seconds * 1000, 1),
         )
-        if outcome is Outcome.ENDED:
+        if outcome is AttemptOutcome.ENDED:
             self._failures = 0
             self._ended(attempt.id)
 

@@ -63,7 +63,7 @@ class UsageError(Exception):
     """The model asked for a missing page or line. It is told so, and no cursor is used up."""
 
 
-class Gone(Exception):
+class PageGone(Exception):
     """The text of a page is wanted that was dropped for want of room: fetch it from its `url` again."""
 
     def __init__(self, url: str) -> None:
@@ -107,8 +107,8 @@ Asked = Search | Fetch | Scroll | Find
 
 
 def request_of(tool: str, arguments: str, displays: Sequence[Display]) -> Asked:
-    """The request that a tool call makes, after these displays. Raises UsageError, and Gone where it needs a page that
-    isn't whole.
+    """The request that a tool call makes, after these displays. Raises UsageError, and PageGone where it needs a
+    page that isn't whole.
     """
     try:
         given = _ARGUMENTS.decode(arguments or "{}")
@@ -174,14 +174,14 @@ def _cursor(given: dict[str, Any], displays: Sequence[Display]) -> int:
 
 
 def page_at(displays: Sequence[Display], cursor: int) -> Page:
-    """The page of an existing cursor. Raises Gone, and UsageError for a page that can't be fetched again."""
+    """The page of an existing cursor. Raises PageGone, and UsageError for a page that can't be fetched again."""
     display = displays[cursor]
     while display.page is None:
         display = displays[display.again]
     if not display.page.whole and display.page.kind != "page":
         raise UsageError(f"Cursor `{cursor}` shows no page, and is no longer available.")
     if not display.page.whole:
-        raise Gone(display.page.url)
+        raise PageGone(display.page.url)
     return display.page
 
 

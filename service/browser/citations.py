@@ -31,7 +31,7 @@ class Source(NamedTuple):
     title: str
 
 
-class Cited(NamedTuple, Generic[T]):
+class CitedPart(NamedTuple, Generic[T]):
     """A piece of text as the client sees it, the data beside it, and the annotation of it, if it is a citation."""
 
     text: str
@@ -50,7 +50,7 @@ class Citations(Generic[T]):
         self._chars = 0
         self._last = ""
 
-    def take(self, text: str, beside: Sequence[T] = ()) -> list[Cited[T]]:
+    def take(self, text: str, beside: Sequence[T] = ()) -> list[CitedPart[T]]:
         """Some more text; what can be shown by now."""
         self._beside += beside
         if not self._held and "【" not in text:
@@ -69,14 +69,14 @@ class Citations(Generic[T]):
             rest = rest[: begun.start()]
         return self._give([*pieces, rest])
 
-    def rest(self) -> list[Cited[T]]:
+    def rest(self) -> list[CitedPart[T]]:
         """The held-back pieces, as nothing more comes."""
         held, self._held = self._held, ""
         return self._give([held]) if held or self._beside else []
 
-    def _give(self, pieces: Sequence[str | re.Match[str]]) -> list[Cited[T]]:
+    def _give(self, pieces: Sequence[str | re.Match[str]]) -> list[CitedPart[T]]:
         """The pieces as they are shown. Data beside the text comes with the last of them."""
-        out: list[Cited[T]] = []
+        out: list[CitedPart[T]] = []
         for piece in pieces:
             source = None if isinstance(piece, str) else self._source_of(int(piece[1]), _line(piece[2]))
             if isinstance(piece, str) or source is None:
@@ -96,10 +96,10 @@ class Citations(Generic[T]):
             out[-1] = out[-1]._replace(beside=beside)
         return out
 
-    def _show(self, text: str) -> Cited[T]:
+    def _show(self, text: str) -> CitedPart[T]:
         self._chars += len(text)
         self._last = text[-1]
-        return Cited(text, [])
+        return CitedPart(text, [])
 
 
 def _line(place: str) -> int:

@@ -38,7 +38,7 @@ from store.backup.archiving.marks import Marks
 from store.backup.archiving.shards import Failed, Waiting, failed_trees, waiting
 from store.backup.heads import Heads
 from store.backup.upkeep.backup import Backup, BackupScope
-from store.backup.upkeep.backup_file import Header, Progress, reading
+from store.backup.upkeep.backup_file import BackupHeader, BackupProgress, reading
 from store.backup.upkeep.erasing import Erased
 from store.backup.upkeep.erasing import erase as erase_all
 from store.backup.upkeep.exporting import Export, Exported
@@ -74,7 +74,7 @@ class NoArchive(StoreError):
         super().__init__("there is none: set HARMONIUM_ARCHIVE_URL")
 
 
-class Status(msgspec.Struct):
+class ArchiveStatus(msgspec.Struct):
     """The state of an archive: why it can't be used, if so, its warnings, and the counts of what is `stored`; in Redis
     the trees that wait, by shard, and some that could not be archived, or why those aren't known.
     """
@@ -126,7 +126,9 @@ def status(
         else:
             if not quick:
                 steps = counts(archive)
-                found.stored = await last_of(steps, Counts, lambda step: Progress(step.values, 0, "listing values"))
+                found.stored = await last_of(
+                    steps, Counts, lambda step: BackupProgress(step.values, 0, "listing values")
+                )
 
     async def wait(archive: Archive, store: ConversationHistoryStore) -> None:
         server, keyspace, heads = store.server, store.keyspace, None
@@ -140,7 +142,7 @@ def status(
         found.failed = await failed_trees(server, keyspace, FAILED)
 
     with _asking():
-        found = Status(str(display(settings_with_archive(settings))["archive_url"]))
+        found = ArchiveStatus(str(display(settings_with_archive(settings))["archive_url"]))
         _on_archive(settings, look)
         try:
             _on_both(settings, wait, own=False)
@@ -220,9 +222,9 @@ def export(
                     bar.update(task, completed=export.done.turns)
         return export.done
 
-    async def save(store: ConversationHistoryStore, archive: Archive | None) -> Header:
+    async def save(store: ConversationHistoryStore, archive: Archive | None) -> BackupHeader:
         scope = BackupScope(tenant, digits and id_of(digits), secret=False)
-        return await last_of(Backup(store, archive).run(saved, scope, release=str(this_build())), Header)
+        return await last_of(Backup(store, archive).run(saved, scope, release=str(this_build())), BackupHeader)
 
     async def write_saved(file: IO[bytes]) -> Exported:
         async with reading(saved) as (archive, _):
@@ -282,7 +284,9 @@ def restore(
     async def bring(archive: Archive, store: ConversationHistoryStore) -> Refilled:
         trees = await newest(archive, tenant, 0.0 if since is None else since.replace(tzinfo=UTC).timestamp())
         steps = Refill(store, archive, after_seconds=settings.archive_after_seconds).run(trees)
-        return await last_of(steps, Refilled, lambda step: Progress(step.looked, step.wanted, "bringing trees back"))
+        return await last_of(
+            steps, Refilled, lambda step: BackupProgress(step.looked, step.wanted, "bringing trees back")
+        )
 
     with _asking():
         done = _on_both(settings, bring)
@@ -437,7 +441,9 @@ def verify(settings: Settings, *, most: int | None, repair: bool, alone: bool, t
 
     async def check(archive: Archive, store: ConversationHistoryStore | None = None) -> Verified:
         steps = Verify(archive, store, turns_per_second=turns_per_second).run(most=most, repair=repair)
-        return await last_of(steps, Verified, lambda step: Progress(step.trees + step.compared, 0, "checking trees"))
+        return await last_of(
+            steps, Verified, lambda step: BackupProgress(step.trees + step.compared, 0, "checking trees")
+        )
 
     found = _on_archive(settings, check) if alone else _on_both(settings, check)
     log_repairs(settings, "archive.repaired", found.faults, found.left)
@@ -468,7 +474,7 @@ def _add_to_log(settings: Settings, happened: AuditEvent) -> None:
         event(logger, logging.WARNING, "no entry was made in the audit log", **why)
 
 
-def _waiting(found: Status) -> list[str]:
+def _waiting(found: ArchiveStatus) -> list[str]:
     """Lines on the trees that wait to be archived, shard by shard."""
     if found.redis is not None:
         return [f"Redis: {found.redis}"]

@@ -16,8 +16,8 @@ import msgspec
 import typer
 from rich.console import Console
 from rich.filesize import decimal
+from rich.progress import BackupProgress as Bar
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bar
 
 from service.build import this_build
 from service.commands.client.options import argument, flag
@@ -37,7 +37,7 @@ from service.commands.options import (
 from service.settings.settings import Settings
 from store.archive.archive import Archive
 from store.backup.upkeep.backup import Backup, BackupScope
-from store.backup.upkeep.backup_file import Contents, Header, Progress, reading
+from store.backup.upkeep.backup_file import BackupHeader, BackupProgress, Contents, reading
 from store.backup.upkeep.refilling import Refilled
 from store.backup.upkeep.restore import Restore, Restored
 from store.errors import ArchiveUnavailable, BadBackup, StoreUnavailable
@@ -93,14 +93,14 @@ def backup(
     `--verify`, for a file that isn't whole), 2 if there is none.
     """
 
-    async def save(store: ConversationHistoryStore, archive: Archive | None) -> Header:
+    async def save(store: ConversationHistoryStore, archive: Archive | None) -> BackupHeader:
         asked = BackupScope(tenant, tree, secret if secret is not None else not (tenant or tree))
         backup = Backup(store, archive, turns_per_second=turns_per_second)
-        return await last_of(backup.run(file, asked, release=str(this_build()), resume=resume), Header)
+        return await last_of(backup.run(file, asked, release=str(this_build()), resume=resume), BackupHeader)
 
-    async def look() -> Header:
+    async def look() -> BackupHeader:
         async with reading(file) as (opened, size):
-            return await last_of(Contents(opened, size).check(), Header)
+            return await last_of(Contents(opened, size).check(), BackupHeader)
 
     with asking(f"can't {'check' if verify else 'make'} the backup", EXIT_UNABLE):
         try:
@@ -162,7 +162,7 @@ def restore(
 
 
 async def last_of(
-    steps: AsyncGenerator[Any], kind: type[E], told: Callable[[Any], Progress | None] = lambda step: step
+    steps: AsyncGenerator[Any], kind: type[E], told: Callable[[Any], BackupProgress | None] = lambda step: step
 ) -> E:
     """The last of the steps, which is of a `kind`. A bar shows how far the others are, as `told` says, or None."""
     with bar_on() as bar:
@@ -184,13 +184,13 @@ def bar_on() -> Bar:
     return Bar(*shown, console=console, transient=True, disable=not console.is_terminal)
 
 
-def _about(path: Path, found: Header) -> dict[str, Any]:
+def _about(path: Path, found: BackupHeader) -> dict[str, Any]:
     """The contents of a file, by name."""
     times = {"created": _moment(found.created), "finished": _moment(found.finished)}
     return {"file": str(path), **msgspec.structs.asdict(found), **times}
 
 
-def _sentences(path: Path, found: Header) -> list[str]:
+def _sentences(path: Path, found: BackupHeader) -> list[str]:
     """The contents of a file, for people."""
     lines = [
         f"{path}: {found.turns:,} turns in {found.trees:,} conversations of {_many(found.tenants, 'tenant')}, "

@@ -22,7 +22,7 @@ from service.commands.client.bench import one_response
 from service.commands.client.errors import ClientError
 from service.commands.client.options import flag, option, service_of
 from service.commands.client.profile import Profile
-from service.commands.client.service import Bounds, Service
+from service.commands.client.service import ClientBounds, RemoteService
 from service.commands.gpu import examine_gpu
 from service.commands.options import EXIT_FAILED, AsJson, asking, fail, show, with_settings
 from service.commands.serve import StartError, address_of, listen, url_of, vllm_beside
@@ -45,7 +45,7 @@ from store.errors import ArchiveRefused, DataFolderBusy, StoreError, StoreUnavai
 from store.guard import free_bytes
 from store.history.history import ConversationHistoryStore
 from store.redis import address
-from store.redis.address import Kind
+from store.redis.address import AddressKind
 
 COLORS = {Level.OK: "green", Level.WARN: "yellow", Level.UNSAFE: "bold red"}
 
@@ -126,7 +126,7 @@ def _print(redis: str, found: Sequence[Finding], console: Console, *, everything
     console.print(counts if everything else f"{counts}; --all shows each")
 
 
-def diagnose(settings: Settings, running: Service | None = None, *, gpu: bool = False) -> list[Finding]:
+def diagnose(settings: Settings, running: RemoteService | None = None, *, gpu: bool = False) -> list[Finding]:
     """The findings on the settings: their Redis, and what else `serve` needs; on a service that is `running`; and on
     the machine as one for a `gpu`.
 
@@ -189,7 +189,7 @@ def _port(settings: Settings) -> Finding:
 
 def _is_harmonium(url: str) -> bool:
     """Whether a harmonium answers there: `GET /` says so to everybody."""
-    asked = Service(Profile(url, None, None), Bounds(ANSWER_SECONDS, MAX_ANSWER_BYTES))
+    asked = RemoteService(Profile(url, None, None), ClientBounds(ANSWER_SECONDS, MAX_ANSWER_BYTES))
     try:
         return asked.call("GET", "/").get("name") == "harmonium"
     except ClientError:
@@ -288,7 +288,7 @@ def _webhooks(settings: Settings) -> Finding:
     return finding("webhooks", why, (Level.OK, "the receiver can be reached", ""))
 
 
-def _response(running: Service) -> Finding:
+def _response(running: RemoteService) -> Finding:
     """Whether a running service makes a response, keeps it, goes on from it and deletes it."""
     why = "it is what every client asks for"
     steps = one_response(running)
@@ -393,7 +393,7 @@ def expected_of(settings: Settings) -> Expected:
     if not settings.redis_url:
         disk = free_bytes(settings.data_dir) if settings.data_dir.exists() else None
         return Expected(
-            Kind.SINGLE,
+            AddressKind.SINGLE,
             settings.shards,
             settings.max_bytes,
             log_bytes=settings.max_log_bytes,

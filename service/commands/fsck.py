@@ -25,11 +25,11 @@ from service.settings.core import SQLITE
 from service.settings.settings import Settings
 from store.backup import ownership
 from store.backup.archiving.archived_turns import ArchivedTurns
-from store.backup.upkeep.backup_file import Progress as Shown
+from store.backup.upkeep.backup_file import BackupProgress as Shown
 from store.backup.upkeep.verifying import Verified
 from store.embedded import ARCHIVE
 from store.errors import ArchiveForeign, ArchiveUnavailable, StoreError
-from store.fsck.check import Archived, Fsck, Progress, Report
+from store.fsck.check import Archived, CheckProgress, CheckReport, Fsck
 from store.fsck.faults import MEANINGS, Fault
 from store.redis.connection import connect
 
@@ -89,7 +89,7 @@ def _checked_archive(settings: Settings, repair: bool, turns_per_second: float) 
         return None, str(error)
 
 
-def _fields_of(report: Report, verified: Verified | None, failure: str) -> dict[str, Any]:
+def _fields_of(report: CheckReport, verified: Verified | None, failure: str) -> dict[str, Any]:
     """All of a report as one object."""
     archived = {"failure": failure} if failure else None if verified is None else object_of(verified)
     return {
@@ -108,7 +108,7 @@ def _fields_of(report: Report, verified: Verified | None, failure: str) -> dict[
     }
 
 
-def _print(report: Report, verified: Verified | None, failure: str, console: Console, *, repair: bool) -> None:
+def _print(report: CheckReport, verified: Verified | None, failure: str, console: Console, *, repair: bool) -> None:
     """Print the faults, and the result in sentences. An id stands on a line of its own, never broken."""
     for each, repaired in list(report.faults.items())[:SHOWN]:
         done = f"; {'repaired' if repaired else 'not repaired'}" if repair else ""
@@ -131,8 +131,8 @@ def _print(report: Report, verified: Verified | None, failure: str, console: Con
             console.print(Text("`harmonium archive verify --all` checks all of both; see docs/archive.md"))
 
 
-async def _check_store(url: str, settings: Settings, repair: bool, turns_per_second: float) -> Report:
-    def show_step(step: Progress | Fault) -> Shown | None:
+async def _check_store(url: str, settings: Settings, repair: bool, turns_per_second: float) -> CheckReport:
+    def show_step(step: CheckProgress | Fault) -> Shown | None:
         if isinstance(step, Fault):
             return None
         action = "checking" if not step.round else f"repairing, round {step.round},"
@@ -148,7 +148,7 @@ async def _check_store(url: str, settings: Settings, repair: bool, turns_per_sec
             archived=archived,
         )
         try:
-            return await last_of(fsck.run(repair=repair), Report, show_step)
+            return await last_of(fsck.run(repair=repair), CheckReport, show_step)
         finally:
             await fsck.close()
 
@@ -177,7 +177,7 @@ async def _asking_archive(url: str, settings: Settings) -> AsyncGenerator[Archiv
         await archive.close()
 
 
-def _lines(report: Report, repair: bool) -> list[str]:
+def _lines(report: CheckReport, repair: bool) -> list[str]:
     """The report in sentences."""
     where = "1 shard" if report.shards == 1 else f"{report.shards} shards"
     result = outcome(report.found, report.left, repair=repair)

@@ -31,7 +31,14 @@ from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
 from service import logs
-from service.commands.signals import HURRY, Open, die_with_parent, exit_on_signals, spared_of_interrupts, watching_loop
+from service.commands.signals import (
+    HURRY,
+    OpenApplication,
+    die_with_parent,
+    exit_on_signals,
+    spared_of_interrupts,
+    watching_loop,
+)
 from service.commands.terminal import TerminalFormatter, card
 from service.engine.vllm.servers import UNTOLD, read_release
 from service.metrics.processes import take_number
@@ -44,7 +51,7 @@ from service.settings.settings import Settings, display, variable
 from service.settings.sources import env_file, service_links
 from service.web.http_protocol import LINGER_BYTES, BoundedHttpProtocol, ConnectionLimits
 from service.web.socket.protocol import SocketProtocol
-from service.web.stopping import HANG_UP, STOP_SIGNALS, Terminal
+from service.web.stopping import HANG_UP, STOP_SIGNALS, StartTerminal
 from store.embedded import EmbeddedServer
 from store.errors import (
     ArchiveForeign,
@@ -118,7 +125,7 @@ def run(settings: Settings, create_app: CreateApp) -> None:
             _announce(settings, url, terminal, beside)
             config, ready = _config(served, create_app), partial(_tell_ready, settings, url, terminal, stored, beside)
             if settings.workers == 1:
-                Server(config, ready).run(sockets=[listener])
+                ApiServer(config, ready).run(sockets=[listener])
             else:
                 with counting_together():
                     Supervisor(config, [listener], ready).run()
@@ -210,7 +217,7 @@ def allow_files(connections: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-class Server(uvicorn.Server):
+class ApiServer(uvicorn.Server):
     """uvicorn's server, which also stops when it has not started yet: an engine may take minutes to load its model."""
 
     _starting: "asyncio.Task[None] | None" = None
@@ -256,7 +263,7 @@ class Supervisor(Multiprocess):
         super().__init__(config, sockets)
         self._ready = ready
         self._told = self._stopping = False
-        self._keys, self._terminal = Keys(config.settings), Terminal()
+        self._keys, self._terminal = Keys(config.settings), StartTerminal()
         for each in STOP_SIGNALS:
             signal.signal(each, self._stop)
         signal.signal(HANG_UP, self._hang_up)
@@ -381,7 +388,7 @@ class Config(uvicorn.Config):
 def _watched_app(create_app: CreateApp, settings: Settings) -> ASGIApp:
     """The application, which once it has started ends its process where the loop stands still, and can be hurried."""
     app: ASGIApp = create_app(settings)
-    requests = Open(app)
+    requests = OpenApplication(app)
 
     async def watched_app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "lifespan":

@@ -97,7 +97,7 @@ def die_with_parent() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-class Open:
+class OpenApplication:
     """An application that knows what it has open, and can cut it off."""
 
     def __init__(self, app: ASGIApp) -> None:

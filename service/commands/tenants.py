@@ -19,7 +19,7 @@ from service.commands.options import AsJson, Row, asking, cell, fail, load, show
 from service.process import open_directory
 from service.settings.core import NO_ARCHIVE, parse_limits
 from service.settings.settings import Settings
-from service.tenants.audit import COMMAND_LINE, ENTRY_PREFIX, Actor, Wanted, done_by, page_of_entries
+from service.tenants.audit import COMMAND_LINE, ENTRY_PREFIX, Actor, AuditFilter, done_by, page_of_entries
 from service.tenants.directory import ChangedProject, Directory, Made, RecordPage, Wish
 from service.tenants.limits import Limit
 from service.tenants.permissions import ALL, ListMode, read_permissions, read_scopes
@@ -256,7 +256,7 @@ def audit(
     as_json: AsLines = False,
 ) -> None:
     """Show who did what to which project, service account and key, the newest first."""
-    wanted = Wanted(types=(type,) if type else (), projects=(project,) if project else ())
+    wanted = AuditFilter(types=(type,) if type else (), projects=(project,) if project else ())
 
     def tell(entry: Row) -> None:
         row = _entry_row(entry)
@@ -307,7 +307,7 @@ def _in_store(deed: Callable[[Settings, ConversationHistoryStore], Awaitable[T]]
         return on_store(settings.model_copy(update={"archive_url": NO_ARCHIVE}), lambda store, _: deed(settings, store))
 
 
-async def _entries(directory: Directory, wanted: Wanted, limit: int) -> list[Row]:
+async def _entries(directory: Directory, wanted: AuditFilter, limit: int) -> list[Row]:
     """The newest entries of the audit log, `limit` at most, the newest first."""
     found: list[Row] = []
     after, more = None, True
@@ -318,7 +318,7 @@ async def _entries(directory: Directory, wanted: Wanted, limit: int) -> list[Row
     return found
 
 
-async def _follow(directory: Directory, wanted: Wanted, first: int, tell: Callable[[Row], None]) -> Never:
+async def _follow(directory: Directory, wanted: AuditFilter, first: int, tell: Callable[[Row], None]) -> Never:
     """Tell of so many entries of the audit log, and without end of each that is made: the oldest first."""
     known = await _entries(directory, wanted, first)
     for each in reversed(known):

@@ -39,7 +39,7 @@ _LEFT_OUT = frozenset({"request_id", "traceback"})
 """Fields that a line for a person leaves out, or shows below."""
 
 
-class Part(NamedTuple):
+class LinePart(NamedTuple):
     """A piece of a line, and how it looks."""
 
     text: str
@@ -58,7 +58,7 @@ class TerminalFormatter(logging.Formatter):
         """The line of `record`, without its newline; below it a traceback, line by line."""
         fields = logs.fields_of(self, record)
         message = record.getMessage()
-        parts = [Part(datetime.fromtimestamp(record.created).strftime("%H:%M:%S"), "dim")]
+        parts = [LinePart(datetime.fromtimestamp(record.created).strftime("%H:%M:%S"), "dim")]
         if message == "request" and {"method", "path", "status", "ms"} <= fields.keys():
             parts += _fitting(parts, _request(fields))
         elif message == "attempt":
@@ -70,49 +70,53 @@ class TerminalFormatter(logging.Formatter):
         return "\n".join(lines)
 
 
-def _request(fields: Mapping[str, logs.Value]) -> list[Part]:
+def _request(fields: Mapping[str, logs.Value]) -> list[LinePart]:
     """The pieces about a request; the path is the second."""
     status, method = int(str(fields["status"])), str(fields["method"])
     parts = [
-        Part("WebSocket" if method == CREATE else logs.escape(method), "bold"),
-        Part(_short(logs.escape(str(fields["path"])))),
-        Part(str(status), "green" if status < 300 else "cyan" if status < 400 else "yellow" if status < 500 else "red"),
-        Part(f"{float(str(fields['ms'])):,.0f} ms", "dim"),
+        LinePart("WebSocket" if method == CREATE else logs.escape(method), "bold"),
+        LinePart(_short(logs.escape(str(fields["path"])))),
+        LinePart(
+            str(status), "green" if status < 300 else "cyan" if status < 400 else "yellow" if status < 500 else "red"
+        ),
+        LinePart(f"{float(str(fields['ms'])):,.0f} ms", "dim"),
     ]
     parts += _tenant(fields)
     if "input_tokens" in fields:
         made = f"→{fields['output_tokens']}" if "output_tokens" in fields else ""
         cached = f" ({fields['cached_tokens']} cached)" if fields.get("cached_tokens") else ""
-        parts.append(Part(f"{fields['input_tokens']}{made} tokens{cached}"))
+        parts.append(LinePart(f"{fields['input_tokens']}{made} tokens{cached}"))
     if (outcome := fields.get("outcome")) not in (None, "completed"):
-        parts.append(Part(logs.escape(str(outcome)), "red" if outcome == "failed" else "yellow"))
-    parts += [Part(logs.escape(str(fields[name])), "yellow") for name in ("code", "param", "client") if name in fields]
+        parts.append(LinePart(logs.escape(str(outcome)), "red" if outcome == "failed" else "yellow"))
+    parts += [
+        LinePart(logs.escape(str(fields[name])), "yellow") for name in ("code", "param", "client") if name in fields
+    ]
     if "response_id" in fields:
-        parts.append(Part(_short(logs.escape(str(fields["response_id"]))), "dim"))
+        parts.append(LinePart(_short(logs.escape(str(fields["response_id"]))), "dim"))
     return parts
 
 
-def _attempt(fields: Mapping[str, logs.Value]) -> list[Part]:
+def _attempt(fields: Mapping[str, logs.Value]) -> list[LinePart]:
     """The pieces about a worker's attempt at a background response, with its status, or how the attempt ended."""
     status = str(fields.get("status") or fields.get("outcome"))
     style = {"completed": "green", "failed": "red"}.get(status, "yellow")
-    response = Part(_short(logs.escape(str(fields.get("response_id")))), "dim")
-    return [Part("background", "bold"), Part(logs.escape(status), style), *_tenant(fields), response]
+    response = LinePart(_short(logs.escape(str(fields.get("response_id")))), "dim")
+    return [LinePart("background", "bold"), LinePart(logs.escape(status), style), *_tenant(fields), response]
 
 
-def _tenant(fields: Mapping[str, logs.Value]) -> list[Part]:
+def _tenant(fields: Mapping[str, logs.Value]) -> list[LinePart]:
     """The tenant, where it isn't the only one without a name."""
     if fields.get("tenant") in (None, DEFAULT_TENANT):
         return []
-    return [Part(logs.escape(str(fields["tenant"])[:TENANT_CHARS]), "magenta")]
+    return [LinePart(logs.escape(str(fields["tenant"])[:TENANT_CHARS]), "magenta")]
 
 
-def _fitting(before: list[Part], parts: list[Part]) -> list[Part]:
+def _fitting(before: list[LinePart], parts: list[LinePart]) -> list[LinePart]:
     """The pieces with a shorter path, where the line would be too long; and then without the last ones."""
     method, path, *rest = parts
     room = LINE_CHARS - sum(len(part.text) + 1 for part in (*before, method, *rest))
     if len(path.text) > room:
-        path = Part(f"{path.text[: max(room - 1, 11)]}…", path.style)
+        path = LinePart(f"{path.text[: max(room - 1, 11)]}…", path.style)
     kept = [method, path]
     for part in rest:
         if sum(len(each.text) + 1 for each in (*before, *kept)) + len(part.text) <= LINE_CHARS:
@@ -120,12 +124,12 @@ def _fitting(before: list[Part], parts: list[Part]) -> list[Part]:
     return kept
 
 
-def _event(record: logging.LogRecord, message: str, fields: Mapping[str, logs.Value]) -> list[Part]:
+def _event(record: logging.LogRecord, message: str, fields: Mapping[str, logs.Value]) -> list[LinePart]:
     style = _LEVELS.get(record.levelno, "")
-    parts = [Part(record.levelname, style)] if style else []
-    parts.append(Part(logs.escape(message), style))
+    parts = [LinePart(record.levelname, style)] if style else []
+    parts.append(LinePart(logs.escape(message), style))
     return parts + [
-        Part(f"{logs.escape(name)}={logs.log_value(value)}", "" if name == "remedy" else "dim")
+        LinePart(f"{logs.escape(name)}={logs.log_value(value)}", "" if name == "remedy" else "dim")
         for name, value in fields.items()
         if name not in _LEFT_OUT
     ]

@@ -71,7 +71,7 @@ class Member(msgspec.Struct, frozen=True):
         return self.model if self.name else name
 
 
-class Offer(msgspec.Struct, frozen=True):
+class ModelOffer(msgspec.Struct, frozen=True):
     """A model by its names, the first of which is its id; its card, where that is known by now."""
 
     names: tuple[str, ...]
@@ -107,7 +107,7 @@ class Engines:
         """The model of requests that name none; see the port."""
         return self.members[0].card
 
-    def offers(self, may: May = anybody) -> list[Offer]:
+    def offers(self, may: May = anybody) -> list[ModelOffer]:
         """The models of now, the first first. One has no names as long as only its engine could say them."""
         found = [_offer(member, self._named) for member in self.members]
         return [offer for offer in found if not offer.names or may(offer.names)]
@@ -122,7 +122,7 @@ class Engines:
                 continue
             if offer.card is None:
                 await member.engine.check()
-                offer = Offer(_offer(member, self._named).names, member.card)
+                offer = ModelOffer(_offer(member, self._named).names, member.card)
             if (not name or name in offer.names) and may(offer.names):
                 return offer.card
         return None
@@ -291,7 +291,7 @@ class Engines:
         return next((each for each in members if not model or not each.name or model == each.name), None)
 
 
-def _offer(member: Member, named: Mapping[str, Member]) -> Offer:
+def _offer(member: Member, named: Mapping[str, Member]) -> ModelOffer:
     """A member's model, as far as it is known by now."""
     try:
         card = member.card
@@ -299,7 +299,7 @@ def _offer(member: Member, named: Mapping[str, Member]) -> Offer:
         card = None
     id = member.name or (card.id if card else "")
     names = names_of(id, member.aliases) if id else ()
-    return Offer(tuple(name for name in names if named.get(name, member) is member), card)
+    return ModelOffer(tuple(name for name in names if named.get(name, member) is member), card)
 
 
 def _by_name(members: Sequence[Member]) -> dict[str, Member]:

@@ -36,7 +36,7 @@ class ServerAddress(msgspec.Struct, frozen=True):
     certified: str = ""
 
 
-class Names:
+class HostNames:
     """The addresses behind URLs, looked up as often as they are asked for."""
 
     def __init__(self, look_up: LookUp = system_look_up) -> None:

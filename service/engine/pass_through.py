@@ -13,7 +13,7 @@ import msgspec
 from service.engine.port import EngineRefused
 
 
-class File(msgspec.Struct, frozen=True):
+class FormFile(msgspec.Struct, frozen=True):
     """The file of a form: its name, its type, and its bytes."""
 
     name: str
@@ -43,7 +43,7 @@ class Passed(msgspec.Struct, frozen=True):
     tenant: str = ""
     headers: tuple[tuple[str, str], ...] = ()
     """The headers of the request that are for the server too."""
-    file: File | None = None
+    file: FormFile | None = None
     """The file beside the members, where these are the fields of a form."""
 
 

@@ -35,7 +35,7 @@ VERBOSITY = {
 _CONSTRAIN_TEXT = "<|constrain|>"
 
 
-class Header(TypedDict, total=False):
+class HeaderParts(TypedDict, total=False):
     """The optional parts of a message's header. The caller has checked that they are well-formed."""
 
     name: str | None
@@ -70,19 +70,21 @@ def close_id(role: str, recipient: str | None) -> int:
     return CALL if role == "assistant" and recipient is not None else END
 
 
-def frame(content: Sequence[int], role: str, *, call_id: str | None = None, **header: Unpack[Header]) -> StoredMessage:
+def frame(
+    content: Sequence[int], role: str, *, call_id: str | None = None, **header: Unpack[HeaderParts]
+) -> StoredMessage:
     """A message from the ids of its content. `call_id` is kept beside it and never rendered."""
     head, closing = open_message(role, **header), close_id(role, header.get("recipient"))
     return StoredMessage(role=role, tokens=pack(head) + pack(content) + pack((closing,)), call_id=call_id, **header)
 
 
-def message(text: str, role: str, *, call_id: str | None = None, **header: Unpack[Header]) -> StoredMessage:
+def message(text: str, role: str, *, call_id: str | None = None, **header: Unpack[HeaderParts]) -> StoredMessage:
     """A message from a text that is known to be short; for any other see `message_steps`."""
     return frame(encode(text), role, call_id=call_id, **header)
 
 
 def message_steps(
-    text: str, role: str, *, limit: int, call_id: str | None = None, **header: Unpack[Header]
+    text: str, role: str, *, limit: int, call_id: str | None = None, **header: Unpack[HeaderParts]
 ) -> Generator[None, None, StoredMessage]:
     """A message from a text of any length, yielding between slices so that the caller can let others run.
 

@@ -58,7 +58,7 @@ class Closed(msgspec.Struct, frozen=True):
 Segment = Opened | str | Closed
 
 
-class State(Enum):
+class SegmenterState(Enum):
     """The states of the segmenter; see the table above."""
 
     BETWEEN = 0
@@ -87,7 +87,7 @@ class Segmenter:
     """Feed it ids as they are sampled, then call `end` once. Both return the segments' new parts, in order."""
 
     def __init__(self) -> None:
-        self.state = State.HEADER
+        self.state = SegmenterState.HEADER
         self._ids: list[int] = []
         """The open segment's ids."""
         self._header_ids: list[int] = []
@@ -100,13 +100,13 @@ class Segmenter:
     @property
     def at_start(self) -> bool:
         """Whether a header begins next, behind a prompt's `<|start|>assistant`."""
-        return self.state is State.HEADER and not self._ids
+        return self.state is SegmenterState.HEADER and not self._ids
 
     def feed(self, ids: Sequence[int]) -> list[Segment]:
         """Take some sampled ids; return the segments' parts that they complete, at most a few for each id."""
         out: list[Segment] = []
         for token in ids:
-            if self.state is State.CONTENT and not self._midway and 0 <= token < tokens.FIRST_SPECIAL:
+            if self.state is SegmenterState.CONTENT and not self._midway and 0 <= token < tokens.FIRST_SPECIAL:
                 text = TEXTS[token]
                 if text is not None:
                     self._ids.append(token)
@@ -118,21 +118,21 @@ class Segmenter:
     def end(self) -> list[Segment]:
         """End the generation: close the open segment."""
         out: list[Segment] = []
-        if self.state is State.HEADER and self._header_ids:
+        if self.state is SegmenterState.HEADER and self._header_ids:
             header, text = read_header(self._header_ids, role_given=self._first, marked=False)
             if text and not cut_short(self._header_ids, text):
                 self._open(out.append, header, text)
-        if self.state is State.CONTENT:
+        if self.state is SegmenterState.CONTENT:
             self._close(out.append, stop=None)
-        self.state = State.BETWEEN
+        self.state = SegmenterState.BETWEEN
         return out
 
     def _step(self, token: int, emit: Callable[[Segment], None]) -> None:
         if not 0 <= token <= tokens.LAST_LEGAL:
             self._clean = False
-        elif self.state is State.CONTENT:
+        elif self.state is SegmenterState.CONTENT:
             self._content(token, emit)
-        elif self.state is State.HEADER:
+        elif self.state is SegmenterState.HEADER:
             self._header(token, emit)
         elif token == tokens.START:
             self._begin(token)
@@ -143,7 +143,7 @@ class Segmenter:
 
     def _begin(self, *marks: int) -> None:
         """Begin a new segment's header, with the mark that opened it."""
-        self.state = State.HEADER
+        self.state = SegmenterState.HEADER
         self._ids = list(marks)
         self._header_ids = []
         self._clean = True
@@ -168,14 +168,14 @@ class Segmenter:
             self._content(token, emit)
             return
         self._first = False
-        self.state = State.BETWEEN
+        self.state = SegmenterState.BETWEEN
         if token == tokens.START:
             self._begin(token)
 
     def _open(self, emit: Callable[[Segment], None], header: Header, text: str) -> None:
         self._clean = self._clean and header.clean
         self._first = False
-        self.state = State.CONTENT
+        self.state = SegmenterState.CONTENT
         self._header_ids = []
         emit(Opened(header))
         if text:
@@ -212,4 +212,4 @@ class Segmenter:
             self._decoder.reset()
             self._midway = False
         emit(Closed(self._ids, stop, self._clean))
-        self.state = State.BETWEEN
+        self.state = SegmenterState.BETWEEN

@@ -154,7 +154,7 @@ def _cut(text: str, start: int) -> int:
     return len(text)
 
 
-class Words(dict[int, bytes]):
+class TokenBytes(dict[int, bytes]):
     """The bytes of ids, each looked up in the vocabulary's file when it is first asked for. Most never are, and all
     together take 20 MB. Special and unassigned ids are empty.
 
@@ -188,10 +188,10 @@ class Words(dict[int, bytes]):
 
 
 @cache
-def byte_table() -> Words:
+def byte_table() -> TokenBytes:
     """The bytes of every id up to LAST_LEGAL, by id. Made once, 0.02 s."""
     try:
-        return Words(_lines())
+        return TokenBytes(_lines())
     except ValueError as error:
         raise ValueError(f"{PACKAGE} has its vocabulary in another form; install the locked version") from error
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from service.harmony import tokens
 from service.harmony.segments import Segment
-from service.markup.stream import MAX_SPACE, Part, Segments
+from service.markup.stream import MAX_SPACE, MarkupPart, Segments
 
 SIGN = "\x1e"
 """RECORD SEPARATOR, which hardly any text has."""
@@ -33,38 +33,38 @@ def opens(written: str) -> bool:
     return written[:1] == SIGN != written[1:2]
 
 
-class Writing:
+class ServerWriting:
     """A turn written down as a server tells it. White space that stands alone before a call is dropped, and so are line
     breaks between reasoning and the answer: templates write them anew.
     """
 
     def __init__(self) -> None:
-        self._part = Part.BEFORE
+        self._part = MarkupPart.BEFORE
         self._thought = False
         self._space = ""
 
     def thinks(self, text: str) -> str:
         """Some reasoning."""
-        return self._in(Part.THINKING, THINKS, text) if text else ""
+        return self._in(MarkupPart.THINKING, THINKS, text) if text else ""
 
     def answers(self, text: str) -> str:
         """Some of the answer."""
         if not self.answers_now(text):
             self._space += text
             return ""
-        if self._part is not Part.TEXT:
+        if self._part is not MarkupPart.TEXT:
             text, self._space = self._space + text, ""
             text = text.lstrip("\n") if self._thought else text
-        return self._in(Part.TEXT, ANSWERS, text) if text else ""
+        return self._in(MarkupPart.TEXT, ANSWERS, text) if text else ""
 
     def answers_now(self, text: str) -> bool:
         """Whether this text of an answer is written at once: white space waits for the next text."""
         waiting = self._space + text
-        return self._part is Part.TEXT or len(waiting) > MAX_SPACE or bool(waiting.strip(_SPACE))
+        return self._part is MarkupPart.TEXT or len(waiting) > MAX_SPACE or bool(waiting.strip(_SPACE))
 
     def calls(self, name: str) -> str:
         """A call of the tool with this name, whose arguments follow."""
-        return f"{self._turn(Part.CALL)}{CALLS}{_escape(name)}{NAMED}"
+        return f"{self._turn(MarkupPart.CALL)}{CALLS}{_escape(name)}{NAMED}"
 
     def arguments(self, text: str) -> str:
         """Some of the arguments of the call."""
@@ -72,16 +72,16 @@ class Writing:
 
     def ends(self) -> str:
         """The model has ended its turn."""
-        space = self._space if self._part is Part.BEFORE and not self._thought else ""
-        return (self._in(Part.TEXT, ANSWERS, space) if space else "") + self._turn(Part.BEHIND) + ENDS
+        space = self._space if self._part is MarkupPart.BEFORE and not self._thought else ""
+        return (self._in(MarkupPart.TEXT, ANSWERS, space) if space else "") + self._turn(MarkupPart.BEHIND) + ENDS
 
-    def _in(self, part: Part, mark: str, text: str) -> str:
+    def _in(self, part: MarkupPart, mark: str, text: str) -> str:
         return ("" if self._part is part else self._turn(part) + mark) + _escape(text)
 
-    def _turn(self, part: Part) -> str:
+    def _turn(self, part: MarkupPart) -> str:
         """The mark that ends an open call, else nothing; another part begins."""
-        closing = CALLED if self._part is Part.CALL else ""
-        self._part, self._space, self._thought = part, "", self._thought or part is Part.THINKING
+        closing = CALLED if self._part is MarkupPart.CALL else ""
+        self._part, self._space, self._thought = part, "", self._thought or part is MarkupPart.THINKING
         return closing
 
 
@@ -126,19 +126,19 @@ class ByServer(Segments):
         if mark == SIGN + SIGN:
             self._text(SIGN)
         elif mark == THINKS:
-            self._open(Part.THINKING)
+            self._open(MarkupPart.THINKING)
         elif mark == ANSWERS:
-            self._open(Part.TEXT)
+            self._open(MarkupPart.TEXT)
         elif mark == CALLS:
             self._close(tokens.END)
             self._name = []
         elif mark == NAMED and self._name is not None:
             name, self._name = "".join(self._name), None
-            self._open(Part.CALL, name)
+            self._open(MarkupPart.CALL, name)
         elif mark == CALLED:
             self._close(self._call_stop)
-            self.part = Part.BEHIND
+            self.part = MarkupPart.BEHIND
         elif mark == ENDS:
-            if not self._segment and self.part is not Part.BEHIND:
-                self._open(Part.TEXT)
+            if not self._segment and self.part is not MarkupPart.BEHIND:
+                self._open(MarkupPart.TEXT)
             self._close(tokens.RETURN)

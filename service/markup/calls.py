@@ -50,7 +50,7 @@ Schemas = Mapping[str, Mapping[str, Any]]
 """The JSON schema of the arguments of each tool, by its name."""
 
 
-class Mark(str):
+class TextMark(str):
     """A mark, where others are text."""
 
     __slots__ = ()
@@ -66,7 +66,7 @@ class Awaits(NamedTuple):
 
 
 T = TypeVar("T")
-Taking = Generator[Awaits, str | Mark | None, T]
+Taking = Generator[Awaits, str | TextMark | None, T]
 """Takes text, marks, and None where nothing more comes."""
 
 Steps = Taking[tuple[bool, str]]
@@ -75,7 +75,7 @@ that isn't whole is none, or it never will be.
 """
 
 
-class Call:
+class MarkedCall:
     """A call that is being read."""
 
     def __init__(self, steps: Steps) -> None:
@@ -84,7 +84,7 @@ class Call:
         self.whole: bool | None = None
         """Whether it is whole; None while it is open."""
 
-    def take(self, piece: str | Mark | None) -> str:
+    def take(self, piece: str | TextMark | None) -> str:
         """Take text, or a mark; returns the end of the text that is no part of the call."""
         try:
             self.awaits = self._steps.send(piece)
@@ -230,7 +230,7 @@ class JsonForm(msgspec.Struct, frozen=True):
         scan, held, found = ObjectScan(), "", None
         while found is None:
             piece = yield Awaits(self.last)
-            if piece is None or isinstance(piece, Mark):
+            if piece is None or isinstance(piece, TextMark):
                 return False, ""
             end, held = scan.end(piece), held + piece
             found = _IN_OBJECT.match(held, 0, MAX_HEAD)
@@ -266,7 +266,7 @@ class JsonForm(msgspec.Struct, frozen=True):
         while (end := scan.end(text)) is None and len(rest) + len(text) <= MAX_HEAD:
             rest += text
             piece = yield Awaits(self.last)
-            if piece is None or isinstance(piece, Mark):
+            if piece is None or isinstance(piece, TextMark):
                 return (rest, False, "") if rest.strip() else ("}", True, "")
             text = piece
         rest += text[:end]
@@ -276,7 +276,7 @@ class JsonForm(msgspec.Struct, frozen=True):
         held = ""
         while (found := head.match(held, 0, MAX_HEAD)) is None:
             piece = None if len(held) > MAX_HEAD else (yield Awaits(self.last | self.separators))
-            if piece is None or (isinstance(piece, Mark) and piece not in self.separators):
+            if piece is None or (isinstance(piece, TextMark) and piece not in self.separators):
                 return False, ""
             held += piece
         if not _emit_name(found["name"], emit):
@@ -284,7 +284,7 @@ class JsonForm(msgspec.Struct, frozen=True):
         held = held[found.end() :]
         while "{" not in held and len(held) <= MAX_FENCE:
             piece = yield Awaits(self.last)
-            if piece is None or isinstance(piece, Mark):
+            if piece is None or isinstance(piece, TextMark):
                 emit(held if held.strip() else "{}")
                 return not held.strip(), ""
             held += piece
@@ -295,7 +295,7 @@ class JsonForm(msgspec.Struct, frozen=True):
         left = yield from self._value(brace + text, emit, None, quoting=False)
         while left is not None and len(left) <= MAX_FENCE:
             piece = yield Awaits(self.last)
-            if piece is None or isinstance(piece, Mark):
+            if piece is None or isinstance(piece, TextMark):
                 whole = _FENCE.fullmatch(left) is not None
                 emit("" if whole else left)
                 return whole, ""
@@ -315,7 +315,7 @@ class JsonForm(msgspec.Struct, frozen=True):
             if end is not None:
                 return text[end:]
             piece = yield Awaits(self.last, scan.signs if waiting is None else None)
-            if piece is None or (isinstance(piece, Mark) and not (quoting and scan.quoting)):
+            if piece is None or (isinstance(piece, TextMark) and not (quoting and scan.quoting)):
                 return None
             text = piece
 
@@ -446,7 +446,7 @@ class XmlForm(msgspec.Struct, frozen=True):
         found = _TAG.fullmatch(written)
         return (_inside(found), found[4] != "false") if found else ("", True)
 
-    def _parameter(self, types: frozenset[str] | None, emit: Emit) -> Taking[tuple[Mark | None, str]]:
+    def _parameter(self, types: frozenset[str] | None, emit: Emit) -> Taking[tuple[TextMark | None, str]]:
         """Emit a value. Returns the mark that ended it, or None and the text that is no part of the call."""
         emit('"' if types == _TEXT else "")
         if self.value:
@@ -463,12 +463,12 @@ class XmlForm(msgspec.Struct, frozen=True):
             emit(_write(value.removeprefix("\n").removesuffix("\n") if self.line else value, types))
         return mark, ""
 
-    def _text(self, ends: frozenset[str], emit: Emit) -> Taking[Mark | None]:
+    def _text(self, ends: frozenset[str], emit: Emit) -> Taking[TextMark | None]:
         """Emit a text as it comes, without line breaks around one on lines of its own. Returns the mark at its end."""
         first, held = True, ""
         while True:
             piece = yield Awaits(ends, None if first or held else IN_STRINGS)
-            if piece is None or isinstance(piece, Mark):
+            if piece is None or isinstance(piece, TextMark):
                 emit('"' if piece else _quote(held))
                 return piece
             text, held = held + piece, ""
@@ -480,23 +480,23 @@ class XmlForm(msgspec.Struct, frozen=True):
             emit(_quote(text))
 
 
-def _until(marks: frozenset[str], most: float = math.inf) -> Taking[tuple[str, Mark | None]]:
+def _until(marks: frozenset[str], most: float = math.inf) -> Taking[tuple[str, TextMark | None]]:
     """The text up to a mark, and the mark; None where it has more than so many characters, or the mark never comes."""
     parts, chars = list[str](), 0
     while chars <= most:
         piece = yield Awaits(marks)
-        if piece is None or isinstance(piece, Mark):
+        if piece is None or isinstance(piece, TextMark):
             return "".join(parts), piece
         parts.append(piece)
         chars += len(piece)
     return "".join(parts), None
 
 
-def _over_space(marks: frozenset[str]) -> Taking[tuple[Mark | None, str]]:
+def _over_space(marks: frozenset[str]) -> Taking[tuple[TextMark | None, str]]:
     """The mark behind white space, or None and other text that stands there."""
     while True:
         piece = yield Awaits(marks)
-        if piece is None or isinstance(piece, Mark):
+        if piece is None or isinstance(piece, TextMark):
             return piece, ""
         if left := piece.lstrip():
             return None, left

@@ -15,9 +15,9 @@ import msgspec
 
 from service.markup.by_server import ByServer
 from service.markup.calls import Schemas
-from service.markup.families import ENDS, FAMILIES, MARKUPS, Reasoning
+from service.markup.families import ENDS, FAMILIES, MARKUPS, ReasoningPlace
 from service.markup.messages import chat_messages, form_of, messages_told
-from service.markup.speech import SERVER, SHOWN, Shown, Transcript
+from service.markup.speech import SERVER, SHOWN, ShownTools, Transcript
 from service.markup.stream import StreamParser
 from store.turn import StoredMessage
 
@@ -88,7 +88,7 @@ class Chat(msgspec.Struct, frozen=True, dict=True):
     """Of chance, for its note."""
     key: bytes = b""
     """Made of this salt and those of the conversation's notes, for digests."""
-    shown: Shown = SHOWN
+    shown: ShownTools = SHOWN
     """The parts of tools that the template shows."""
     own: str = ""
     """The secret text in our own marks; see Transcript."""
@@ -130,7 +130,7 @@ class Chat(msgspec.Struct, frozen=True, dict=True):
     @property
     def shows_reasoning(self) -> bool:
         """Whether the ids of a turn tell that there is reasoning in it, if its model reasons."""
-        return FAMILIES[self.family].reasoning is Reasoning.NONE or THINK in self.marks
+        return FAMILIES[self.family].reasoning is ReasoningPlace.NONE or THINK in self.marks
 
     @cached_property
     def mark_ids(self) -> frozenset[int]:
@@ -145,7 +145,7 @@ class Chat(msgspec.Struct, frozen=True, dict=True):
     def encode(self, messages: Sequence[StoredMessage]) -> bytes:
         """Kept messages as the JSON of a Transcript, with their reasoning where a model of the family gets any."""
         family = FAMILIES[self.family]
-        thoughts = family.reasoning is not Reasoning.LEFT_OUT
+        thoughts = family.reasoning is not ReasoningPlace.LEFT_OUT
         made = chat_messages(messages, self.names, thoughts=thoughts, sees=self.sees)
         form = form_of(family.markup, self.shown)
         return msgspec.json.encode(made if form is None else messages_told(made, form, self.shown, self.own))

@@ -15,7 +15,7 @@ from service.markup.calls import JsonForm, XmlForm
 from service.markup.speech import SERVER
 
 
-class Form(msgspec.Struct, frozen=True):
+class CallsForm(msgspec.Struct, frozen=True):
     """How a template writes calls: the text around a section of them, between two, and around the arguments of one.
 
     `before` and `behind` have the name in the place of `{}`; `style` is xgrammar's name for arguments in XML, and
@@ -43,7 +43,7 @@ class Markup(msgspec.Struct, frozen=True):
     call_end: str = ""
     reads: JsonForm | XmlForm | None = None
     """How calls are read; None where there are none."""
-    form: Form | None = None
+    form: CallsForm | None = None
     """How calls are written, where they can be constrained."""
     inner: tuple[str, ...] = ()
     """Marks inside of a call that may be one token each."""
@@ -72,11 +72,13 @@ _HERMES = Markup(
     call=CALL,
     call_end=CALL_END,
     reads=JsonForm(frozenset((CALL, CALL_END))),
-    form=Form('<tool_call>\n{{"name": "{}", "arguments": ', "}\n</tool_call>"),
+    form=CallsForm('<tool_call>\n{{"name": "{}", "arguments": ', "}\n</tool_call>"),
 )
 
 
-def _named_calls(sections: tuple[str, str], call: tuple[str, str], separator: str, head: str, form: Form) -> Markup:
+def _named_calls(
+    sections: tuple[str, str], call: tuple[str, str], separator: str, head: str, form: CallsForm
+) -> Markup:
     """Calls whose names stand before their arguments, between special tokens."""
     return Markup(
         sections=sections[:1],
@@ -107,7 +109,7 @@ def _functions(section: tuple[str, str], style: str = "", *, line: bool, think: 
         call="<function=",
         call_end="</function>",
         reads=XmlForm("</function>", "<parameter=", "</parameter>", line=line, last=section[1:]),
-        form=Form(f"{section[0]}\n<function={{}}>\n", f"\n</function>\n{section[1]}", style) if style else None,
+        form=CallsForm(f"{section[0]}\n<function={{}}>\n", f"\n</function>\n{section[1]}", style) if style else None,
     )
 
 
@@ -120,7 +122,7 @@ def _invokes(prefix: str, section: str, style: str, *others: str, thinking_seam:
         call=f"{opens}invoke ",
         call_end=f"{closes}invoke>",
         reads=XmlForm(f"{closes}invoke>", f"{opens}parameter ", f"{closes}parameter>", tagged=True, last=(ending,)),
-        form=Form(f'{opens}invoke name="{{}}">\n', f"{closes}invoke>\n", style, f"<{section}>\n", ending, ""),
+        form=CallsForm(f'{opens}invoke name="{{}}">\n', f"{closes}invoke>\n", style, f"<{section}>\n", ending, ""),
         thinking_seam=thinking_seam,
     )
 
@@ -139,7 +141,7 @@ MARKUPS: Mapping[str, Markup] = {
         reads=XmlForm(
             CALL_END, "<arg_key>", "</arg_value>", "</arg_key>", "<arg_value>", name_ends=("\n", "<arg_key>")
         ),
-        form=Form("<tool_call>{}\n", "\n</tool_call>", "glm_xml"),
+        form=CallsForm("<tool_call>{}\n", "\n</tool_call>", "glm_xml"),
         inner=("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
     ),
     "deepseek-v3": _named_calls(
@@ -147,14 +149,14 @@ MARKUPS: Mapping[str, Markup] = {
         (_ONE, _ONE_END),
         _SEPARATOR,
         rf"\s*function\s*{_SEPARATOR}(?P<name>[^\n{BAR}]*)\n",
-        Form(f"{_ONE}function{_SEPARATOR}{{}}\n```json\n", f"\n```{_ONE_END}"),
+        CallsForm(f"{_ONE}function{_SEPARATOR}{{}}\n```json\n", f"\n```{_ONE_END}"),
     ),
     "deepseek-v3.1": _named_calls(
         _CALLS,
         (_ONE, _ONE_END),
         _SEPARATOR,
         rf"(?P<name>.*?){_SEPARATOR}",
-        Form(f"{_ONE}{{}}{_SEPARATOR}", _ONE_END, between=""),
+        CallsForm(f"{_ONE}{{}}{_SEPARATOR}", _ONE_END, between=""),
     ),
     "deepseek-v3.2": _invokes(DSML, f"{DSML}function_calls", "deepseek_xml"),
     "deepseek-v4": _invokes(DSML, f"{DSML}tool_calls", "deepseek_xml", f"<{DSML}toolcalls>", f"<{DSML}tool>"),
@@ -164,7 +166,7 @@ MARKUPS: Mapping[str, Markup] = {
         ("<|tool_call_begin|>", "<|tool_call_end|>"),
         _KIMI_ARGUMENTS,
         rf"\s*+(?:functions\.)?(?P<name>.*?)(?::\d+\s*)?{re.escape(_KIMI_ARGUMENTS)}",
-        Form("<|tool_call_begin|>functions.{}:", "<|tool_call_end|>", between="", number=_KIMI_ARGUMENTS),
+        CallsForm("<|tool_call_begin|>functions.{}:", "<|tool_call_end|>", between="", number=_KIMI_ARGUMENTS),
     ),
     "minimax": _invokes("", "minimax:tool_call", "minimax_xml", thinking_seam="\n"),
     "seed": _functions(("<seed:tool_call>", "</seed:tool_call>"), line=False, think="seed:think"),
@@ -172,7 +174,7 @@ MARKUPS: Mapping[str, Markup] = {
 """Every markup that we can read, by its name in settings; a server that reads its model itself has none."""
 
 
-class Reasoning(Enum):
+class ReasoningPlace(Enum):
     """The place of a turn's reasoning in the prompts of later turns."""
 
     NONE = "none"
@@ -192,7 +194,7 @@ class Family(msgspec.Struct, frozen=True):
 
     name: str
     markup: str
-    reasoning: Reasoning
+    reasoning: ReasoningPlace
     names: str = ""
     marks: tuple[str, ...] = ()
 
@@ -217,24 +219,24 @@ _CODER_NAMES = r"qwen[-_ ]?3(?:\.[5-9]|[-_ ]?coder)|nemotron[-_ ]?(?:v?3)|step[-
 FAMILIES = {
     family.name: family
     for family in (
-        Family("kimi-k2", "kimi", Reasoning.WITH_CALLS, r"kimi[-_ ]?k2", _KIMI_CALLS[:1]),
-        Family("deepseek-v4.1", "deepseek-v4.1", Reasoning.WITH_CALLS, r"deepseek[-_ ]?v4\.1"),
-        Family("deepseek-v4", "deepseek-v4", Reasoning.WITH_CALLS, r"deepseek[-_ ]?v4"),
-        Family("deepseek-v3.2", "deepseek-v3.2", Reasoning.WITH_CALLS, r"deepseek[-_ ]?v3\.2(?!-exp)", (DSML,)),
-        Family("deepseek-v3.1", "deepseek-v3.1", Reasoning.LEFT_OUT, r"deepseek[-_ ]?v3\.(?:1|2-exp)"),
-        Family("deepseek-r1", "deepseek-v3", Reasoning.LEFT_OUT, r"deepseek[-_ ]?r1(?!.*distill)"),
-        Family("deepseek-v3", "deepseek-v3", Reasoning.NONE, r"deepseek[-_ ]?v3", _CALLS[:1]),
-        Family("deepseek-r1-distill", "think", Reasoning.LEFT_OUT, r"deepseek[-_ ]?r1.*distill"),
-        Family("glm-4.7", "glm", Reasoning.WITH_CALLS, r"glm[-_ ]?(?:4\.[7-9]|5)"),
-        Family("glm", "glm", Reasoning.TEMPLATE, r"glm[-_ ]?4\.[56]", (CALL, "<arg_key>")),
-        Family("minimax-m2", "minimax", Reasoning.WITH_CALLS, r"minimax[-_ ]?m2", ("<minimax:tool_call>",)),
-        Family("seed-oss", "seed", Reasoning.TEMPLATE, r"seed[-_ ]?oss", ("<seed:tool_call>",)),
-        Family("qwen3-coder", "qwen-coder", Reasoning.TEMPLATE, _CODER_NAMES),
-        Family("qwen3", "qwen", Reasoning.TEMPLATE, r"qwen[-_ ]?3|qwq", (CALL, "<think>")),
-        Family("hermes", "hermes", Reasoning.NONE, r"hermes|qwen[-_ ]?2|smollm", (CALL,)),
-        Family("server", SERVER, Reasoning.TEMPLATE),
-        Family("think", "think", Reasoning.TEMPLATE, marks=("<think>",)),
-        Family("plain", "plain", Reasoning.NONE),
+        Family("kimi-k2", "kimi", ReasoningPlace.WITH_CALLS, r"kimi[-_ ]?k2", _KIMI_CALLS[:1]),
+        Family("deepseek-v4.1", "deepseek-v4.1", ReasoningPlace.WITH_CALLS, r"deepseek[-_ ]?v4\.1"),
+        Family("deepseek-v4", "deepseek-v4", ReasoningPlace.WITH_CALLS, r"deepseek[-_ ]?v4"),
+        Family("deepseek-v3.2", "deepseek-v3.2", ReasoningPlace.WITH_CALLS, r"deepseek[-_ ]?v3\.2(?!-exp)", (DSML,)),
+        Family("deepseek-v3.1", "deepseek-v3.1", ReasoningPlace.LEFT_OUT, r"deepseek[-_ ]?v3\.(?:1|2-exp)"),
+        Family("deepseek-r1", "deepseek-v3", ReasoningPlace.LEFT_OUT, r"deepseek[-_ ]?r1(?!.*distill)"),
+        Family("deepseek-v3", "deepseek-v3", ReasoningPlace.NONE, r"deepseek[-_ ]?v3", _CALLS[:1]),
+        Family("deepseek-r1-distill", "think", ReasoningPlace.LEFT_OUT, r"deepseek[-_ ]?r1.*distill"),
+        Family("glm-4.7", "glm", ReasoningPlace.WITH_CALLS, r"glm[-_ ]?(?:4\.[7-9]|5)"),
+        Family("glm", "glm", ReasoningPlace.TEMPLATE, r"glm[-_ ]?4\.[56]", (CALL, "<arg_key>")),
+        Family("minimax-m2", "minimax", ReasoningPlace.WITH_CALLS, r"minimax[-_ ]?m2", ("<minimax:tool_call>",)),
+        Family("seed-oss", "seed", ReasoningPlace.TEMPLATE, r"seed[-_ ]?oss", ("<seed:tool_call>",)),
+        Family("qwen3-coder", "qwen-coder", ReasoningPlace.TEMPLATE, _CODER_NAMES),
+        Family("qwen3", "qwen", ReasoningPlace.TEMPLATE, r"qwen[-_ ]?3|qwq", (CALL, "<think>")),
+        Family("hermes", "hermes", ReasoningPlace.NONE, r"hermes|qwen[-_ ]?2|smollm", (CALL,)),
+        Family("server", SERVER, ReasoningPlace.TEMPLATE),
+        Family("think", "think", ReasoningPlace.TEMPLATE, marks=("<think>",)),
+        Family("plain", "plain", ReasoningPlace.NONE),
     )
 }
 """Every family by its name, in the order in which they are tried."""

@@ -40,7 +40,7 @@ def like_marks(pattern: re.Pattern[str], text: str, most: int = SEARCHED_CHARS) 
         at = max(at, end)
 
 
-class Piece(NamedTuple):
+class MarkedPiece(NamedTuple):
     """Some ids with their text; `mark` is set where they are one mark, whose spelling is the text."""
 
     ids: Sequence[int]
@@ -48,14 +48,14 @@ class Piece(NamedTuple):
     mark: bool
 
 
-class Marks:
+class TokenMarks:
     """The marks that are one token each, by their ids."""
 
     def __init__(self, spellings: Mapping[str, int]) -> None:
         self._spellings = {id: spelling for spelling, id in spellings.items()}
         self.absent_from = frozenset(self._spellings).isdisjoint
 
-    def split(self, ids: Sequence[int], text: str) -> Iterator[Piece]:
+    def split(self, ids: Sequence[int], text: str) -> Iterator[MarkedPiece]:
         """The pieces of a chunk in order. Their texts are the chunk's, and a mark's spelling where that was left out.
 
         A chunk in which a spelling stands more often than its id has ordinary tokens that spell it. The one is then
@@ -74,11 +74,11 @@ class Marks:
             before, behind = place - begin, len(ids) - place - 1
             start, end = _found(spelling, text, at, before, behind, alone=extra[id] <= 0)
             if before or start > at:
-                yield Piece(ids[begin:place], text[at:start], False)
-            yield Piece((id,), spelling, True)
+                yield MarkedPiece(ids[begin:place], text[at:start], False)
+            yield MarkedPiece((id,), spelling, True)
             begin, at = place + 1, end
         if begin < len(ids) or at < len(text):
-            yield Piece(ids[begin:], text[at:], False)
+            yield MarkedPiece(ids[begin:], text[at:], False)
 
 
 def _found(spelling: str, text: str, at: int, before: int, behind: int, *, alone: bool) -> tuple[int, int]:

@@ -18,9 +18,9 @@ from typing import Any
 import msgspec
 
 from service.harmony.messages import text_of
-from service.markup.families import MARKUPS, Form
+from service.markup.families import MARKUPS, CallsForm
 from service.markup.marks import LOOKS_LIKE_A_MARK
-from service.markup.speech import REFERENCE, Shown
+from service.markup.speech import REFERENCE, ShownTools
 from store.turn import PICTURES, StoredMessage
 
 INSTRUCTIONS = "# Instructions\n\n"
@@ -251,20 +251,22 @@ To call one, answer with its name and its arguments as a JSON object, in this fo
 Its output is in the next message."""
 
 
-def form_of(markup: str, shown: Shown) -> Form | None:
+def form_of(markup: str, shown: ShownTools) -> CallsForm | None:
     """How a model is told to call, by its markup; None where its template shows tools, or its form isn't told."""
     form = MARKUPS[markup].form if markup in MARKUPS and not shown.tools else None
     return None if form is None or form.style != "json" else form
 
 
-def tools_told(form: Form, tools: Sequence[Mapping[str, Any]], own: str) -> str:
+def tools_told(form: CallsForm, tools: Sequence[Mapping[str, Any]], own: str) -> str:
     """The text that lists these tools."""
     listed = b"\n".join(msgspec.json.encode(each["function"]) for each in tools).decode()
     example = _write_calls(form, [("NAME", "ARGUMENTS")], own)
     return _TOOLS.format(_ours("<tools>", own), listed, _ours("</tools>", own), example)
 
 
-def messages_told(messages: Sequence[Mapping[str, Any]], form: Form, shown: Shown, own: str) -> list[dict[str, Any]]:
+def messages_told(
+    messages: Sequence[Mapping[str, Any]], form: CallsForm, shown: ShownTools, own: str
+) -> list[dict[str, Any]]:
     """Messages in which calls and their outputs are texts where the template shows none."""
     out: list[dict[str, Any]] = []
     answering = False
@@ -286,7 +288,7 @@ def messages_told(messages: Sequence[Mapping[str, Any]], form: Form, shown: Show
     return out
 
 
-def _write_calls(form: Form, calls: Sequence[tuple[str, str]], own: str) -> str:
+def _write_calls(form: CallsForm, calls: Sequence[tuple[str, str]], own: str) -> str:
     """Calls, by name and arguments, as models of the form write them."""
     written: list[str] = []
     for place, (name, arguments) in enumerate(calls):

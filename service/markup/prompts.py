@@ -37,7 +37,7 @@ class Sampled(msgspec.Struct, frozen=True):
     key: bytes = b""
 
 
-class Known(msgspec.Struct, frozen=True):
+class KnownTurns(msgspec.Struct, frozen=True):
     """The turns that a model has sampled of a conversation, the oldest first. `key` is for the turn behind them."""
 
     turns: tuple[Sampled, ...] = ()
@@ -49,7 +49,7 @@ class Known(msgspec.Struct, frozen=True):
         return sum([turn.gap + len(turn.ids) for turn in self.turns])
 
 
-NOTHING = Known()
+NOTHING = KnownTurns()
 
 
 class Templated(msgspec.Struct, frozen=True):
@@ -89,7 +89,7 @@ def key_behind(key: bytes, salt: bytes) -> bytes:
     return blake2b(salt, digest_size=DIGEST_BYTES, key=key).digest()
 
 
-def with_known(written: Ids, known: Known, ends: Collection[int], marks: Collection[int]) -> Templated:
+def with_known(written: Ids, known: KnownTurns, ends: Collection[int], marks: Collection[int]) -> Templated:
     """A prompt as the template has `written` it, but with its turns as they were sampled where that says the same.
 
     A turn goes up to one of `ends`; `marks` are the other ids that are marks. One that was broken off stands as the

@@ -14,7 +14,7 @@ SERVER = "server"
 """The family of a model whose prompts its server makes, and whose turns its server reads, by a parser of its own."""
 
 
-class Shown(msgspec.Struct, frozen=True):
+class ShownTools(msgspec.Struct, frozen=True):
     """The parts of tools that a chat template shows: the tools, the calls, and their outputs."""
 
     tools: bool = True
@@ -22,7 +22,7 @@ class Shown(msgspec.Struct, frozen=True):
     outputs: bool = True
 
 
-SHOWN = Shown()
+SHOWN = ShownTools()
 """All parts, as in templates of models that were trained with tools."""
 
 
@@ -39,7 +39,7 @@ class Speech(msgspec.Struct, frozen=True):
     marks: tuple[tuple[str, int], ...] = ()
     ends: tuple[int, ...] = ()
     empty_system: bool = False
-    shown: Shown = SHOWN
+    shown: ShownTools = SHOWN
     sees: bool = False
     mark: tuple[int, ...] = ()
 

@@ -35,9 +35,9 @@ from typing import NamedTuple
 from service.harmony import tokens
 from service.harmony.header import JSON_TYPE, Header
 from service.harmony.segments import Closed, Opened, Segment
-from service.markup.calls import Call, Mark, Read, Schemas, is_object
+from service.markup.calls import MarkedCall, Read, Schemas, TextMark, is_object
 from service.markup.families import Markup
-from service.markup.marks import Marks, Piece
+from service.markup.marks import MarkedPiece, TokenMarks
 
 MAX_SPACE = 64
 """The most white space that waits for what comes behind it; a model that writes more means it."""
@@ -49,7 +49,7 @@ FUNCTIONS = "functions."
 """The prefix of a tool's name where a call is addressed, unless another recipient is named for it."""
 
 
-class Part(Enum):
+class MarkupPart(Enum):
     """The part being written; see the table above."""
 
     BEFORE = "before"
@@ -86,7 +86,7 @@ class Segments:
 
     def __init__(self, recipients: Mapping[str, str], *, thinking: bool = False) -> None:
         """`recipients` are those of calls, by tool."""
-        self.part = Part.THINKING if thinking else Part.BEFORE
+        self.part = MarkupPart.THINKING if thinking else MarkupPart.BEFORE
         """The part being written."""
         self._recipients = recipients
         self._segment = False
@@ -96,11 +96,11 @@ class Segments:
         self._arguments: list[str] = []
         self._out: list[Segment] = []
 
-    def _open(self, part: Part, tool: str | None = None) -> None:
+    def _open(self, part: MarkupPart, tool: str | None = None) -> None:
         """A segment begins; a call's has a tool."""
         self._close(tokens.END)
         self.part, self._segment, self._arguments = part, True, []
-        channel = {Part.THINKING: "analysis", Part.CALL: "commentary"}.get(part, "final")
+        channel = {MarkupPart.THINKING: "analysis", MarkupPart.CALL: "commentary"}.get(part, "final")
         recipient = None if tool is None else self._recipients.get(tool, FUNCTIONS + tool)
         self._out.append(Opened(_header(channel, recipient)))
 
@@ -108,7 +108,7 @@ class Segments:
         """More text of the open segment."""
         if text:
             self._out.append(text)
-            if self.part is Part.CALL:
+            if self.part is MarkupPart.CALL:
                 self._arguments.append(text)
 
     def _close(self, stop: int | None) -> None:
@@ -145,7 +145,7 @@ class StreamParser(Segments):
         self._markup = markup
         self._schemas = schemas
         self._ends = frozenset(ends.values())
-        self._marks = Marks({**marks, **ends})
+        self._marks = TokenMarks({**marks, **ends})
         self._tokens = frozenset(marks)
         self._opening = frozenset({markup.think, *markup.sections, markup.call})
         self._outer = frozenset({*self._opening, markup.think_end, markup.section_end, markup.call_end} - {""})
@@ -159,7 +159,7 @@ class StreamParser(Segments):
         """The characters that are stripped from where a segment will begin."""
         self._behind_mark = thinking
         """Whether a mark came since the last segment, or before the first one."""
-        self._call: Call | None = None
+        self._call: MarkedCall | None = None
         """The call that is being read; None once it broke."""
         self._raw: list[str] | None = None
         """All text since a call, or a section of calls, seemed to begin, until there is one."""
@@ -178,7 +178,7 @@ class StreamParser(Segments):
                 self._take(piece)
         elif self._sign is not None and self._sign(text) is None:  # nearly all chunks are like this
             self._ids += ids
-            if self.part is Part.CALL:
+            if self.part is MarkupPart.CALL:
                 self._arguments.append(text)
             return [text] if text else []
         else:
@@ -204,14 +204,14 @@ class StreamParser(Segments):
     @property
     def _edge(self) -> str:
         """The characters at the end of a text that wait for the next text."""
-        return self._markup.thinking_seam if self.part is Part.THINKING else self._markup.call_seam
+        return self._markup.thinking_seam if self.part is MarkupPart.THINKING else self._markup.call_seam
 
     # --- marks and text -----------------------------------------------------------------------------------------------
 
     def _keep(self, ids: Sequence[int]) -> None:
         (self._ids if self._raw is None else self._raw_ids).extend(ids)
 
-    def _take(self, piece: Piece) -> None:
+    def _take(self, piece: MarkedPiece) -> None:
         """Take ids that are one mark, or ordinary ones with their text."""
         if not piece.mark:
             self._keep(piece.ids)
@@ -232,7 +232,7 @@ class StreamParser(Segments):
 
     def _awaited_marks(self) -> frozenset[str]:
         """The marks that mean something where it stands."""
-        if self.part is not Part.CALL:
+        if self.part is not MarkupPart.CALL:
             return self._outer
         if self._call is None:
             return self._last
@@ -275,7 +275,7 @@ class StreamParser(Segments):
 
     def _text(self, text: str) -> int:
         """Take text; how much of it was taken before something changed."""
-        if self.part is Part.CALL:
+        if self.part is MarkupPart.CALL:
             return self._call_text(text)
         if self._raw is None:
             self._write(text)
@@ -288,7 +288,7 @@ class StreamParser(Segments):
 
     def _mark(self, mark: str, *, token: bool) -> bool:
         """Take a mark that is awaited, by its token or by its spelling; or say that it is text here."""
-        if self.part is Part.CALL and self._call_mark(mark):
+        if self.part is MarkupPart.CALL and self._call_mark(mark):
             return True
         markup = self._markup
         if mark == markup.think:
@@ -299,10 +299,10 @@ class StreamParser(Segments):
             self._maybe(mark)
         elif mark == markup.call and markup.reads is not None:
             self._maybe(mark)
-            self._call, self.part = Call(markup.reads.steps(self._schemas, self._called_with)), Part.CALL
-        elif mark == markup.section_end and (self._raw is not None or self.part is Part.BEHIND):
+            self._call, self.part = MarkedCall(markup.reads.steps(self._schemas, self._called_with)), MarkupPart.CALL
+        elif mark == markup.section_end and (self._raw is not None or self.part is MarkupPart.BEHIND):
             self._leave()
-        elif self.part is not Part.BEHIND:
+        elif self.part is not MarkupPart.BEHIND:
             return False
         self._behind_mark = True
         return True
@@ -326,25 +326,25 @@ class StreamParser(Segments):
     def _answer(self) -> None:
         """Reasoning begins where it stands in that part, else an answer."""
         self._seam, self._behind_mark = "", False
-        self._open(self.part if self.part is Part.THINKING else Part.TEXT)
+        self._open(self.part if self.part is MarkupPart.THINKING else MarkupPart.TEXT)
 
     def _think(self, token: bool) -> bool:
         """Thinking begins. Spelled in ordinary tokens in the middle of an answer, the mark is only quoted."""
-        if self._segment and self.part is Part.TEXT and not token:
+        if self._segment and self.part is MarkupPart.TEXT and not token:
             return False
         self._leave()
-        if self.part is not Part.THINKING:
+        if self.part is not MarkupPart.THINKING:
             self._close(tokens.END)
-            self.part, self._seam = Part.THINKING, self._markup.thinking_seam
+            self.part, self._seam = MarkupPart.THINKING, self._markup.thinking_seam
         return True
 
     def _think_end(self, token: bool) -> bool:
         """Thinking ends; in an answer, nothing does, and a mark of ordinary tokens is text."""
-        if self._segment and self.part is Part.TEXT:
+        if self._segment and self.part is MarkupPart.TEXT:
             return token
         self._leave()
         self._close(tokens.END)
-        self.part, self._seam = Part.BEFORE, self._markup.thinking_seam
+        self.part, self._seam = MarkupPart.BEFORE, self._markup.thinking_seam
         return True
 
     # --- calls --------------------------------------------------------------------------------------------------------
@@ -386,14 +386,14 @@ class StreamParser(Segments):
         """Take a mark within a call; False if the call is over and the mark outside."""
         named = self._raw is None
         if self._call is not None:
-            self._call.take(Mark(mark))
+            self._call.take(TextMark(mark))
             if self._call.whole is None:
                 if self._raw is not None:
                     self._raw.append(mark)
                 return True
             named = self._raw is None
             self._settle()
-        if self.part is Part.CALL:
+        if self.part is MarkupPart.CALL:
             self._end_call(None)
         return named and mark in (self._markup.call_end, self._markup.section_end)
 
@@ -405,7 +405,7 @@ class StreamParser(Segments):
         self._close(tokens.END)
         self._raw = None
         self._own_raw_ids()
-        self._open(Part.CALL, read.name)
+        self._open(MarkupPart.CALL, read.name)
 
     def _settle(self) -> None:
         """Handles the call's state: still open, whole, or broken, before or behind its name."""
@@ -420,17 +420,17 @@ class StreamParser(Segments):
 
     def _end_call(self, stop: int | None) -> None:
         self._close(stop)
-        self._call, self.part, self._seam = None, Part.BEHIND, self._markup.call_seam
+        self._call, self.part, self._seam = None, MarkupPart.BEHIND, self._markup.call_seam
         self._called = self._behind_mark = True
 
     # --- ends ---------------------------------------------------------------------------------------------------------
 
     def _finish(self, stop: int | None) -> None:
         """The turn is over, by its mark or because nothing more comes."""
-        if self.part is Part.CALL and self._call:
+        if self.part is MarkupPart.CALL and self._call:
             self._call.take(None)
             self._settle()
-        if self.part is Part.CALL and self._raw is None:
+        if self.part is MarkupPart.CALL and self._raw is None:
             self._end_call(None)
         if self._raw is not None:
             self._give_up()
@@ -440,10 +440,10 @@ class StreamParser(Segments):
                 self._answer()
             self._say(space)
         self._close(stop)
-        if stop is not None and not self._called and self.part is not Part.TEXT:
-            self._open(Part.TEXT)
+        if stop is not None and not self._called and self.part is not MarkupPart.TEXT:
+            self._open(MarkupPart.TEXT)
             self._close(stop)
-        self.part, self._space, self._seam, self._called, self._behind_mark = Part.BEFORE, "", "", False, False
+        self.part, self._space, self._seam, self._called, self._behind_mark = MarkupPart.BEFORE, "", "", False, False
 
 
 @lru_cache(maxsize=256)

@@ -26,9 +26,9 @@ from service.grammar.tags import (
     structural_tag,
     token,
 )
-from service.markup.families import ENDS, FAMILIES, MARKUPS, Form, Reasoning
+from service.markup.families import ENDS, FAMILIES, MARKUPS, CallsForm, ReasoningPlace
 from service.markup.speech import HARMONY, SERVER, Speech
-from service.markup.stream import Part
+from service.markup.stream import MarkupPart
 
 _ANY_OBJECT = {"type": "json_schema", "json_schema": {"type": "object"}}
 
@@ -52,7 +52,7 @@ class TurnConstraint(msgspec.Struct, frozen=True):
 
 
 @lru_cache(maxsize=TAGS_CACHED)
-def tag(markup: str, marks: tuple[tuple[str, int], ...], asked: TurnConstraint, part: Part) -> str | None:
+def tag(markup: str, marks: tuple[tuple[str, int], ...], asked: TurnConstraint, part: MarkupPart) -> str | None:
     """The structural tag of a request, where a generation goes on in a part of the answer; None if it demands nothing.
 
     `marks` are as a Speech has them. Behind a call, another one may follow, or the end. Raises LookupError for tools of
@@ -69,13 +69,13 @@ class _Writer:
         known = {*self._markup.spellings, *ENDS}
         self._marks = {spelling: id for spelling, id in marks.items() if spelling in known}
 
-    def tag(self, asked: TurnConstraint, part: Part) -> str | None:
+    def tag(self, asked: TurnConstraint, part: MarkupPart) -> str | None:
         """See `tag`."""
         strict = any(tool.content is not None for tool in asked.tools)
-        if not (asked.required or strict or asked.answer is not None) or part is Part.CALL:
+        if not (asked.required or strict or asked.answer is not None) or part is MarkupPart.CALL:
             return None
         calls = self._calls(asked) if asked.tools else None
-        if part is Part.BEHIND:
+        if part is MarkupPart.BEHIND:
             if not asked.parallel or calls is None:
                 return structural_tag(const(""))
             return structural_tag(optional(calls))
@@ -87,10 +87,10 @@ class _Writer:
             last = [calls, _content(asked.answer)] if calls is not None else [_content(asked.answer)]
         return structural_tag(sequence(*self._thinking(part), either(last)))
 
-    def _thinking(self, part: Part) -> list[Format]:
+    def _thinking(self, part: MarkupPart) -> list[Format]:
         """The formats that let the model reason before all else."""
         markup = self._markup
-        if not markup.think or part is Part.TEXT:
+        if not markup.think or part is MarkupPart.TEXT:
             return []
         seam = _lines() if markup.thinking_seam or markup.call_seam else []
         ended = [
@@ -98,7 +98,7 @@ class _Writer:
             *self._spell(markup.think_end),
             *seam,
         ]
-        if part is Part.THINKING:
+        if part is MarkupPart.THINKING:
             return ended
         return [optional(sequence(*self._spell(markup.think), *ended))]
 
@@ -111,7 +111,7 @@ class _Writer:
         more = [{"type": "star", "content": sequence(*self._spell(form.between), each)}] if asked.parallel else []
         return sequence(*self._spell(form.opens), each, *more, *self._spell(form.closes))
 
-    def _call(self, form: Form, tool: Callable) -> Format:
+    def _call(self, form: CallsForm, tool: Callable) -> Format:
         arguments = _content(tool.content) if tool.content is not None else dict(_ANY_OBJECT)
         if arguments["type"] != "json_schema":
             arguments = dict(_ANY_OBJECT)
@@ -176,7 +176,7 @@ def response_format(content: str) -> bytes:
     return msgspec.json.encode({"type": "json_schema", "json_schema": schema})
 
 
-class Written(msgspec.Struct, frozen=True):
+class MarkupTags(msgspec.Struct, frozen=True):
     """The markup's name, whether it has reasoning and calls, and whether calls can be constrained."""
 
     markup: str
@@ -185,12 +185,14 @@ class Written(msgspec.Struct, frozen=True):
     held_calls: bool = True
 
 
-def written_by(speech: Speech | None) -> Written:
+def written_by(speech: Speech | None) -> MarkupTags:
     """The markup that a model writes; None speaks Harmony."""
     if speech is None:
-        return Written(HARMONY)
+        return MarkupTags(HARMONY)
     if speech.family == SERVER:
-        return Written(SERVER)
+        return MarkupTags(SERVER)
     family = FAMILIES[speech.family]
     markup = MARKUPS[family.markup]
-    return Written(family.markup, family.reasoning is not Reasoning.NONE, bool(markup.call), markup.form is not None)
+    return MarkupTags(
+        family.markup, family.reasoning is not ReasoningPlace.NONE, bool(markup.call), markup.form is not None
+    )

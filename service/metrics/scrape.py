@@ -27,7 +27,7 @@ from service.metrics.processes import Together
 from service.settings.settings import MAX_FOLLOWERS, MAX_QUEUED_REQUESTS, MAX_SOCKETS, Settings
 from store.errors import StoreError
 from store.jobs.jobs import Jobs
-from store.jobs.model import JobLimits, Priority, Queue
+from store.jobs.model import JobLimits, Priority, QueueFigures
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ OPENMETRICS_END = b"# EOF\n"
 _as_openmetrics = cast(Callable[[Collector], bytes], openmetrics.generate_latest)  # pyright: ignore[reportUnknownMemberType]
 
 
-ReadShards = Callable[[], Awaitable[Mapping[int, Queue]]]
+ReadShards = Callable[[], Awaitable[Mapping[int, QueueFigures]]]
 """Reads what every shard holds, by its number. Raises StoreError."""
 
 SHARD_LIMITS = ("max_responses", "max_bytes", "max_queued", "max_log_bytes")
@@ -112,7 +112,7 @@ class Holdings(NamedTuple):
     """
 
     limits: Mapping[str, float]
-    shards: Mapping[int, Queue] | None
+    shards: Mapping[int, QueueFigures] | None
     servers: Mapping[str, bool]
     loads: Mapping[str, Load]
     waiting: int
@@ -180,7 +180,7 @@ class Exposition:
             if sample.name.endswith("_total")
         }
 
-    def _encode(self, shards: Mapping[int, Queue] | None, open_format: bool) -> tuple[bytes, str]:
+    def _encode(self, shards: Mapping[int, QueueFigures] | None, open_format: bool) -> tuple[bytes, str]:
         encode = _as_openmetrics if open_format else exposition.generate_latest
         text = bytearray()
         for family in self._families(shards):
@@ -190,7 +190,7 @@ class Exposition:
             return bytes(text + OPENMETRICS_END), openmetrics.CONTENT_TYPE_LATEST
         return bytes(text), exposition.CONTENT_TYPE_PLAIN_0_0_4
 
-    def _families(self, shards: Mapping[int, Queue] | None) -> Iterator[Metric]:
+    def _families(self, shards: Mapping[int, QueueFigures] | None) -> Iterator[Metric]:
         """Everything, one after the other."""
         yield _family(BUILD, {this_build(): 1})
         yield from self._counted.collect()
@@ -206,7 +206,7 @@ class Exposition:
         if shards is not None:
             yield from _of_shards(shards)
 
-    async def _shards(self) -> Mapping[int, Queue] | None:
+    async def _shards(self) -> Mapping[int, QueueFigures] | None:
         """The shards' queues, or None if they can't be read now."""
         try:
             async with asyncio.timeout(self._store_seconds):
@@ -238,7 +238,7 @@ class _One:
         return (self._family,)
 
 
-def _of_shards(shards: Mapping[int, Queue]) -> Iterator[Metric]:
+def _of_shards(shards: Mapping[int, QueueFigures]) -> Iterator[Metric]:
     yield _family(
         QUEUED,
         {
@@ -263,10 +263,10 @@ SHARDS_AT_ONCE = 16
 """How many shards are read at the same time for a scrape, of which there may be 256."""
 
 
-async def read_shards(jobs: Jobs) -> dict[int, Queue]:
+async def read_shards(jobs: Jobs) -> dict[int, QueueFigures]:
     """Each shard's queue, for metrics. Raises StoreError."""
     numbers = range(jobs.shards)
-    left, found = iter(numbers), dict[int, Queue]()
+    left, found = iter(numbers), dict[int, QueueFigures]()
 
     async def read() -> None:
         for shard in left:

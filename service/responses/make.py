@@ -24,7 +24,7 @@ from service.responses.prepare import Prepared, Recall, prepare
 from service.responses.references import Pictures
 from service.responses.seal import Seals, seal_for
 from service.responses.service import Caller, Service
-from service.settings.mcp import Connection
+from service.settings.mcp import McpConnection
 from service.store_away import retry
 from service.tenants.limits import Reservation
 from service.tools.toolbox import Toolbox, ToolRun
@@ -156,7 +156,7 @@ async def tools_of(toolbox: Toolbox, seals: Seals, tenant: str, plan: Plan) -> T
     if not plan.connections:
         return toolbox.run(tenant)
     _, connections = (await seals.of(tenant)).open(plan.connections)
-    return toolbox.run(tenant, msgspec.json.decode(connections, type=list[Connection]))
+    return toolbox.run(tenant, msgspec.json.decode(connections, type=list[McpConnection]))
 
 
 def use_up_for(service: Service, tenant: str, plan: Plan, run: str) -> UseUp | None:

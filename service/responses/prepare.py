@@ -44,7 +44,7 @@ from service.harmony import tokens
 from service.harmony.messages import harmony_messages
 from service.markup.chat import Chat
 from service.markup.messages import Pictured, ShownPicture
-from service.markup.prompts import NOTHING, Known
+from service.markup.prompts import NOTHING, KnownTurns
 from service.markup.speech import REFERENCE, Speech
 from service.responses.conversation_hold import ConversationHold
 from service.responses.output.rules import PictureRoom, Rules, ServerTools
@@ -412,7 +412,7 @@ class _Preparation:
             service.metrics.prefix_kept.inc(made.kept)
         return prompt, made.ids, msgspec.structs.replace(chat, noted=noted and chat.shows_reasoning)
 
-    async def _known_part(self) -> Known:
+    async def _known_part(self) -> KnownTurns:
         """The part of the conversation that the model has sampled."""
         notes = self.parent.notes(READ)
         if sum(note.size for note in notes) > THREAD_FROM_BYTES:

@@ -43,7 +43,7 @@ def remember(
     return Remembered(Chain(ids=(*before.ids, id), turns=turns, cut=before.cut), stored, size, pictures)
 
 
-class Memory:
+class ResponseMemory:
     """The remembered responses, each under the key of its lane."""
 
     def __init__(self, limit: int) -> None:

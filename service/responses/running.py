@@ -23,7 +23,7 @@ ELSEWHERE_SECONDS = (0.05, 0.1, 0.2, 0.4)
 """How long it waits before each further look for one that another process may be ending."""
 
 
-class Run(Protocol):
+class RunUnderWay(Protocol):
     """A run, as far as others see it."""
 
     machine: Machine
@@ -32,7 +32,7 @@ class Run(Protocol):
 
 class _Made(NamedTuple):
     names: tuple[tuple[str, str], ...]
-    run: Run
+    run: RunUnderWay
     over: asyncio.Event
 
 
@@ -43,7 +43,7 @@ class Running:
         self._made: dict[tuple[str, str], _Made] = {}
 
     @contextmanager
-    def making(self, tenant: str, ids: Iterable[str], run: Run) -> Generator[None]:
+    def making(self, tenant: str, ids: Iterable[str], run: RunUnderWay) -> Generator[None]:
         """The response with these `ids`, its own and its conversation's, is made by a run in the block, or until it is
         `over`.
         """

@@ -26,7 +26,7 @@ from service.harmony.typescript import Function
 from service.markup.chat import Chat
 from service.markup.families import FAMILIES
 from service.markup.messages import form_of, tool_names, tools_told
-from service.markup.prompts import NOTHING, Ids, Known, Sampled, Templated, common, key_behind, with_known
+from service.markup.prompts import NOTHING, Ids, KnownTurns, Sampled, Templated, common, key_behind, with_known
 from service.markup.speech import Speech, Transcript, usual_options
 from service.responses.output.machine import Machine
 from service.responses.output.reading import NO_PROMPT, ServedReading, TemplatedReading
@@ -61,7 +61,7 @@ class _Note(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=
 _NOTE = msgspec.json.Decoder(_Note)
 
 
-def known_of(notes: Iterable[StoredMessage], model: str) -> Known:
+def known_of(notes: Iterable[StoredMessage], model: str) -> KnownTurns:
     """The turns that a model has sampled, by the notes of a conversation, the oldest first; none where another model
     was asked last, or behind a note that can't be read.
     """
@@ -76,7 +76,7 @@ def known_of(notes: Iterable[StoredMessage], model: str) -> Known:
             continue
         del turns[note.stay :]
         turns += [Sampled(turn.gap, turn.digest, tokens.unpack(turn.ids), key) for turn in note.turns]
-    return Known(tuple(turns), key)
+    return KnownTurns(tuple(turns), key)
 
 
 def sampled_in(note: StoredMessage) -> bytes:
@@ -94,14 +94,14 @@ def _read(message: StoredMessage) -> _Note | None:
     return None if any(len(turn.ids) % tokens.BYTES_A_TOKEN for turn in note.turns) else note
 
 
-def read_before(initial: Generation, reading: TemplatedReading) -> Known:
+def read_before(initial: Generation, reading: TemplatedReading) -> KnownTurns:
     """The turns sampled before the present stretch, where they are known here."""
     before, chat = reading.before, reading.chat
     prompt = None if before is None else _first(initial, chat) if before.first else before.prompt
     if before is None or prompt is None:
         return NOTHING
     heard = prompt.with_turn(array("I") if reading.dropped else before.sampled)
-    return Known(heard.sampled_turns(chat.key), chat.key)
+    return KnownTurns(heard.sampled_turns(chat.key), chat.key)
 
 
 def note_of_read(initial: Generation, machine: Machine) -> list[StoredMessage]:
@@ -143,7 +143,13 @@ THREAD_FROM_TOKENS = 16_384
 
 
 async def prompt_of(
-    engine: Engine, model: ModelCard, speech: Speech, read: Read, request: CreateRequest, prompt: Prompt, known: Known
+    engine: Engine,
+    model: ModelCard,
+    speech: Speech,
+    read: Read,
+    request: CreateRequest,
+    prompt: Prompt,
+    known: KnownTurns,
 ) -> tuple[Templated, Chat]:
     """A request's prompt, and how its response is read. `known` is what the model has sampled of the conversation.
     Where calls that were approved come first, the prompt is empty until they were made; where the server makes it, it
@@ -193,7 +199,7 @@ async def later_prompt(engine: Engine, initial: Generation, reading: TemplatedRe
     return await _make(engine, initial.model, reading.chat, reading.transcript, read_before(initial, reading))
 
 
-async def _make(engine: Engine, model: str, chat: Chat, transcript: Transcript, known: Known) -> Templated:
+async def _make(engine: Engine, model: str, chat: Chat, transcript: Transcript, known: KnownTurns) -> Templated:
     """The prompt of a transcript, with what is `known` where it can be. Raises EngineError."""
     if not isinstance(engine, Renderer):
         raise EngineRefused(f"the engine of '{model}' knows no chat template")

@@ -17,7 +17,7 @@ from service.engine.port import Chunk, Generation
 from service.metrics.counters import Mode
 from service.responses.output.machine import Machine
 from service.responses.plan import Plan
-from service.spans import Fact, Kind, Span, conversation
+from service.spans import Fact, Span, SpanSide, conversation
 from service.tools.port import Runner
 
 PROVIDER = "harmonium"
@@ -108,7 +108,7 @@ def generating(
     items, sampled, reasoning = len(machine.output), stretches.sampled, stretches.reasoning
     read = len(generation.prompt) if stretches.begins else None
     facts = request_facts(plan, generation, mode)
-    with span.child(f"chat {plan.base.model}", Kind.CLIENT, facts) as part:
+    with span.child(f"chat {plan.base.model}", SpanSide.CLIENT, facts) as part:
         began = monotonic()
         if part.shows and not generation.begun:
             part.show_input(plan.items, plan.base.instructions)

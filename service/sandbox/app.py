@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from service.sandbox.local import LocalSandbox
 from service.sandbox.port import Cell, SandboxError, begin
-from service.sandbox.wire import MAX_BODY_BYTES, STATUS, WAIT_SECONDS, Of, OfFile, Open, Refusal, Run, Stop
+from service.sandbox.wire import MAX_BODY_BYTES, STATUS, WAIT_SECONDS, Of, OfFile, Open, Refusal, RunCell, Stop
 
 Asked = TypeVar("Asked")
 Handler = Callable[[Request], Awaitable[Response]]
@@ -30,7 +30,7 @@ def sandbox_app(sandbox: LocalSandbox, key: str) -> Starlette:
     running: dict[tuple[str, str], asyncio.Task[Cell]] = {}
 
     async def run(request: Request) -> Response:
-        asked = await _read(request, Run)
+        asked = await _read(request, RunCell)
         name = asked.session, asked.call
         if name not in running:
             running[name] = asyncio.create_task(sandbox.run(asked.session, asked.call, asked.code))

@@ -3,7 +3,7 @@
 from math import ceil
 from typing import TYPE_CHECKING
 
-from service.sandbox.port import Limits, Sandbox
+from service.sandbox.port import Sandbox, SessionLimits
 from service.settings.protocol import LOCAL
 from service.settings.settings import Settings
 
@@ -27,13 +27,13 @@ def sandbox_of(settings: Settings) -> Sandbox | None:
 
 def own_sandbox(settings: Settings) -> "LocalSandbox":
     """A sandbox of this process, not started yet."""
-    from service.sandbox.local import LocalSandbox, Places  # for who has one
+    from service.sandbox.local import LocalSandbox, SessionPlaces  # for who has one
 
-    limits = Limits(
+    limits = SessionLimits(
         memory_bytes=settings.sandbox_memory_bytes,
         disk_bytes=settings.sandbox_disk_bytes,
         seconds=settings.tool_seconds,
         cpu_seconds=ceil(BUSY_CELLS * settings.tool_seconds),
     )
-    places = Places(settings.sandbox_sessions, settings.sandbox_tenant_sessions)
+    places = SessionPlaces(settings.sandbox_sessions, settings.sandbox_tenant_sessions)
     return LocalSandbox(places, limits)

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from service.sandbox.port import FOLDER, File, NoFile
+from service.sandbox.port import FOLDER, NoFile, SessionFile
 
 MAX_DEPTH = 32
 """How deep folders may lie in each other: a deeper tree counts as too many files."""
@@ -41,7 +41,7 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class Seen(NamedTuple):
+class SeenFile(NamedTuple):
     """A file as it was: its size, when it was written, and which one it is."""
 
     bytes: int
@@ -54,7 +54,7 @@ class Content(NamedTuple):
     names anything that there was too much of to count.
     """
 
-    files: dict[str, Seen]
+    files: dict[str, SeenFile]
     disk_bytes: int
     entries: int
     over: str
@@ -62,7 +62,7 @@ class Content(NamedTuple):
 
 def look(folder: Path, most_files: int) -> Content:
     """All files below a folder, until there are more than `most_files`."""
-    files: dict[str, Seen] = {}
+    files: dict[str, SeenFile] = {}
     used, count, over = 0, 0, ""
     waiting = [("", 0)]
     while waiting and not over:
@@ -74,7 +74,7 @@ def look(folder: Path, most_files: int) -> Content:
             if stat.S_ISDIR(found.st_mode):
                 waiting.append((f"{path}/", depth + 1))
             elif stat.S_ISREG(found.st_mode) and len(path) <= MAX_PATH_CHARS and _is_text(path):
-                files[path] = Seen(found.st_size, found.st_mtime_ns, found.st_ino)
+                files[path] = SeenFile(found.st_size, found.st_mtime_ns, found.st_ino)
             if count > most_files or depth >= MAX_DEPTH:
                 over = f"more than {most_files:,} files, or folders too deep in each other"
                 break
@@ -184,14 +184,14 @@ def _list(folder: str) -> list[str]:
         return []  # it ended
 
 
-def files_below(folder: Path, most_files: int) -> list[File]:
+def files_below(folder: Path, most_files: int) -> list[SessionFile]:
     """The files below a folder, by path."""
     return [file_of(*each) for each in sorted(look(folder, most_files).files.items())]
 
 
-def file_of(path: str, seen: Seen) -> File:
+def file_of(path: str, seen: SeenFile) -> SessionFile:
     """The port's form of a file."""
-    return File(f"{FOLDER}/{path}", seen.bytes, seen.modified_ns / 1e9)
+    return SessionFile(f"{FOLDER}/{path}", seen.bytes, seen.modified_ns / 1e9)
 
 
 def open_file(folder: Path, path: str) -> int:
@@ -212,7 +212,7 @@ def open_file(folder: Path, path: str) -> int:
         raise NoFile(f"there is no file {path[:80]!r}") from error
 
 
-class Writing:
+class FileWriting:
     """A file that is written beside its name, and gets it when it is whole."""
 
     def __init__(self, folder: Path, path: str, uid: int | None) -> None:
@@ -235,14 +235,14 @@ class Writing:
         while rest:
             rest = rest[os.write(self._file, rest) :]
 
-    def finish(self) -> Seen:
+    def finish(self) -> SeenFile:
         """Give it its name. Raises NoFile where a folder has it."""
         try:
             os.rename(self._partial, self._name, src_dir_fd=self._place, dst_dir_fd=self._place)
         except OSError as error:
             raise NoFile(f"there can't be a file {self._name[:80]!r}: {error.strerror}") from error
         found = os.fstat(self._file)
-        return Seen(found.st_size, found.st_mtime_ns, found.st_ino)
+        return SeenFile(found.st_size, found.st_mtime_ns, found.st_ino)
 
     def close(self) -> None:
         """Delete it if it isn't whole."""

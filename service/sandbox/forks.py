@@ -14,8 +14,8 @@ import msgspec
 
 import service
 from service.sandbox.inside.zygote import MAX_MESSAGE_BYTES
-from service.sandbox.port import Full, Limits, Unusable
-from service.sandbox.session import THREADS, Session
+from service.sandbox.port import Full, SessionLimits, Unusable
+from service.sandbox.session import THREADS, ForkedSession
 
 START_SECONDS = 60.0
 """How long it may take to import. The first time on a machine matplotlib looks for all fonts."""
@@ -41,7 +41,7 @@ class Zygote:
     def __init__(self, process: asyncio.subprocess.Process, control: socket.socket) -> None:
         self._process, self._control = process, control
         self.pid = process.pid
-        self._sessions: dict[int, Session] = {}
+        self._sessions: dict[int, ForkedSession] = {}
         self._count = 0
         self._loop = asyncio.get_running_loop()
         self._begun: asyncio.Future[bool] = self._loop.create_future()
@@ -91,7 +91,7 @@ class Zygote:
             raise
         return zygote
 
-    async def fork(self, tenant: str, limits: Limits, home: Path, uid: int | None, places: int) -> Session:
+    async def fork(self, tenant: str, limits: SessionLimits, home: Path, uid: int | None, places: int) -> ForkedSession:
         """A new session, confined, with its folders in `home`. Raises Unusable where it can't be had, and Full."""
         self._count += 1
         message = {
@@ -109,7 +109,7 @@ class Zygote:
         }
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        session = self._sessions[self._count] = Session(tenant, limits, home, uid)
+        session = self._sessions[self._count] = ForkedSession(tenant, limits, home, uid)
         with theirs:
             try:
                 socket.send_fds(self._control, [msgspec.json.encode(message)], [theirs.fileno()])

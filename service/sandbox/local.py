@@ -22,9 +22,9 @@ from service import logs
 from service.sandbox import folder as folders
 from service.sandbox.forks import Zygote
 from service.sandbox.inside.mounts import LINK
-from service.sandbox.port import Cell, File, Full, Gone, Limits, Opened, Sandbox, Unusable
+from service.sandbox.port import Cell, Full, OpenedSession, Sandbox, SessionFile, SessionGone, SessionLimits, Unusable
 from service.sandbox.proof import TENANT, prove
-from service.sandbox.session import Session, looking
+from service.sandbox.session import ForkedSession, looking
 
 CHUNK_BYTES = 1 << 18
 LOOKS = 20
@@ -99,7 +99,7 @@ def _lock(path: Path) -> int:
 
 
 @dataclass(frozen=True)
-class Places:
+class SessionPlaces:
     """How many sessions there may be, in all and of one tenant, and for how long one may be idle, in seconds."""
 
     sessions: int = 32
@@ -110,13 +110,13 @@ class Places:
 class LocalSandbox(Sandbox):
     """Sessions as processes of this machine."""
 
-    def __init__(self, places: Places, most: Limits, base: Path | None = None) -> None:
+    def __init__(self, places: SessionPlaces, most: SessionLimits, base: Path | None = None) -> None:
         """`base` is where folders lie; without it, in the system's folder for temporary files."""
         if places.sessions > RANGE:
             raise ValueError(f"there can't be {places.sessions} sessions, only {RANGE}")
         self._places, self._most = places, most
         self._base = base or Path(tempfile.gettempdir(), f"harmonium-sandbox-{os.getuid()}")
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, ForkedSession] = {}
         self._opening: dict[str, asyncio.Task[list[tuple[str, str]]]] = {}
         self._free = list(range(places.sessions))
         self._tenants = Counter[str]()
@@ -145,7 +145,7 @@ class LocalSandbox(Sandbox):
             raise
         self._idle = asyncio.create_task(self._end_idle())
 
-    async def open(self, session: str, tenant: str, limits: Limits, *, lasting: bool = False) -> Opened:
+    async def open(self, session: str, tenant: str, limits: SessionLimits, *, lasting: bool = False) -> OpenedSession:
         if not NAME.fullmatch(session):
             raise ValueError(f"no name of a session: {session[:80]!r}")
         if (known := self._sessions.get(session)) and not known.alive:
@@ -159,9 +159,9 @@ class LocalSandbox(Sandbox):
             instead_of = await asyncio.shield(self._opening[session])
         found = self.session(session)
         if found.tenant != tenant:
-            raise Gone(f"there is no session {session}")
+            raise SessionGone(f"there is no session {session}")
         folder = LINK if self._zygote and self._zygote.linked else found.folder
-        return Opened(str(folder), tuple(instead_of))
+        return OpenedSession(str(folder), tuple(instead_of))
 
     async def run(self, session: str, call: str, code: str) -> Cell:
         found = self.session(session)
@@ -180,7 +180,7 @@ class LocalSandbox(Sandbox):
             found.kill("it was closed")
             await found.gone.wait()
 
-    async def files(self, session: str) -> list[File]:
+    async def files(self, session: str) -> list[SessionFile]:
         found = self.session(session)
         return await asyncio.to_thread(folders.files_below, found.folder, found.limits.files)
 
@@ -192,7 +192,7 @@ class LocalSandbox(Sandbox):
         finally:
             os.close(file)
 
-    async def write(self, session: str, path: str, content: AsyncIterator[bytes]) -> File:
+    async def write(self, session: str, path: str, content: AsyncIterator[bytes]) -> SessionFile:
         found = self.session(session)
         found.lasting = True
         made = len(folders.parts_of(path))
@@ -202,7 +202,7 @@ class LocalSandbox(Sandbox):
         begun = outside_bytes - there.disk_bytes - made * folders.ENTRY_BYTES
         if there.entries + made > found.limits.files:
             raise Full(f"the session has {there.entries:,} files already")
-        writing = await asyncio.to_thread(folders.Writing, found.folder, path, found.uid)
+        writing = await asyncio.to_thread(folders.FileWriting, found.folder, path, found.uid)
         try:
             async for part in content:
                 found.outside_bytes += len(part)
@@ -235,15 +235,15 @@ class LocalSandbox(Sandbox):
         while self._locks:
             os.close(self._locks.pop())
 
-    def session(self, name: str) -> Session:
-        """The session of a name, which is used now. Raises Gone."""
+    def session(self, name: str) -> ForkedSession:
+        """The session of a name, which is used now. Raises SessionGone."""
         session = self._sessions.get(name)
         if session is None or not session.alive:
-            raise Gone(f"there is no session {name[:80]}")
+            raise SessionGone(f"there is no session {name[:80]}")
         session.touch()
         return session
 
-    async def _begin(self, name: str, tenant: str, limits: Limits, lasting: bool) -> list[tuple[str, str]]:
+    async def _begin(self, name: str, tenant: str, limits: SessionLimits, lasting: bool) -> list[tuple[str, str]]:
         """Take a place, and fork. Returns the sessions that gave theirs up, with tenants. Raises Full, Unusable."""
         instead_of: list[tuple[str, str]] = []
         async with self._placing:
@@ -301,7 +301,7 @@ class LocalSandbox(Sandbox):
                 order[name] = -more, session.tenant != tenant, session.lasting, session.used_at
         return min(order, key=order.__getitem__, default="")
 
-    async def _bury(self, name: str, session: Session, place: int) -> None:
+    async def _bury(self, name: str, session: ForkedSession, place: int) -> None:
         """When a session's process has ended, delete its folders, and give its place to others."""
         try:
             await session.wait_for_end()

@@ -18,7 +18,7 @@ variables and files are gone; interrupted because nobody wants it any more.
 """
 
 
-class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SessionLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The limits of a session. A sandbox has limits of its own, and gives the less of both."""
 
     memory_bytes: int = 1 << 30
@@ -35,9 +35,9 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     idle_seconds: float = 1200
     """For how long it may be idle before it is closed."""
 
-    def within(self, most: "Limits") -> "Limits":
+    def within(self, most: "SessionLimits") -> "SessionLimits":
         """The less of both."""
-        return Limits(**{name: min(getattr(self, name), getattr(most, name)) for name in self.__struct_fields__})
+        return SessionLimits(**{name: min(getattr(self, name), getattr(most, name)) for name in self.__struct_fields__})
 
 
 class Image(msgspec.Struct, frozen=True):
@@ -62,7 +62,7 @@ class Cell(msgspec.Struct, frozen=True):
     """
 
 
-class File(msgspec.Struct, frozen=True):
+class SessionFile(msgspec.Struct, frozen=True):
     """A file of a session: its path below FOLDER, its size, and when it was last written (seconds since 1970)."""
 
     path: str
@@ -70,7 +70,7 @@ class File(msgspec.Struct, frozen=True):
     modified: float
 
 
-class Opened(msgspec.Struct, frozen=True):
+class OpenedSession(msgspec.Struct, frozen=True):
     """A session that is there: the path by which its code finds its folder, and the sessions that gave their places up
     for it, each as its tenant and its name.
     """
@@ -87,7 +87,7 @@ class Full(SandboxError):
     """No place can be had: of the sandbox, the tenant's share, the session's disk, or its queue of cells."""
 
 
-class Gone(SandboxError):
+class SessionGone(SandboxError):
     """There is no such session: it was closed, it was idle for too long, it gave its place up, it died, or the sandbox
     began anew.
     """
@@ -108,7 +108,7 @@ class Sandbox(Protocol):
         """Get ready, and prove that sessions are confined. Raises Unusable with the reasons."""
         ...
 
-    async def open(self, session: str, tenant: str, limits: Limits, *, lasting: bool = False) -> Opened:
+    async def open(self, session: str, tenant: str, limits: SessionLimits, *, lasting: bool = False) -> OpenedSession:
         """Have a session of this name, a new one unless it is there. Where there is no place for it, an idle one gives
         its own up: one of this tenant where it has its share; else one of a tenant that has more, of the one that has
         most; or else one of this tenant. Of those it is the one that was idle longest, `lasting` ones and those with
@@ -136,7 +136,7 @@ class Sandbox(Protocol):
         """End the session and delete its folder, if it is there."""
         ...
 
-    async def files(self, session: str) -> list[File]:
+    async def files(self, session: str) -> list[SessionFile]:
         """Its files, by path."""
         ...
 
@@ -144,7 +144,7 @@ class Sandbox(Protocol):
         """The content of a file. Raises NoFile."""
         ...
 
-    async def write(self, session: str, path: str, content: AsyncIterator[bytes]) -> File:
+    async def write(self, session: str, path: str, content: AsyncIterator[bytes]) -> SessionFile:
         """Make or replace a file. Raises Full where it doesn't fit, and NoFile for a path that can't be one."""
         ...
 

@@ -15,19 +15,21 @@ from pathlib import Path
 
 import msgspec
 
-from service.sandbox.port import Cell, Full, Gone, Limits, Sandbox, Unusable
-from service.sandbox.session import THREADS, Session
+from service.sandbox.port import Cell, Full, Sandbox, SessionGone, SessionLimits, Unusable
+from service.sandbox.session import THREADS, ForkedSession
 
 ATTEMPTS = Path(__file__).with_name("inside") / "attempts.py"
 TENANT = "harmonium-proof"
 TRYING, TRIED = "proof-trying", "proof-tried"
-LIMITS = Limits(memory_bytes=256 << 20, disk_bytes=1 << 20, files=100, seconds=60, cpu_seconds=20, output_chars=20_000)
+LIMITS = SessionLimits(
+    memory_bytes=256 << 20, disk_bytes=1 << 20, files=100, seconds=60, cpu_seconds=20, output_chars=20_000
+)
 LEAST_ATTEMPTS = 300
 MAX_REASONS = 8
 SECRET = b"a secret"
 
 
-class Report(msgspec.Struct, frozen=True):
+class ProofReport(msgspec.Struct, frozen=True):
     """The session's report: how much it tried, what came through, and what it needs and can't do."""
 
     tried: int
@@ -35,7 +37,7 @@ class Report(msgspec.Struct, frozen=True):
     cannot: list[str]
 
 
-async def prove(sandbox: Sandbox, session: Callable[[str], Session], zygote: Callable[[], int]) -> None:
+async def prove(sandbox: Sandbox, session: Callable[[str], ForkedSession], zygote: Callable[[], int]) -> None:
     """Raises Unusable with the reasons, where the sandbox's sessions aren't confined or can't be used. `session` has
     them by name, and `zygote` is the process that they are forked from.
     """
@@ -47,14 +49,14 @@ async def prove(sandbox: Sandbox, session: Callable[[str], Session], zygote: Cal
         finally:
             await sandbox.close(TRYING)
             await sandbox.close(TRIED)
-    except (Full, Gone) as error:
+    except (Full, SessionGone) as error:
         reasons = [str(error)]
     if reasons:
         more = f" and {len(reasons) - MAX_REASONS} more" if len(reasons) > MAX_REASONS else ""
         raise Unusable(f"{'; '.join(reasons[:MAX_REASONS])}{more}")
 
 
-async def _reasons(sandbox: Sandbox, tried: Session, zygote: int, folder: str) -> list[str]:
+async def _reasons(sandbox: Sandbox, tried: ForkedSession, zygote: int, folder: str) -> list[str]:
     reasons: list[str] = []
     await sandbox.run(TRIED, "remember", "kept = 6 * 7")
     with _around(tried.pid, reasons) as (secret, place):
@@ -65,7 +67,7 @@ async def _reasons(sandbox: Sandbox, tried: Session, zygote: int, folder: str) -
         reasons += _judge(await sandbox.run(TRYING, "try", f"{code}\nprint(report({asked}))\n"))
     try:
         kept = (await sandbox.run(TRIED, "recall", "kept")).logs
-    except Gone:
+    except SessionGone:
         kept = ""
     if kept != "42\n":
         reasons.append("another session was changed")
@@ -111,7 +113,7 @@ def _judge(cell: Cell) -> list[str]:
         last = cell.logs.strip().splitlines()[-1:] or [""]
         return [f"the attempts ended early ({cell.ended}): {last[0][:200]}"]
     try:
-        report = msgspec.json.decode(cell.logs, type=Report)
+        report = msgspec.json.decode(cell.logs, type=ProofReport)
     except msgspec.DecodeError:
         return ["the attempts didn't say what came of them"]
     reasons = [f"a session can: {name}" for name in report.through]

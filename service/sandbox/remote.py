@@ -15,8 +15,8 @@ from aiohttp.client_exceptions import ClientConnectorError
 
 from service.sandbox.folder import parts_of
 from service.sandbox.local import CHUNK_BYTES, NAME
-from service.sandbox.port import Cell, File, Gone, Limits, Opened, Sandbox, Unusable
-from service.sandbox.wire import STATUS, WAIT_SECONDS, Of, OfFile, Open, Refusal, Run, Stop
+from service.sandbox.port import Cell, OpenedSession, Sandbox, SessionFile, SessionGone, SessionLimits, Unusable
+from service.sandbox.wire import STATUS, WAIT_SECONDS, Of, OfFile, Open, Refusal, RunCell, Stop
 
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = WAIT_SECONDS + 20.0
@@ -50,16 +50,16 @@ class RemoteSandbox(Sandbox):
 
     async def start(self) -> None:
         """As the port has it: the other side has proved it before it listens."""
-        with suppress(Gone):
+        with suppress(SessionGone):
             await self.files("none")
 
-    async def open(self, session: str, tenant: str, limits: Limits, *, lasting: bool = False) -> Opened:
+    async def open(self, session: str, tenant: str, limits: SessionLimits, *, lasting: bool = False) -> OpenedSession:
         if not NAME.fullmatch(session):
             raise ValueError(f"no name of a session: {session[:80]!r}")
-        return await self._ask("open", Open(session, tenant, limits, lasting), Opened)
+        return await self._ask("open", Open(session, tenant, limits, lasting), OpenedSession)
 
     async def run(self, session: str, call: str, code: str) -> Cell:
-        asked = Run(session, call, code.encode("utf-8", "replace").decode())
+        asked = RunCell(session, call, code.encode("utf-8", "replace").decode())
         failed = 0
         try:
             if stopping := [task for task, of in self._stops.items() if of == session]:
@@ -87,8 +87,8 @@ class RemoteSandbox(Sandbox):
     async def close(self, session: str) -> None:
         await self._ask("close", Of(session))
 
-    async def files(self, session: str) -> list[File]:
-        return await self._ask("files", Of(session), list[File])
+    async def files(self, session: str) -> list[SessionFile]:
+        return await self._ask("files", Of(session), list[SessionFile])
 
     async def read(self, session: str, path: str) -> AsyncIterator[bytes]:
         parts_of(path)
@@ -98,11 +98,11 @@ class RemoteSandbox(Sandbox):
             async for part in answer.content.iter_chunked(CHUNK_BYTES):
                 yield part
 
-    async def write(self, session: str, path: str, content: AsyncIterator[bytes]) -> File:
+    async def write(self, session: str, path: str, content: AsyncIterator[bytes]) -> SessionFile:
         parts_of(path)
         query = {"session": session, "path": path}
         async with self._answer("write", content, query, stalls=True) as answer:
-            return await self._check(answer, File)
+            return await self._check(answer, SessionFile)
 
     async def remove(self, session: str, path: str) -> None:
         parts_of(path)

@@ -19,9 +19,9 @@ from typing import TypeVar
 
 import msgspec
 
-from service.sandbox.folder import Content, Seen, look, nameless, stopped
+from service.sandbox.folder import Content, SeenFile, look, nameless, stopped
 from service.sandbox.inside.cells import LENGTH, MAX_IMAGE_BYTES, MAX_IMAGES
-from service.sandbox.port import FOLDER, Cell, Ended, Full, Gone, Image, Limits, Unusable
+from service.sandbox.port import FOLDER, Cell, Ended, Full, Image, SessionGone, SessionLimits, Unusable
 
 MAX_CODE_BYTES = 1 << 20
 MAX_WAITING = 16
@@ -70,7 +70,7 @@ SIGNALS: dict[int, str] = {
 """The likely causes of a session's death."""
 
 
-class Reply(msgspec.Struct, frozen=True):
+class CellReply(msgspec.Struct, frozen=True):
     """The reply of a session to a cell."""
 
     raised: bool
@@ -86,10 +86,10 @@ class Ready(msgspec.Struct, frozen=True):
     failed: str = ""
 
 
-class Session:
+class ForkedSession:
     """A session that has been forked."""
 
-    def __init__(self, tenant: str, limits: Limits, home: Path, uid: int | None) -> None:
+    def __init__(self, tenant: str, limits: SessionLimits, home: Path, uid: int | None) -> None:
         """`home` has its folders, `uid` is its user where that is its own."""
         self.tenant, self.limits, self.home, self.uid = tenant, limits, home, uid
         self.lasting = False
@@ -103,7 +103,7 @@ class Session:
         self._running: dict[str, tuple[asyncio.Task[Cell], asyncio.Event]] = {}
         """Calls that run or wait, each with the event that nobody wants it any more."""
         self._cells: deque[tuple[str, Cell]] = deque(maxlen=CELLS_KEPT)
-        self.known: dict[str, Seen] = {}
+        self.known: dict[str, SeenFile] = {}
         """Its files as they were when its last cell ended, or when somebody else wrote them."""
         self.outside_bytes = 0
         """The bytes that others ever wrote to its files; several may write at once."""
@@ -159,13 +159,13 @@ class Session:
         return self.alive and not self.busy and not waits
 
     async def run(self, call: str, code: str) -> Cell:
-        """The Cell of a call, which runs now unless it has before. Raises Full and Gone."""
+        """The Cell of a call, which runs now unless it has before. Raises Full and SessionGone."""
         for known, cell in self._cells:
             if known == call:
                 return cell
         if call not in self._running:
             if not self.alive:
-                raise Gone("the session has ended")
+                raise SessionGone("the session has ended")
             if sum(not unwanted.is_set() for _, unwanted in self._running.values()) > MAX_WAITING:
                 raise Full(f"{MAX_WAITING} cells of this session wait already")
             unwanted = asyncio.Event()
@@ -300,7 +300,7 @@ class Session:
             answer.cancel()
         return await self._last_cell()
 
-    async def _watch(self, answer: asyncio.Task[tuple[Reply, tuple[Image, ...]]], unwanted: asyncio.Event) -> Ended:
+    async def _watch(self, answer: asyncio.Task[tuple[CellReply, tuple[Image, ...]]], unwanted: asyncio.Event) -> Ended:
         """Hold the cell to its time until there is an answer, or the session ended. Returns how the cell ended."""
         stopping = asyncio.create_task(unwanted.wait())
         await asyncio.wait({answer, stopping}, timeout=self.limits.seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -351,9 +351,9 @@ class Session:
             died_of = "its process ended by itself"
         return Cell("lost", f"The session is lost, with its variables and files: {self.why or died_of}.\n")
 
-    async def _answer(self) -> tuple[Reply, tuple[Image, ...]]:
+    async def _answer(self) -> tuple[CellReply, tuple[Image, ...]]:
         """The session's reply to a cell, with its figures. Raises as `_frame` does, and RecursionError."""
-        said = msgspec.json.decode(await self._frame(), type=Reply)
+        said = msgspec.json.decode(await self._frame(), type=CellReply)
         if len(said.images) > MAX_IMAGES or not all(0 <= count <= MAX_IMAGE_BYTES for count in said.images):
             raise ValueError("there are too many figures, or one is too large")
         figures = [await self._reader.readexactly(count) for count in said.images]

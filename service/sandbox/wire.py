@@ -6,7 +6,7 @@ should wait: then the answer is null, and the client asks again, by the name of 
 
 import msgspec
 
-from service.sandbox.port import Full, Gone, Limits, NoFile, SandboxError, Unusable
+from service.sandbox.port import Full, NoFile, SandboxError, SessionGone, SessionLimits, Unusable
 
 WAIT_SECONDS = 20.0
 """How long one request waits for a cell that runs."""
@@ -14,7 +14,7 @@ WAIT_SECONDS = 20.0
 MAX_BODY_BYTES = 2 << 20
 """The largest object of a request: a cell's code as JSON, and a little more."""
 
-STATUS: dict[type[SandboxError], int] = {Full: 429, Gone: 404, NoFile: 422, Unusable: 503}
+STATUS: dict[type[SandboxError], int] = {Full: 429, SessionGone: 404, NoFile: 422, Unusable: 503}
 """How a refusal goes over the wire; `Refusal` has its message."""
 
 
@@ -28,7 +28,7 @@ class Open(Of, frozen=True):
     """A session to have."""
 
     tenant: str
-    limits: Limits
+    limits: SessionLimits
     lasting: bool = False
 
 
@@ -38,7 +38,7 @@ class Stop(Of, frozen=True):
     call: str
 
 
-class Run(Stop, frozen=True):
+class RunCell(Stop, frozen=True):
     """A cell to run, or to ask for again."""
 
     code: str

@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from service.browser.html import html_page
 from service.browser.page import SOURCE, Page, Result, host_of, text_page
-from service.search.port import RESULTS, Query, SearchFailure, bound_results, is_within, rest
+from service.search.port import RESULTS, SearchFailure, SearchQuery, bound_results, is_within, rest
 
 ADDRESS = "https://docs.invalid/"
 """The address of documents, unless the operator names the real one: no host can have this name."""
@@ -58,7 +58,7 @@ class Folder:
         self._lock = threading.Lock()
         self._turn = asyncio.Lock()  # else all threads that others need wait while one makes the index
 
-    async def search(self, query: Query) -> list[Result]:
+    async def search(self, query: SearchQuery) -> list[Result]:
         """The documents that contain words of the query, best first. Raises SearchFailure."""
         async with self._turn:
             return await asyncio.to_thread(self._search, query)
@@ -70,7 +70,7 @@ class Folder:
         async with self._turn:
             return await asyncio.to_thread(self._page, url)
 
-    def _search(self, query: Query) -> list[Result]:
+    def _search(self, query: SearchQuery) -> list[Result]:
         words = " OR ".join(f'"{word}"' for word in _WORD.findall(query.text)[:MAX_WORDS])
         if not words:
             return []

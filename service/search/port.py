@@ -49,7 +49,7 @@ class SearchFailure(Exception):
     """The search or page failed, and why: the model and the client may read it."""
 
 
-class Query(msgspec.Struct, frozen=True):
+class SearchQuery(msgspec.Struct, frozen=True):
     """A query: only among `domains`, where there are any, for a user in a `country` (ISO 3166, two
     letters).
     """
@@ -59,7 +59,7 @@ class Query(msgspec.Struct, frozen=True):
     country: str = ""
 
 
-Searcher = Callable[[Query], Awaitable[list[Result]]]
+Searcher = Callable[[SearchQuery], Awaitable[list[Result]]]
 """The results of a query, best first. Raises SearchFailure."""
 
 Pages = Callable[[str, tuple[str, ...]], Awaitable[Page]]
@@ -80,7 +80,7 @@ def is_within(host: str, domains: tuple[str, ...]) -> bool:
     return not domains or any(name == domain or name.endswith(f".{domain}") for domain in domains)
 
 
-def bound_results(results: Iterable[Result], query: Query) -> list[Result]:
+def bound_results(results: Iterable[Result], query: SearchQuery) -> list[Result]:
     """The results of a service's answer that may be shown, bounded in number and length."""
     found = (
         Result(result.url, result.title[:MAX_TITLE_CHARS], result.snippet[:MAX_SNIPPET_CHARS])
@@ -118,7 +118,7 @@ class Places:
                 del self._wanted[tenant], self._own[tenant]
 
 
-class Opened(NamedTuple):
+class OpenedPage(NamedTuple):
     """The key of an opened page: a tenant that may see these domains, and an address."""
 
     tenant: str
@@ -130,14 +130,14 @@ class KeptPages:
     """The pages that were opened lately, each tenant's apart: a second visit needn't fetch one again."""
 
     def __init__(self, *, seconds: float = KEPT_SECONDS, chars: int = KEPT_CHARS) -> None:
-        self._pages: TTLCache[Opened, tuple[Page, int]] = TTLCache(chars, seconds, getsizeof=itemgetter(1))
+        self._pages: TTLCache[OpenedPage, tuple[Page, int]] = TTLCache(chars, seconds, getsizeof=itemgetter(1))
         """Each with its size."""
 
-    def get(self, opened: Opened) -> Page | None:
+    def get(self, opened: OpenedPage) -> Page | None:
         """The page that was opened so, if it is still kept."""
         return self._pages.get(opened, (None, 0))[0]
 
-    def put(self, opened: Opened, page: Page) -> None:
+    def put(self, opened: OpenedPage, page: Page) -> None:
         """Keeps a page; those unused for longest make room."""
         with suppress(ValueError):  # it is larger than all the room
             self._pages[opened] = page, OWN_CHARS + page.size + sum(map(len, opened.domains))

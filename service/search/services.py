@@ -17,7 +17,7 @@ import msgspec
 
 from service.browser.page import Result
 from service.build import this_build
-from service.search.port import MAX_SNIPPET_CHARS, RESULTS, Query, Searcher, SearchFailure, bound_results
+from service.search.port import MAX_SNIPPET_CHARS, RESULTS, Searcher, SearchFailure, SearchQuery, bound_results
 
 SECONDS = 15.0
 """How long an answer may take."""
@@ -55,19 +55,19 @@ def searcher_of(service: str, *, url: str = "", key: str = "") -> Searcher:
     """The search of a service, by its name, at its own address or at the base `url`. A search raises SearchFailure."""
     base, search = _SERVICES[service]
 
-    async def found(query: Query) -> list[Result]:
+    async def found(query: SearchQuery) -> list[Result]:
         return bound_results(await search((url or base).rstrip("/"), key, query), query)
 
     return found
 
 
-async def _searxng(base: str, key: str, query: Query) -> Iterable[Result]:
+async def _searxng(base: str, key: str, query: SearchQuery) -> Iterable[Result]:
     """The results of its engines. It knows no countries."""
     params = {"q": _within_domains(query), "format": "json", "pageno": "1", "categories": "general"}
     return _results(await _answer("GET", f"{base}/search", {}, params=params))
 
 
-async def _brave(base: str, key: str, query: Query) -> Iterable[Result]:
+async def _brave(base: str, key: str, query: SearchQuery) -> Iterable[Result]:
     """Brave's results, whose texts are HTML."""
     text = _within_domains(query)[:MAX_BRAVE_CHARS]
     params = {"q": text, "count": str(RESULTS), "text_decorations": "false"}
@@ -81,7 +81,7 @@ async def _brave(base: str, key: str, query: Query) -> Iterable[Result]:
     )
 
 
-async def _exa(base: str, key: str, query: Query) -> Iterable[Result]:
+async def _exa(base: str, key: str, query: SearchQuery) -> Iterable[Result]:
     contents = {"text": {"maxCharacters": MAX_SNIPPET_CHARS}}
     body: dict[str, Any] = {"query": query.text, "numResults": RESULTS, "contents": contents}
     if query.domains:
@@ -91,7 +91,7 @@ async def _exa(base: str, key: str, query: Query) -> Iterable[Result]:
     return _results(await _answer("POST", f"{base}/search", {"x-api-key": key}, json=body))
 
 
-async def _tavily(base: str, key: str, query: Query) -> Iterable[Result]:
+async def _tavily(base: str, key: str, query: SearchQuery) -> Iterable[Result]:
     """Tavily's results. It knows countries by their names, so ours isn't given."""
     body: dict[str, Any] = {"query": query.text, "max_results": RESULTS}
     if query.domains:
@@ -99,7 +99,7 @@ async def _tavily(base: str, key: str, query: Query) -> Iterable[Result]:
     return _results(await _answer("POST", f"{base}/search", {"authorization": f"Bearer {key}"}, json=body))
 
 
-_SERVICES: dict[str, tuple[str, Callable[[str, str, Query], Awaitable[Iterable[Result]]]]] = {
+_SERVICES: dict[str, tuple[str, Callable[[str, str, SearchQuery], Awaitable[Iterable[Result]]]]] = {
     "searxng": ("", _searxng),
     "brave": ("https://api.search.brave.com", _brave),
     "exa": ("https://api.exa.ai", _exa),
@@ -108,7 +108,7 @@ _SERVICES: dict[str, tuple[str, Callable[[str, str, Query], Awaitable[Iterable[R
 """The services: the address of each, and its search by an address and a key."""
 
 
-def _within_domains(query: Query) -> str:
+def _within_domains(query: SearchQuery) -> str:
     """The query as a service gets it that knows domains by `site:` alone."""
     if not query.domains:
         return query.text

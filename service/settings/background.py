@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, field_validator
 from yarl import URL
 
-from service.settings.core import MIB, Part
+from service.settings.core import MIB, SettingsPart
 from service.settings.sources import has_exporter
 from service.ssrf import PRIVATELY
 
@@ -22,7 +22,7 @@ LEAST_SECRET_BYTES = 24
 """As Standard Webhooks has it, whose scheme OpenAI's SDKs verify."""
 
 
-class BackgroundSettings(Part):
+class BackgroundSettings(SettingsPart):
     """The settings of background responses."""
 
     worker: bool = True

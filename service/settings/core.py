@@ -268,7 +268,7 @@ def mask_secrets(text: str) -> str:
     return _SECRET_VALUE.sub(rf"\g<1>{MASK}", whole)
 
 
-class Part(BaseModel):
+class SettingsPart(BaseModel):
     """Some of the settings. The text below each is its help and its documentation."""
 
     model_config = ConfigDict(
@@ -280,7 +280,7 @@ class Part(BaseModel):
     )
 
 
-class CoreSettings(Part):
+class CoreSettings(SettingsPart):
     """The settings of serving and storing."""
 
     host: str = "127.0.0.1"
@@ -422,7 +422,7 @@ class CoreSettings(Part):
     """Lines for people, or one JSON object a line."""
 
 
-class ArchiveSettings(Part):
+class ArchiveSettings(SettingsPart):
     """The settings of the archive."""
 
     archive_url: str = Field("", max_length=4096, repr=False)

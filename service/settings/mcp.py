@@ -106,7 +106,7 @@ class Program(msgspec.Struct, frozen=True):
     cwd: str | None = None
 
 
-class Connection(msgspec.Struct, frozen=True):
+class McpConnection(msgspec.Struct, frozen=True):
     """The way to reach a server: its label in a response, its URL, and the headers of each request; or the program that
     it is. It holds secrets.
     """
@@ -249,15 +249,15 @@ def _lower(url: str) -> str:
     return f"{scheme.lower()}://{rest[:end].lower()}{rest[end:]}"
 
 
-def trusted_connection(label: str, server: OperatorServer) -> Connection:
+def trusted_connection(label: str, server: OperatorServer) -> McpConnection:
     """The connection to a server of the operator's."""
     if server.url is not None:
-        return Connection(label, server.url, tuple(server.headers.items()), trusted=True)
+        return McpConnection(label, server.url, tuple(server.headers.items()), trusted=True)
     program = Program(tuple(server.command or ()), tuple(server.env.items()), server.cwd)
-    return Connection(label, "", trusted=True, program=program)
+    return McpConnection(label, "", trusted=True, program=program)
 
 
-def mark_of(connection: Connection) -> str:
+def mark_of(connection: McpConnection) -> str:
     """The mark of a connection, which doesn't tell its secrets."""
     return blake2b(
         msgspec.json.encode([connection.url, connection.headers, connection.program]), digest_size=16

@@ -16,8 +16,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, Validati
 from service.settings.core import (
     MIB,
     Folder,
-    Part,
     SecretKey,
+    SettingsPart,
     WholePath,
     Words,
     check_key,
@@ -107,7 +107,7 @@ def parse_pictures(given: object) -> object:
     return found
 
 
-class ProtocolSettings(Part):
+class ProtocolSettings(SettingsPart):
     """The other settings of the protocol."""
 
     seal_keys: tuple[SecretStr, ...] = Field((), max_length=MAX_SEAL_KEYS)
@@ -221,7 +221,7 @@ def servers_in(path: Path) -> dict[str, OperatorServer]:
     return {label: server.among(own) for label, server in servers.items()}
 
 
-class SandboxSettings(Part):
+class SandboxSettings(SettingsPart):
     """The settings of sessions of Python."""
 
     sandbox: str = Field("", max_length=2048)

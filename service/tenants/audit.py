@@ -19,7 +19,7 @@ from service.errors import invalid_value
 from service.logs import Ration, event
 from service.tenants.records import Key, Project
 from store.errors import StoreError
-from store.registry import MOST_A_PAGE, STRANGERS, Entry, Registry
+from store.registry import MOST_A_PAGE, STRANGERS, Registry, RegistryEntry
 
 logger = logging.getLogger("harmonium.audit")
 
@@ -119,7 +119,7 @@ def done_by(entry: dict[str, Any]) -> str:
     return actor["api_key"]["id"] if "api_key" in actor else actor["session"]["ip_address"]
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class AuditFilter(msgspec.Struct, frozen=True):
     """The filter of entries; empty is all. Times are in seconds, both of them included."""
 
     types: tuple[str, ...] = ()
@@ -158,7 +158,7 @@ class Entries(NamedTuple):
 
 
 async def page_of_entries(
-    registry: Registry, wanted: Wanted, *, after: str | None, before: str | None = None, limit: int
+    registry: Registry, wanted: AuditFilter, *, after: str | None, before: str | None = None, limit: int
 ) -> Entries:
     """The entries of the log that are wanted: the newest, or those right behind the one with the id `after`, which are
     older. With `before` alone those right before that, which are newer; with both none from there on.
@@ -182,7 +182,7 @@ async def page_of_entries(
 
 
 async def _looked_for(
-    registry: Registry, wanted: Wanted, first: int, last: int | None, limit: int, *, ascending: bool
+    registry: Registry, wanted: AuditFilter, first: int, last: int | None, limit: int, *, ascending: bool
 ) -> tuple[list[dict[str, Any]], bool, str | None]:
     """The entries that are wanted among those of some µs, whether there may be more, and which was looked at last."""
     found: list[dict[str, Any]] = []
@@ -207,7 +207,7 @@ async def _looked_for(
     return found, True, seen
 
 
-def _as_dict(entry: Entry) -> dict[str, Any]:
+def _as_dict(entry: RegistryEntry) -> dict[str, Any]:
     return {
         "id": f"{ENTRY_PREFIX}{entry.us}",
         "object": "organization.audit_log",

@@ -33,12 +33,12 @@ from service.settings.core import LIMITS
 from store.errors import StoreError, StoreUnavailable
 from store.limits import (
     MOST_SETTLED,
-    Admission,
     Check,
     Left,
     Limits,
+    LimitsLeft,
     Over,
-    Refused,
+    RefusedByLimit,
     Spent,
     Unspent,
     What,
@@ -151,7 +151,7 @@ def duration(seconds: float) -> str:
     return f"{hours}h{minutes}m{text}" if hours else f"{minutes}m{text}"
 
 
-def refusal_of(allowance: Allowance, model: str, checks: Sequence[Check], found: Admission, now: float) -> ApiError:
+def refusal_of(allowance: Allowance, model: str, checks: Sequence[Check], found: LimitsLeft, now: float) -> ApiError:
     """The error for a refused request, in words from which clients read the delay (`try again in 1.2s`)."""
     refused = found.refused
     assert refused is not None
@@ -187,7 +187,7 @@ def spoken(seconds: float) -> str:
     return f"{math.ceil(seconds * 1000) / 1000:g}s" if seconds < 1000 else f"{math.ceil(seconds)}s"
 
 
-def _quota_gone(what: str, now: float, refused: Refused) -> ApiError:
+def _quota_gone(what: str, now: float, refused: RefusedByLimit) -> ApiError:
     """The error for a month's limit that is used up. Clients that are told so don't try again."""
     when = "" if refused.seconds is None else f"; it begins anew at {_utc(now + refused.seconds)}"
     return ApiError(
@@ -220,7 +220,7 @@ def spent_in(response: Response) -> Spent:
     return Spent(0, 0) if usage is None else Spent(usage.input_tokens, usage.output_tokens)
 
 
-class Work(Protocol):
+class ReservedWork(Protocol):
     """The work for which a reservation is made."""
 
     @property
@@ -243,7 +243,7 @@ class Reservation:
     `handed_over`.
     """
 
-    work: Work | None = None
+    work: ReservedWork | None = None
     """None as long as it hasn't begun."""
 
     def __init__(

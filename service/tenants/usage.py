@@ -61,14 +61,14 @@ class Bucket(NamedTuple):
     results: dict[Spender, Sums]
 
 
-class Usage(NamedTuple):
+class UsageBuckets(NamedTuple):
     """Buckets in their order, and the hour with which the next ones begin, None where there are none."""
 
     buckets: list[Bucket]
     goes_on: int | None
 
 
-async def usage_of(spending: Spending, asked: UsageScope, most_results: int = MOST_RESULTS) -> Usage:
+async def usage_of(spending: Spending, asked: UsageScope, most_results: int = MOST_RESULTS) -> UsageBuckets:
     """The usage that is asked for, or the first part of it. Raises StoreUnavailable."""
     buckets = _buckets(asked)
     for shard in range(spending.shards):
@@ -79,7 +79,7 @@ async def usage_of(spending: Spending, asked: UsageScope, most_results: int = MO
             while len(buckets) > 1 and sum(len(bucket.results) for bucket in buckets) > most_results:
                 buckets.pop()
     end = buckets[-1].end if buckets else asked.end
-    return Usage(buckets, end if end < asked.end else None)
+    return UsageBuckets(buckets, end if end < asked.end else None)
 
 
 def _buckets(asked: UsageScope) -> list[Bucket]:

@@ -21,7 +21,7 @@ from service.browser.browser import (
     Asked,
     Fetch,
     Find,
-    Gone,
+    PageGone,
     Search,
     UsageError,
     page_there,
@@ -34,7 +34,7 @@ from service.browser.browser import (
 from service.browser.page import SOURCE, Display, Page, results_page
 from service.decoding import decode
 from service.errors import invalid_value
-from service.search.port import KeptPages, Opened, Pages, Places, Query, Searcher, SearchFailure
+from service.search.port import KeptPages, OpenedPage, Pages, Places, Searcher, SearchFailure, SearchQuery
 from service.tools.port import Call
 
 SOURCES = "web_search_call.action.sources"
@@ -147,12 +147,12 @@ class Browsing:
         try:
             try:
                 wanted = request_of(call.tool.tool, call.arguments, displays)
-            except Gone as gone:
+            except PageGone as gone:
                 displays = restore(displays, await self._open(tenant, gone.url, options))
                 wanted = request_of(call.tool.tool, call.arguments, displays)
             page = page_there(displays, wanted)
             if isinstance(wanted, Search):
-                query = Query(wanted.query, options.domains, options.country)
+                query = SearchQuery(wanted.query, options.domains, options.country)
                 page = results_page(wanted.query, await self._searcher(query))
             elif isinstance(wanted, Fetch) and page is None:
                 page = await self._open(tenant, wanted.url, options)
@@ -165,7 +165,7 @@ class Browsing:
 
     async def _open(self, tenant: str, url: str, options: Options) -> Page:
         """The page at an address, as this tenant opened it lately or as it is now."""
-        opened = Opened(tenant, options.domains, url)
+        opened = OpenedPage(tenant, options.domains, url)
         page = self._kept.get(opened)
         if page is None:
             if not options.fetches:

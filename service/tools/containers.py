@@ -19,9 +19,9 @@ from service.api.containers import MEMORY, MemoryLimit
 from service.backoff import Backoff
 from service.errors import ApiError, InvalidRequest, brief, unavailable
 from service.logs import event
-from service.sandbox.port import FOLDER, File, Full, Gone, Limits, NoFile, Sandbox, Unusable, begin
+from service.sandbox.port import FOLDER, Full, NoFile, Sandbox, SessionFile, SessionGone, SessionLimits, Unusable, begin
 from store.errors import StoreError, StoreFull, StoreUnavailable
-from store.history.containers import Containers as Records
+from store.history.containers import StoredContainers as Records
 
 IDLE_MINUTES = 20
 """The minutes for which a container may be idle, unless it is made with less."""
@@ -44,7 +44,7 @@ _MARK_BYTES = 8
 logger = logging.getLogger(__name__)
 
 
-class Record(msgspec.Struct, frozen=True):
+class ContainerRecord(msgspec.Struct, frozen=True):
     """The record of a container. `place` is the sandbox that has its session, `uploads` are marks of the files that its
     user has written. `lost`: the session is gone. `deleted`: its user deleted it. Then nobody is shown it, and a
     response that still runs code in it learns that it is gone.
@@ -61,11 +61,11 @@ class Record(msgspec.Struct, frozen=True):
     deleted: bool = False
 
 
-class Opened(NamedTuple):
+class OpenedContainer(NamedTuple):
     """A container that has a session: its id, its record, and its folder as its code sees it."""
 
     id: str
-    record: Record
+    record: ContainerRecord
     folder: str
 
 
@@ -73,11 +73,11 @@ class KeptFile(NamedTuple):
     """A file of a container, by the id that it always has, and whether its user wrote it."""
 
     id: str
-    file: File
+    file: SessionFile
     uploaded: bool
 
 
-_RECORD = msgspec.msgpack.Decoder(Record)
+_RECORD = msgspec.msgpack.Decoder(ContainerRecord)
 
 
 def file_id(container: str, path: str) -> str:
@@ -137,32 +137,32 @@ class Containers:
         """An id for a container."""
         return self._records.new_id(tenant)
 
-    async def find(self, tenant: str, id: str) -> Record | None:
+    async def find(self, tenant: str, id: str) -> ContainerRecord | None:
         """The record of a container, also of a deleted one; None where there is none. Raises StoreError."""
         found = await self._records.get(tenant, id)
         return None if found is None else _RECORD.decode(found)
 
-    async def record(self, tenant: str, id: str) -> Record:
+    async def record(self, tenant: str, id: str) -> ContainerRecord:
         """The record of a container, expired or not. Raises ApiError 404, StoreError."""
         return _there(id, await self.find(tenant, id))
 
-    def lives(self, record: Record) -> bool:
+    def lives(self, record: ContainerRecord) -> bool:
         """Whether a container has not expired."""
         idle = self._clock() - record.active_at
         ended = record.lost or record.deleted
         return not ended and record.place == self._place and idle < record.minutes * 60
 
-    async def found(self, tenant: str, id: str) -> Record:
+    async def found(self, tenant: str, id: str) -> ContainerRecord:
         """The record of a container that has not expired. Raises ApiError 404 and 400, StoreError."""
         return self._living(id, await self.find(tenant, id))
 
-    def _living(self, id: str, record: Record | None) -> Record:
+    def _living(self, id: str, record: ContainerRecord | None) -> ContainerRecord:
         there = _there(id, record)
         if not self.lives(there):
             raise expiry_refusal()
         return there
 
-    async def all(self, tenant: str) -> list[tuple[str, Record]]:
+    async def all(self, tenant: str) -> list[tuple[str, ContainerRecord]]:
         """A tenant's containers, the newest first. Raises StoreError."""
         found = [(id, _RECORD.decode(record)) for id, record in (await self._records.all(tenant)).items()]
         there = [each for each in found if not each[1].deleted]
@@ -176,21 +176,21 @@ class Containers:
         name: str = "",
         minutes: int = IDLE_MINUTES,
         memory_limit: MemoryLimit | None = None,
-    ) -> Opened:
-        """Open a new container with this id. Raises Full, Unusable, Gone, StoreError.
+    ) -> OpenedContainer:
+        """Open a new container with this id. Raises Full, Unusable, SessionGone, StoreError.
 
         Cancelled, it is opened all the same: an unknown session would keep its place until it was idle.
         """
         now = self._clock()
-        record = Record(name, int(now), now, minutes, self._place, memory_limit)
+        record = ContainerRecord(name, int(now), now, minutes, self._place, memory_limit)
         opening = asyncio.create_task(self._open(tenant, id, record))
         self._opening.add(opening)
         opening.add_done_callback(self._opening.discard)
-        return Opened(id, record, await asyncio.shield(opening))
+        return OpenedContainer(id, record, await asyncio.shield(opening))
 
-    async def _open(self, tenant: str, id: str, record: Record) -> str:
+    async def _open(self, tenant: str, id: str, record: ContainerRecord) -> str:
         """Open a session and record it. Returns its folder as its code sees it."""
-        limits = Limits(idle_seconds=record.minutes * 60)
+        limits = SessionLimits(idle_seconds=record.minutes * 60)
         if record.memory_limit is not None:
             limits = msgspec.structs.replace(limits, memory_bytes=MEMORY[record.memory_limit])
         opened = await self.sandbox.open(id, tenant, limits, lasting=bool(record.name))
@@ -203,7 +203,7 @@ class Containers:
             raise
         return opened.folder
 
-    async def _begin(self, tenant: str, id: str, record: Record) -> None:
+    async def _begin(self, tenant: str, id: str, record: ContainerRecord) -> None:
         encoded = msgspec.msgpack.encode(record)
         try:
             await self._records.keep(tenant, id, encoded)
@@ -216,18 +216,18 @@ class Containers:
                 await self._records.drop(tenant, each)
             await self._records.keep(tenant, id, encoded)
 
-    async def touch(self, tenant: str, id: str) -> Record | None:
+    async def touch(self, tenant: str, id: str) -> ContainerRecord | None:
         """Note that a container is used, unless it has expired. Returns its record, also of a deleted one; None where
         there is none. Raises StoreError.
         """
         now = self._clock()
         return await self._change(tenant, id, lambda known: {"active_at": now} if self.lives(known) else {})
 
-    async def use(self, tenant: str, id: str) -> Record:
+    async def use(self, tenant: str, id: str) -> ContainerRecord:
         """The record of a container that has not expired; notes its use. Raises ApiError 404 and 400, StoreError."""
         return self._living(id, await self.touch(tenant, id))
 
-    def is_fresh(self, record: Record) -> bool:
+    def is_fresh(self, record: ContainerRecord) -> bool:
         """Whether a living container was used just now, by its record, so that its use needs no other note."""
         return self._clock() - record.active_at < FRESH_SECONDS
 
@@ -244,10 +244,12 @@ class Containers:
     async def _close(self, id: str) -> None:
         try:
             await self.sandbox.close(id)
-        except (Gone, Unusable) as error:
+        except (SessionGone, Unusable) as error:
             event(logger, logging.INFO, "a container had no session to be closed", reason=str(error))
 
-    async def _change(self, tenant: str, id: str, change: Callable[[Record], dict[str, Any]]) -> Record | None:
+    async def _change(
+        self, tenant: str, id: str, change: Callable[[ContainerRecord], dict[str, Any]]
+    ) -> ContainerRecord | None:
         """Change members of a record, also while others do. Returns the new record; None where there is none."""
         for _ in range(MAX_TRIES):
             before = await self._records.get(tenant, id)
@@ -304,7 +306,7 @@ class Containers:
         """Raise the errors for the client, made of the sandbox's."""
         try:
             yield
-        except Gone as error:
+        except SessionGone as error:
             await self.lose(tenant, id)
             raise expiry_refusal() from error
         except Unusable as error:
@@ -313,7 +315,7 @@ class Containers:
             raise InvalidRequest(f"The file can't be there: {error}.", code="invalid_value", param="file") from error
 
 
-def _there(id: str, record: Record | None) -> Record:
+def _there(id: str, record: ContainerRecord | None) -> ContainerRecord:
     """A record that may be shown. Raises ApiError 404."""
     if record is None or record.deleted:
         raise not_found(id)
@@ -325,7 +327,7 @@ def _mark(path: str) -> bytes:
     return blake2b(path.encode(), digest_size=_MARK_BYTES).digest()
 
 
-def _without(record: Record, mark: bytes) -> tuple[bytes, ...]:
+def _without(record: ContainerRecord, mark: bytes) -> tuple[bytes, ...]:
     return tuple(each for each in record.uploads if each != mark)
 
 

@@ -87,7 +87,7 @@ class ListedTool(msgspec.Struct, frozen=True):
     repeatable: bool = False
 
 
-class Listing(msgspec.Struct, frozen=True):
+class ToolListing(msgspec.Struct, frozen=True):
     """The tools of a server, and its own instructions."""
 
     tools: tuple[ListedTool, ...]
@@ -112,7 +112,7 @@ class ToolFailure(Exception):
     """The error of the item of a call."""
 
 
-class Unreachable(ToolFailure):
+class ToolUnreachable(ToolFailure):
     """A server can't be reached, takes too long, or says too much."""
 
     def __init__(self, why: str) -> None:
@@ -164,7 +164,7 @@ class Heard:
 class ToolServer(Protocol):
     """A session with a server of tools."""
 
-    async def list_tools(self) -> Listing:
+    async def list_tools(self) -> ToolListing:
         """All of its tools. Raises a ToolFailure."""
         ...
 

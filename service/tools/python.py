@@ -15,8 +15,8 @@ from service.api.outcome import OUTPUTS, HostedCall, Outcome, failed_outcome
 from service.api.tools.builtin import python
 from service.api.tools.callee import Hosted
 from service.logs import event
-from service.sandbox.port import FOLDER, Cell, Full, Gone, Unusable
-from service.tools.containers import Containers, Opened, file_id
+from service.sandbox.port import FOLDER, Cell, Full, SessionGone, Unusable
+from service.tools.containers import Containers, OpenedContainer, file_id
 from service.tools.port import Call
 from store.errors import StoreError
 
@@ -83,7 +83,7 @@ class PythonRun:
         self._tenant = tenant
         self._instead: dict[str, str] = {}
         """The containers that were replaced, each with the one in its place."""
-        self._found: dict[str, Opened] = {}
+        self._found: dict[str, OpenedContainer] = {}
         """Containers that lived when they were last looked up; while that is fresh, the store isn't asked again."""
         self._room = SHOWN_RESPONSE_BYTES
 
@@ -98,7 +98,7 @@ class PythonRun:
             self._instead[planned] = opened.id
             try:
                 cell = await self._cell(opened, call)
-            except Gone:
+            except SessionGone:
                 await self._lose(opened.id)
                 if call.begun or lost:
                     return _failed_call(opened.id, f"{LOST}{NOT_KNOWN}", call)
@@ -108,14 +108,14 @@ class PythonRun:
             if cell is None:
                 return _failed_call(opened.id, f"The sandbox is gone. {NOT_KNOWN}", call)
             await self._note(cell, opened)
-        except (Full, Unusable, Gone) as error:
+        except (Full, Unusable, SessionGone) as error:
             return _failed_call(id, f"The code was not run: {error}.", call)
         except StoreError:
             return _failed_call(id, "The code was not run: it can't be told where.", call)
         told = "" if opened.folder == FOLDER else f"Files of {FOLDER} are in {opened.folder} here.\n"
         return self._outcome(cell, opened.id, call, told + lost)
 
-    async def _open_container(self, id: str, call: HostedCall) -> tuple[Opened | None, str]:
+    async def _open_container(self, id: str, call: HostedCall) -> tuple[OpenedContainer | None, str]:
         """The container of a call, and a notice to the model; None where it was lost during the call."""
         containers, tenant = self._containers, self._tenant
         found = self._found.get(id)
@@ -125,11 +125,11 @@ class PythonRun:
         if record is None:
             return await self._open(call, id), ""
         if containers.lives(record):
-            self._found[id] = Opened(id, record, FOLDER)
+            self._found[id] = OpenedContainer(id, record, FOLDER)
             return self._found[id], ""
         return (None, "") if call.begun else (await self._open(call), LOST)
 
-    async def _open(self, call: HostedCall, id: str = "") -> Opened:
+    async def _open(self, call: HostedCall, id: str = "") -> OpenedContainer:
         """A new container with this id, or with a new one, in the place of one that was lost."""
         id = id or self._containers.new_id(self._tenant)
         memory_limit = container_of(call.tool.options).memory_limit
@@ -137,12 +137,12 @@ class PythonRun:
         self._found[id] = opened._replace(folder=FOLDER)  # the model is told once where its files are
         return opened
 
-    async def _cell(self, opened: Opened, call: HostedCall) -> Cell | None:
-        """The cell of a call's code; None where the sandbox is gone. Raises Full, Gone."""
+    async def _cell(self, opened: OpenedContainer, call: HostedCall) -> Cell | None:
+        """The cell of a call's code; None where the sandbox is gone. Raises Full, SessionGone."""
         with suppress(Unusable):
             return await self._containers.sandbox.run(opened.id, call.id, call.arguments)
 
-    async def _note(self, cell: Cell, opened: Opened) -> None:
+    async def _note(self, cell: Cell, opened: OpenedContainer) -> None:
         """Note that a container was used, or is lost with this cell. The cell counts even if the note fails."""
         try:
             if cell.ended == "lost":

@@ -12,8 +12,8 @@ from urllib.parse import parse_qsl, quote, urlsplit
 import msgspec
 
 from service.api.tools.hosted import REDACTED, is_secretive
-from service.settings.mcp import MAX_HEADER_CHARS, Connection
-from service.tools.port import Listing
+from service.settings.mcp import MAX_HEADER_CHARS, McpConnection
+from service.tools.port import ToolListing
 
 LEAST_SECRET_CHARS = 8
 """A shorter value of a header is no secret, but a word that may stand anywhere."""
@@ -28,7 +28,7 @@ class Redaction:
     a program whose names say that they are secret. In `Bearer …` the rest is secret, and in `Basic …` the decoded rest.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: McpConnection) -> None:
         found = {each for each in _secrets(connection) if len(each) >= LEAST_SECRET_CHARS}
         self._secrets = sorted(found, key=len, reverse=True)[:MAX_SECRETS]
 
@@ -52,11 +52,11 @@ class Redaction:
             return self.text(said)[-chars:]
         return self.text(said[-chars - MAX_HEADER_CHARS :])[MAX_HEADER_CHARS:][-chars:]
 
-    def listing(self, listing: Listing) -> Listing:
+    def listing(self, listing: ToolListing) -> ToolListing:
         """A list of tools without secrets."""
         encoded = msgspec.json.encode(listing)
         redacted = self.data(encoded)
-        return listing if redacted == encoded else msgspec.json.decode(redacted, type=Listing)
+        return listing if redacted == encoded else msgspec.json.decode(redacted, type=ToolListing)
 
     def data(self, encoded: bytes) -> bytes:
         """JSON without secrets."""
@@ -66,7 +66,7 @@ class Redaction:
         return encoded
 
 
-def _secrets(connection: Connection) -> Iterator[str]:
+def _secrets(connection: McpConnection) -> Iterator[str]:
     """The values that may be secret."""
     if connection.program is not None:
         yield from (value for name, value in connection.program.env if is_secretive(name))

@@ -29,23 +29,23 @@ from pydantic import ValidationError
 from service.api.content import head_of
 from service.api.outcome import ToldPicture
 from service.build import this_build
-from service.settings.mcp import Connection, mark_of
+from service.settings.mcp import McpConnection, mark_of
 from service.ssrf import Judge, is_public
 from service.tools.port import (
     MESSAGE_CHARS,
     Heard,
     HttpFailure,
     ListedTool,
-    Listing,
     ProtocolFailure,
     ToolFailure,
     ToolLimits,
+    ToolListing,
     ToolResult,
-    Unreachable,
+    ToolUnreachable,
 )
 from service.tools.redaction import Redaction
 from service.tools.toolbox import Opener
-from service.tools.transports import Backend, Pipes, Processes, Transport
+from service.tools.transports import CheckedBackend, Pipes, Processes, Transport
 
 logging.getLogger("mcp").setLevel(logging.CRITICAL + 1)  # it logs what servers say, and tracebacks that quote it
 logging.getLogger("client").setLevel(logging.CRITICAL + 1)
@@ -104,13 +104,13 @@ async def pass_turnstile(turnstile: asyncio.Lock) -> None:
 
 
 @dataclass(eq=False)
-class Session:
+class ToolSession:
     """A session with one server. Its methods may be called by any task; `close` it in the end."""
 
-    connection: Connection
+    connection: McpConnection
     limits: ToolLimits
     place: Callable[[], AbstractContextManager[None]] = nullcontext
-    """Taken by a program as long as it runs. Raises Unreachable where none is free."""
+    """Taken by a program as long as it runs. Raises ToolUnreachable where none is free."""
     turnstile: asyncio.Lock = field(default_factory=asyncio.Lock)
     """All sessions of a process have one."""
     may_reach: Judge = is_public
@@ -124,7 +124,7 @@ class Session:
         self._closing = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    async def list_tools(self) -> Listing:
+    async def list_tools(self) -> ToolListing:
         """All tools of the server, and its own instructions. Raises a ToolFailure."""
         async with self._within(self.limits.list_seconds):
             return self._redaction.listing(await self._twice(self._list))
@@ -152,9 +152,9 @@ class Session:
         except TimeoutError:
             if self.connection.program is not None:
                 await self._end()
-            raise Unreachable(f"It did not answer within {seconds:g} s.") from None
+            raise ToolUnreachable(f"It did not answer within {seconds:g} s.") from None
 
-    async def _list(self, client: Client) -> Listing:
+    async def _list(self, client: Client) -> ToolListing:
         tools, instructions = list[ListedTool](), client.instructions or ""
         size, cursor = len(instructions), None
         for _ in range(MAX_PAGES):
@@ -165,12 +165,12 @@ class Session:
             size += len(msgspec.json.encode(found))
             cursor = page.next_cursor
             if len(tools) > self.limits.tools:
-                raise Unreachable(f"It lists more than {self.limits.tools} tools.")
+                raise ToolUnreachable(f"It lists more than {self.limits.tools} tools.")
             if size > self.limits.list_bytes:
-                raise Unreachable(f"Its list of tools has more than {self.limits.list_bytes} bytes.")
+                raise ToolUnreachable(f"Its list of tools has more than {self.limits.list_bytes} bytes.")
             if not cursor:
-                return Listing(tuple(tools), instructions)
-        raise Unreachable(f"Its list of tools has more than {MAX_PAGES} pages.")
+                return ToolListing(tuple(tools), instructions)
+        raise ToolUnreachable(f"Its list of tools has more than {MAX_PAGES} pages.")
 
     async def _call(self, request: types.CallToolRequest, repeatable: bool, client: Client) -> types.CallToolResult:
         send = partial(client.session.send_request, request, types.CallToolResult)
@@ -235,7 +235,7 @@ class Session:
                 async with asyncio.timeout(seconds):
                     await stack.enter_async_context(client)
             except TimeoutError:
-                raise Unreachable(f"It did not start within {seconds:g} s.") from None
+                raise ToolUnreachable(f"It did not start within {seconds:g} s.") from None
             if len(_ERAS) >= KNOWN_ERAS:
                 _ERAS.clear()
             version = client.protocol_version
@@ -250,7 +250,7 @@ class Session:
             stack.enter_context(self.place())
             self._heard = pipes = Pipes(connection, connection.program, limits, self._redaction)
             return pipes.streams()
-        backend = Backend(anywhere=connection.trusted, may_reach=self.may_reach)
+        backend = CheckedBackend(anywhere=connection.trusted, may_reach=self.may_reach)
         self._heard = transport = Transport(backend, limits, connections=CONNECTIONS)
         http = httpx2.AsyncClient(
             transport=transport,
@@ -307,16 +307,16 @@ class Session:
         if isinstance(error, ToolFailure):
             return error
         if heard is not None and heard.failure is not None:
-            return Unreachable(f"{heard.failure[:1].upper()}{heard.failure[1:].rstrip('.')}.")
+            return ToolUnreachable(f"{heard.failure[:1].upper()}{heard.failure[1:].rstrip('.')}.")
         said = isinstance(error, MCPError) and error.message not in MADE_UP
         if heard is not None and heard.status is not None and not (said and heard.status in (400, 404)):
             return HttpFailure(heard.status)
         unreadable = isinstance(error, MCPError) and error.message.startswith(UNREADABLE)
         if unreadable or isinstance(error, ValidationError):
-            return Unreachable("Its answer is none of the protocol's.")
+            return ToolUnreachable("Its answer is none of the protocol's.")
         if isinstance(error, MCPError):
             return ProtocolFailure(error.code, self._redaction.beginning(error.message, MESSAGE_CHARS))
-        return Unreachable("The session with it ended.")
+        return ToolUnreachable("The session with it ended.")
 
 
 def _innermost(error: BaseException) -> BaseException:
@@ -329,8 +329,8 @@ def opener_of(limits: ToolLimits, processes: Processes, may_reach: Judge) -> Ope
     """The opener of sessions within these limits, which give way to each other."""
     turnstile = asyncio.Lock()
 
-    def open_session(connection: Connection, tenant: str) -> Session:
-        return Session(connection, limits, partial(processes.place, tenant), turnstile, may_reach)
+    def open_session(connection: McpConnection, tenant: str) -> ToolSession:
+        return ToolSession(connection, limits, partial(processes.place, tenant), turnstile, may_reach)
 
     return open_session
 

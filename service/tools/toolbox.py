@@ -19,10 +19,10 @@ import msgspec
 from service.api.outcome import HostedCall, Outcome, failed_outcome
 from service.api.tools.builtin import Builtin
 from service.api.tools.callee import FILE_SEARCH, Callee, HostedKind
-from service.api.tools.mcp import Approval, Declaration, Offer, OfferedTool, Routed, ToolFilter, description_of
+from service.api.tools.mcp import Approval, McpDeclaration, McpOffer, OfferedTool, Routed, ToolFilter, description_of
 from service.errors import ApiError, invalid_value
 from service.settings.mcp import (
-    Connection,
+    McpConnection,
     OperatorServer,
     address_mark,
     is_allowed,
@@ -33,7 +33,7 @@ from service.settings.mcp import (
 )
 from service.tools import file_search
 from service.tools.containers import Containers
-from service.tools.port import BackEnd, Call, Listing, ToolFailure, ToolServer, Unreachable
+from service.tools.port import BackEnd, Call, ToolFailure, ToolListing, ToolServer, ToolUnreachable
 
 LIST_SECONDS = 300.0
 """The time for which a server's list is cached."""
@@ -43,23 +43,23 @@ LISTS_CACHED = 64
 
 _ARGUMENTS = msgspec.json.Decoder(dict[str, Any])
 
-Opener = Callable[[Connection, str], ToolServer]
+Opener = Callable[[McpConnection, str], ToolServer]
 """Opens a session with a server for a tenant; it connects at its first request."""
 
 
-def no_server(connection: Connection, tenant: str) -> ToolServer:
+def no_server(connection: McpConnection, tenant: str) -> ToolServer:
     """Raise Unreachable, for a process that may ask no server: another process planned the response that wants one."""
-    raise Unreachable(f"This process may ask no server, '{connection.label}' included.")
+    raise ToolUnreachable(f"This process may ask no server, '{connection.label}' included.")
 
 
 class ToolCatalog(NamedTuple):
     """The offers, lists and connections of a request's servers."""
 
-    offers: tuple[Offer, ...] = ()
+    offers: tuple[McpOffer, ...] = ()
     lists: tuple[tuple[str, str, bytes], ...] = ()
     """For each server its label, the mark of its connection, and its tools as its item shows them."""
 
-    connections: tuple[Connection, ...] = ()
+    connections: tuple[McpConnection, ...] = ()
     """The connections that the request itself named."""
 
     routed: tuple[Routed, ...] = ()
@@ -70,7 +70,7 @@ class _Kept(msgspec.Struct):
     """A list of tools, and the time until which it counts."""
 
     until: float = 0.0
-    listing: Listing = Listing(())
+    listing: ToolListing = ToolListing(())
 
 
 class Toolbox:
@@ -127,7 +127,7 @@ class Toolbox:
         """The types of tools that servers stand for."""
         return self._stand_ins.keys()
 
-    async def discover(self, tenant: str, declared: Sequence[Declaration], types: Sequence[str] = ()) -> ToolCatalog:
+    async def discover(self, tenant: str, declared: Sequence[McpDeclaration], types: Sequence[str] = ()) -> ToolCatalog:
         """Ask the servers that a request declares for their tools, and those that stand for these `types`. Servers that
         were not asked lately are asked side by side.
 
@@ -143,7 +143,7 @@ class Toolbox:
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None
         listings = (each.result() for each in asked)
-        offers, lists = list[Offer](), list[tuple[str, str, bytes]]()
+        offers, lists = list[McpOffer](), list[tuple[str, str, bytes]]()
         for (each, to), listing in zip(reached, listings, strict=False):
             offers.append(self._offer(each, listing))
             lists.append((each.label, mark_of(to), _show(offers[-1], listing)))
@@ -151,7 +151,7 @@ class Toolbox:
         named = tuple(to for each, to in reached if each.url is not None)
         return ToolCatalog(tuple(offers), tuple(lists), named, routed)
 
-    def run(self, tenant: str, connections: Sequence[Connection] = ()) -> "ToolRun":
+    def run(self, tenant: str, connections: Sequence[McpConnection] = ()) -> "ToolRun":
         """The runner of one response's calls. `connections` are those that its request named."""
         reached = {("mcp", label): trusted_connection(label, server) for label, server in self._servers.items()}
         reached |= {("mcp", each.label): each for each in connections}
@@ -161,7 +161,7 @@ class Toolbox:
         callers: dict[HostedKind, Call] = {kind: back_end.run(tenant) for kind, back_end in self._back_ends.items()}
         return ToolRun(reached, lambda connection: self._open(connection, tenant), callers)
 
-    def _connection(self, declared: Declaration) -> Connection:
+    def _connection(self, declared: McpDeclaration) -> McpConnection:
         """The connection to a server. Raises InvalidRequest."""
         where, url = declared.where, declared.url
         server = self._servers.get(declared.label)
@@ -186,9 +186,9 @@ class Toolbox:
             if not is_header(name, value):
                 raise invalid_value(f"{where}.headers", name, "It can't be sent to a server. Leave it out.")
         listed = is_allowed(url, [prefix for prefix in self._allow if prefix != "*"])
-        return Connection(declared.label, url, declared.headers, trusted=listed)
+        return McpConnection(declared.label, url, declared.headers, trusted=listed)
 
-    async def _listing(self, tenant: str, connection: Connection) -> Listing:
+    async def _listing(self, tenant: str, connection: McpConnection) -> ToolListing:
         kept, now = self._kept(tenant, mark_of(connection)), monotonic()
         if kept.until > now:
             return kept.listing
@@ -202,7 +202,7 @@ class Toolbox:
         kept.until, kept.listing = now + LIST_SECONDS, listing
         return listing
 
-    def _offer(self, declared: Declaration, listing: Listing) -> Offer:
+    def _offer(self, declared: McpDeclaration, listing: ToolListing) -> McpOffer:
         """The tools that both the operator and the request let through."""
         server = self._servers.get(declared.label) if declared.url is None else None
         own = ToolFilter(None if server is None else server.allowed_tools)
@@ -214,17 +214,17 @@ class Toolbox:
                 tools.append(OfferedTool(tool.name, tool.description, tool.schema, tool.repeatable, asks))
         said = declared.description if server is None else declared.description or server.description
         at = address_mark(server.address if server is not None else declared.url or "")
-        return Offer(declared.label, description_of(said, listing.instructions), tuple(tools), at)
+        return McpOffer(declared.label, description_of(said, listing.instructions), tuple(tools), at)
 
 
-def _stricter(server: OperatorServer, declared: Declaration) -> Approval:
+def _stricter(server: OperatorServer, declared: McpDeclaration) -> Approval:
     """The operator's rules of approval, which a request can only make stricter."""
     if server.require_approval != "never":
         return Approval()
     return declared.approval if declared.asks else Approval(never=ToolFilter())
 
 
-def _route(label: str, server: OperatorServer, listing: Listing) -> Routed:
+def _route(label: str, server: OperatorServer, listing: ToolListing) -> Routed:
     """The type of tool that a server stands for. Raises ApiError 424 where the server has no fitting tool."""
     tool = next((each for each in listing.tools if each.name == server.tool), None)
     if tool is None:
@@ -235,7 +235,7 @@ def _route(label: str, server: OperatorServer, listing: Listing) -> Routed:
         raise _no_list(label, str(error)) from None
 
 
-def _show(offer: Offer, listing: Listing) -> bytes:
+def _show(offer: McpOffer, listing: ToolListing) -> bytes:
     """The tools of an offer as OpenAI shows them."""
     reads = {tool.name: tool.reads for tool in listing.tools}
     return msgspec.json.encode(
@@ -267,8 +267,8 @@ class ToolRun:
 
     def __init__(
         self,
-        connections: Mapping[tuple[str, str], Connection],
-        open_server: Callable[[Connection], ToolServer],
+        connections: Mapping[tuple[str, str], McpConnection],
+        open_server: Callable[[McpConnection], ToolServer],
         callers: Mapping[HostedKind, Call] = MappingProxyType({}),
     ) -> None:
         """`connections` are those to servers, by the kind of their tools and their label; `callers` make the calls of

@@ -35,10 +35,10 @@ from anyio.abc import ObjectReceiveStream, ObjectSendStream
 from mcp.shared.message import SessionMessage
 
 from service.logs import event
-from service.settings.mcp import Connection, Program
+from service.settings.mcp import McpConnection, Program
 from service.shares import Share
 from service.ssrf import NO_PUBLIC_ADDRESS, ForbiddenAddress, Judge, LookUp, is_public, look_up, public_addresses
-from service.tools.port import Heard, ToolLimits, Unreachable
+from service.tools.port import Heard, ToolLimits, ToolUnreachable
 from service.tools.redaction import Redaction
 
 logger = logging.getLogger(__name__)
@@ -108,7 +108,7 @@ SLICE_BYTES = 4_096
 ENCODED = "it sends its answers compressed, which nobody asked for"
 
 
-class Refused(httpx2.ConnectError):
+class ForbiddenConnection(httpx2.ConnectError):
     """A connection to a server is forbidden."""
 
 
@@ -116,7 +116,7 @@ class Unacceptable(httpx2.StreamError):
     """A server's answer is past its bounds. The package takes it for the end of that answer, and not of the session."""
 
 
-class Backend(httpcore2.AsyncNetworkBackend):
+class CheckedBackend(httpcore2.AsyncNetworkBackend):
     """Connects to addresses that were judged, never to a name."""
 
     def __init__(self, *, anywhere: bool, resolve: LookUp = look_up, may_reach: Judge = is_public) -> None:
@@ -133,7 +133,7 @@ class Backend(httpcore2.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
-        """A connection to the first address that takes one. Raises Refused, httpcore2.ConnectError."""
+        """A connection to the first address that takes one. Raises ForbiddenConnection, httpcore2.ConnectError."""
         try:
             if self._may_reach is None:
                 addresses = await self._resolve(host, port)
@@ -141,7 +141,7 @@ class Backend(httpcore2.AsyncNetworkBackend):
                 addresses = await public_addresses(host, port, self._resolve, self._may_reach)
         except (ForbiddenAddress, OSError) as error:
             if self._may_reach is not None:
-                raise Refused(NO_PUBLIC_ADDRESS) from error
+                raise ForbiddenConnection(NO_PUBLIC_ADDRESS) from error
             raise httpcore2.ConnectError(f"its name can't be resolved: {error}") from error
         failure: Exception = httpcore2.ConnectError("it has no address")
         for address in addresses:
@@ -162,7 +162,7 @@ class Transport(Heard, httpx2.AsyncBaseTransport):
     `Heard` is about the POSTs, and not about the GET beside them, which is for the server's own messages.
     """
 
-    def __init__(self, backend: Backend, limits: ToolLimits, *, connections: int) -> None:
+    def __init__(self, backend: CheckedBackend, limits: ToolLimits, *, connections: int) -> None:
         super().__init__()
         self._pool = httpcore2.AsyncConnectionPool(
             ssl_context=tls(), max_connections=connections, network_backend=backend
@@ -187,7 +187,12 @@ class Transport(Heard, httpx2.AsyncBaseTransport):
         )
         try:
             answer = await self._pool.handle_async_request(below)
-        except (Refused, httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutException) as error:
+        except (
+            ForbiddenConnection,
+            httpcore2.NetworkError,
+            httpcore2.ProtocolError,
+            httpcore2.TimeoutException,
+        ) as error:
             why = str(error) or f"the connection failed ({type(error).__name__})"
             self._refuse(method, why)
             raise httpx2.ConnectError(why) from error
@@ -269,9 +274,9 @@ class Processes(Share):
 
     @contextmanager
     def place(self, tenant: str) -> Generator[None]:
-        """A place for one more program. Raises Unreachable."""
+        """A place for one more program. Raises ToolUnreachable."""
         if not self.fits(tenant, 1):
-            raise Unreachable(
+            raise ToolUnreachable(
                 f"No place is free for another program: this process of the service has {self.limit}. Try again "
                 "in a moment."
             )
@@ -285,7 +290,7 @@ class Processes(Share):
 class Pipes(Heard):
     """A program and its pipes, as the client of the `mcp` package wants them."""
 
-    def __init__(self, connection: Connection, program: Program, limits: ToolLimits, redaction: Redaction) -> None:
+    def __init__(self, connection: McpConnection, program: Program, limits: ToolLimits, redaction: Redaction) -> None:
         super().__init__()
         self._label = connection.label
         self._program = program
@@ -334,7 +339,7 @@ class Pipes(Heard):
         except OSError as error:
             self.failure = f"its program can't be started: {error.strerror or error}"
             self._log("a server of tools could not be started")
-            raise Unreachable(self.failure) from error
+            raise ToolUnreachable(self.failure) from error
 
     def _log(self, what: str) -> None:
         said = self._redaction.text(self._complaint.decode(errors="replace"))

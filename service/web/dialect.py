@@ -13,7 +13,7 @@ from typing import ClassVar
 import msgspec
 
 from service.api import events
-from service.api.chat import APART, Chat, call_of, completion, facts_of, failure_of, finish_reason, usage_of
+from service.api.chat import APART, TranslatedChat, call_of, completion, facts_of, failure_of, finish_reason, usage_of
 from service.api.events import Event
 from service.api.messages import (
     Thinking,
@@ -25,7 +25,7 @@ from service.api.messages import (
     stop_of,
     tokens_of,
 )
-from service.api.open_responses import Translation, open_compaction, open_event, open_response, with_bytes
+from service.api.open_responses import StreamTranslation, open_compaction, open_event, open_response, with_bytes
 from service.api.response import FunctionCall, OutputText, Reasoning, Response, decode_response
 from service.decoding import Json
 from service.errors import ApiError
@@ -79,7 +79,7 @@ class OpenEncoder(Encoder):
 
     def __init__(self, *, obfuscate: bool) -> None:
         super().__init__(obfuscate=obfuscate)
-        self._translation = Translation()
+        self._translation = StreamTranslation()
 
     def keep_alive(self) -> bytes:
         """See Encoder. The specification has no such event."""
@@ -119,7 +119,7 @@ class Translated(Dialect):
     words: ClassVar[dict[re.Pattern[str], str]] = {}
     """How its own servers say what we say, where clients read that: docs/clients.md lists who does."""
 
-    def __init__(self, request: Chat | Told) -> None:
+    def __init__(self, request: TranslatedChat | Told) -> None:
         self._names = request.names
 
     def answer(self, content: object) -> JsonResponse:
@@ -152,7 +152,7 @@ class ChatCompletions(Translated):
         r"'tool_call_id'. The following tool_call_ids did not have response messages: \1",
     }
 
-    def __init__(self, request: Chat) -> None:
+    def __init__(self, request: TranslatedChat) -> None:
         super().__init__(request)
         self._usage, self._reasons = request.usage, request.reasons
 

@@ -35,7 +35,7 @@ from service.web.errors import JsonResponse
 from service.web.exchange import Admitted, Exchange, admit, admit_aside, nobody_says
 from service.web.http_protocol import BREAK_OFF, WHEN_GONE, WHOSE
 from service.web.received import Process, Received
-from service.web.routing import Found, Routes, Way, read_query
+from service.web.routing import FoundRoute, Routes, Way, read_query
 from store.errors import StoreError
 
 logger = logging.getLogger(__name__)
@@ -106,7 +106,7 @@ class Gate:
             self._end(exchange, found)
             logs.request_id.reset(token)
 
-    async def _enter(self, exchange: Exchange, found: Found, receive: Receive, answer: Send) -> None:
+    async def _enter(self, exchange: Exchange, found: FoundRoute, receive: Receive, answer: Send) -> None:
         """Serve a request whose tenant may enter. Raises ApiError for any other, and what its endpoint raises."""
         scope, route = exchange.scope, found.route
         check_headers(scope)
@@ -136,7 +136,7 @@ class Gate:
             answered = await route.endpoint(request, *query, **found.parts)
             await (answered if isinstance(answered, Response) else JsonResponse(answered))(scope, receive, answer)
 
-    async def _place(self, exchange: Exchange, found: Found) -> AbstractAsyncContextManager[Admitted | None]:
+    async def _place(self, exchange: Exchange, found: FoundRoute) -> AbstractAsyncContextManager[Admitted | None]:
         """The place of a request while it is served, for which it waits where it asks a model; none without a key."""
         admission, pacing = self.process.admission, self.process.service.tenants.pacing
         if found.way in OPEN:
@@ -159,7 +159,7 @@ class Gate:
                 self.failed.note(exchange.request_id, (exchange.scope.get("client") or ("",))[0])
             raise
 
-    def _end(self, exchange: Exchange, found: Found) -> None:
+    def _end(self, exchange: Exchange, found: FoundRoute) -> None:
         """Log and count a request. Of strangers, only so many a second are logged, and how many more there were."""
         if found.way in OPEN:
             exchange.end(logging.DEBUG)

@@ -29,7 +29,7 @@ from service.web.body import watching
 from service.web.exchange import Exchange
 from store.errors import StoreError
 from store.history.approvals import Use
-from store.history.idempotency import Found, Keyed, KeyedRequests, Taken
+from store.history.idempotency import FoundRequest, Keyed, KeyedRequests, TakenRequest
 from store.keys import HEX_DIGITS
 
 logger = logging.getLogger(__name__)
@@ -99,29 +99,31 @@ class IdempotentCreate(Claim):
         self._kept = self.lasts = kept
         return prefix + self.digits
 
-    async def take(self, receive: Receive, leaving: Callable[[], bool]) -> Found:
+    async def take(self, receive: Receive, leaving: Callable[[], bool]) -> FoundRequest:
         """Take it, or wait until it is made; its state then. Raises ApiError, StoreUnavailable, ClientGone."""
         taken = await self._requests.take(self._request, self._owner)
-        if taken.found is Found.THEIRS:
+        if taken.found is FoundRequest.THEIRS:
             taken = await self._wait(receive, leaving)
         self._calls_before = taken.calls
-        if taken.found is Found.MINE and taken.digits:
+        if taken.found is FoundRequest.MINE and taken.digits:
             self.digits = taken.digits
             if await self._requests.is_stored(self._request.keys.tenant, taken.digits):
                 await self._requests.end(self._request, self._owner, made=True)
-                taken = Taken(Found.MADE, taken.digits)
-        if taken.found is Found.MADE:
+                taken = TakenRequest(FoundRequest.MADE, taken.digits)
+        if taken.found is FoundRequest.MADE:
             self.made = taken.digits
         return taken.found
 
-    async def _wait(self, receive: Receive, leaving: Callable[[], bool]) -> Taken:
+    async def _wait(self, receive: Receive, leaving: Callable[[], bool]) -> TakenRequest:
         """The request's state, once nobody else makes it. Raises ApiError, StoreUnavailable, ClientGone."""
         self.waited = True
         async with self._service.store.listening.channel(self._requests.channel(self._request)) as listener:
             try:
                 with watching(receive, listener.wake) as watcher:
                     async with asyncio.timeout(self._service.settings.request_seconds):
-                        while (taken := await self._requests.take(self._request, self._owner)).found is Found.THEIRS:
+                        while (
+                            taken := await self._requests.take(self._request, self._owner)
+                        ).found is FoundRequest.THEIRS:
                             if watcher.done():
                                 raise ClientGone
                             if leaving():
@@ -185,7 +187,7 @@ async def claim(
     del asked  # its body may be megabytes
     async with service.loans.on_loan(partial(once.take, receive, leaving), once.end) as loan:
         found = loan.taken
-        loan.over = found is not Found.MINE
+        loan.over = found is not FoundRequest.MINE
         _note(exchange, found, waited=once.waited, taken_over=bool(once.digits))
         if loan.over:
             _refuse(found)
@@ -200,11 +202,11 @@ async def claim(
             renewing.cancel()
 
 
-def _note(exchange: Exchange, found: Found, *, waited: bool, taken_over: bool) -> None:
+def _note(exchange: Exchange, found: FoundRequest, *, waited: bool, taken_over: bool) -> None:
     """Count a repeat, and say in the log what became of it."""
-    if found is Found.MADE:
+    if found is FoundRequest.MADE:
         outcome = "waited" if waited else "told"
-    elif found is not Found.MINE:
+    elif found is not FoundRequest.MINE:
         outcome = "refused"
     elif waited or taken_over:
         outcome = "taken_over"
@@ -222,20 +224,20 @@ def taken_over() -> ApiError:
     )
 
 
-def _refuse(found: Found) -> None:
+def _refuse(found: FoundRequest) -> None:
     """Raise ApiError for a request that is neither made nor told again."""
-    if found is Found.OTHER:
+    if found is FoundRequest.OTHER:
         raise ApiError(
             422,
             "This Idempotency-Key came with another body before. Send the same body with it, or another key.",
             code="idempotency_key_reused",
         )
-    if found is Found.UNTOLD:
+    if found is FoundRequest.UNTOLD:
         raise ApiError(
             422,
             "A request with this Idempotency-Key has made a response that is not stored ('store': false), so it can't "
             "be told again. Send another key, to have another one made.",
             code="idempotency_response_not_stored",
         )
-    if found is Found.FULL:
+    if found is FoundRequest.FULL:
         raise unavailable("Too many requests with an Idempotency-Key are under way. Try again in a moment.")

@@ -61,7 +61,7 @@ class OrderedQuery(Query):
 T = TypeVar("T")
 
 
-class Page(msgspec.Struct, Generic[T]):
+class ListPage(msgspec.Struct, Generic[T]):
     """A page of a list, as the SDKs page through it."""
 
     data: Sequence[T]
@@ -141,7 +141,7 @@ class Route(NamedTuple):
     """Whether it takes a form with a file."""
 
 
-class Found(NamedTuple):
+class FoundRoute(NamedTuple):
     """The route of a request, None where there is none, with the parts of its path. The template and the way in are
     those of any route at its path.
     """
@@ -152,7 +152,7 @@ class Found(NamedTuple):
     way: Way = Way.ASIDE
 
 
-_NOWHERE = Found()
+_NOWHERE = FoundRoute()
 
 
 NOTHING = "Nothing is there; /openapi.json lists each path."
@@ -186,15 +186,15 @@ class Routes:
     def __iter__(self) -> Iterator[Route]:
         return (route for here in self._by_path.values() for route in here.values())
 
-    def find(self, method: str, path: str) -> Found:
+    def find(self, method: str, path: str) -> FoundRoute:
         """The route for a method and a path."""
         found = _NOWHERE
         for here, parts in self._at(path):
             if (route := here.get(method)) is not None:
-                return Found(route, parts, route.path, route.way)
+                return FoundRoute(route, parts, route.path, route.way)
             if found is _NOWHERE:
                 other = next(iter(here.values()))
-                found = Found(None, {}, other.path, other.way)
+                found = FoundRoute(None, {}, other.path, other.way)
         return found
 
     def _at(self, path: str) -> Iterator[tuple[dict[str, Route], Mapping[str, str]]]:

@@ -53,7 +53,7 @@ def on_stop_signal(stop: Callable[[], None]) -> Generator[None]:
                 signal.signal(number, handler)
 
 
-class Terminal:
+class StartTerminal:
     """The terminal at which a process was started, if it was."""
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ def rereading(keys: Keys, then: Callable[[bool], Awaitable[None]]) -> Generator[
     if not keys.rereads or threading.current_thread() is not threading.main_thread():
         yield
         return
-    loop, terminal, reading = asyncio.get_running_loop(), Terminal(), set[asyncio.Task[None]]()
+    loop, terminal, reading = asyncio.get_running_loop(), StartTerminal(), set[asyncio.Task[None]]()
 
     one_by_one = asyncio.Lock()
 

@@ -13,14 +13,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from time import monotonic
 from typing import TypeVar
 
-from store.archive.memory import Memory
+from store.archive.memory import ArchiveMemory
 from store.archive.port import (
     MOST_DELETED,
     MOST_LISTED,
     MOST_VALUE_BYTES,
+    ArchiveEntry,
     Backend,
     Bounds,
-    Entry,
     Stored,
     checked_key,
     checked_prefix,
@@ -52,7 +52,7 @@ class Archive:
         self._places = asyncio.Semaphore(self._bounds.concurrency)
         self._failures = 0
         self._next_probe = 0.0
-        self.memory = Memory(self._bounds.held_bytes, self._bounds.total_seconds)
+        self.memory = ArchiveMemory(self._bounds.held_bytes, self._bounds.total_seconds)
         """The memory that all readers of large values share."""
 
     async def get(self, key: str) -> Stored | None:
@@ -88,7 +88,7 @@ class Archive:
         if checked:
             await self._carried_out("delete", lambda: self._backend.delete(checked))
 
-    async def list(self, prefix: str, *, after: str = "", limit: int = MOST_LISTED) -> Sequence[Entry]:
+    async def list(self, prefix: str, *, after: str = "", limit: int = MOST_LISTED) -> Sequence[ArchiveEntry]:
         """The first `limit` keys below a folder (`v1/`, or all for an empty one) that come after another key, in the
         order of their ASCII codes. Fewer than that are the last ones.
         """

@@ -29,7 +29,7 @@ class Crowded(Exception):
         self.size = size
 
 
-class Memory:
+class ArchiveMemory:
     """Shares of so many bytes together. A call that needs more than a half gets the whole half, and is alone there."""
 
     def __init__(self, held_bytes: int = HELD_BYTES, wait_seconds: float = 5.0, small_bytes: int = SMALL_BYTES) -> None:
@@ -43,7 +43,7 @@ class Memory:
         """The bytes of all shares now."""
         return self._small.held + self._large.held
 
-    async def with_share(self, work: Callable[["Share"], Awaitable[T]]) -> T:
+    async def with_share(self, work: Callable[["MemoryShare"], Awaitable[T]]) -> T:
         """Do some work that holds no more than its share. It is begun anew where it needs more, at most once for each
         doubling. Raises ArchiveUnavailable where that isn't free in time.
         """
@@ -58,14 +58,14 @@ class Memory:
             left -= monotonic() - began
             taken = half
             try:
-                return await work(Share(size, is_all=size == self._large.size))
+                return await work(MemoryShare(size, is_all=size == self._large.size))
             except Crowded as crowded:
                 half, wanted = self._large, max(crowded.size, 2 * size)
             finally:
                 taken.give(size)
 
 
-class Share:
+class MemoryShare:
     """The memory that a call may hold: `size` bytes. There is no larger one where it `is_all`."""
 
     def __init__(self, size: int, *, is_all: bool) -> None:

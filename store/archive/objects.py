@@ -21,7 +21,7 @@ from obstore.exceptions import (
 )
 from obstore.store import AzureStore, GCSStore, ObjectStore, S3Store
 
-from store.archive.port import Bounds, Entry, Stored
+from store.archive.port import ArchiveEntry, Bounds, Stored
 from store.errors import ArchiveRefused, ArchiveUnavailable
 
 if TYPE_CHECKING:
@@ -116,12 +116,12 @@ class ObjectsBackend:
 
         await self._ask(work)
 
-    async def list(self, prefix: str, after: str, limit: int) -> Sequence[Entry]:
-        def work() -> Sequence[Entry]:
+    async def list(self, prefix: str, after: str, limit: int) -> Sequence[ArchiveEntry]:
+        def work() -> Sequence[ArchiveEntry]:
             # the overload that returns Arrow has a type of a package that nobody installs
             pages = obstore.list(self._store, prefix or None, offset=after or None, chunk_size=limit)  # pyright: ignore[reportUnknownMemberType]
             page = next(pages, ())
-            return [Entry(each["path"], each["size"], each["last_modified"].timestamp()) for each in page]
+            return [ArchiveEntry(each["path"], each["size"], each["last_modified"].timestamp()) for each in page]
 
         return await self._ask(work)
 

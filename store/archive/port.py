@@ -55,7 +55,7 @@ class Stored(NamedTuple):
     etag: str
 
 
-class Entry(NamedTuple):
+class ArchiveEntry(NamedTuple):
     """A key in a list, with the bytes of its value, and when that was written, in seconds since 1970."""
 
     key: str
@@ -82,7 +82,7 @@ class Backend(Protocol):
         """Delete some keys, as far as they are there."""
         ...
 
-    async def list(self, prefix: str, after: str, limit: int) -> Sequence[Entry]:
+    async def list(self, prefix: str, after: str, limit: int) -> Sequence[ArchiveEntry]:
         """The first keys below a folder that come after another key, in the order of their ASCII codes."""
         ...
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]
 
-from store.archive.port import Bounds, Entry, Stored, end_of, new_etag
+from store.archive.port import ArchiveEntry, Bounds, Stored, end_of, new_etag
 from store.errors import ArchiveRefused, ArchiveUnavailable
 
 driver = cast(Any, asyncpg)
@@ -90,9 +90,9 @@ class PostgresBackend:
         async with self._connection() as connection:
             await connection.execute(_DELETE, list(keys))
 
-    async def list(self, prefix: str, after: str, limit: int) -> Sequence[Entry]:
+    async def list(self, prefix: str, after: str, limit: int) -> Sequence[ArchiveEntry]:
         async with self._connection() as connection:
-            return [Entry(*row) for row in await connection.fetch(_LIST, after, prefix, end_of(prefix), limit)]
+            return [ArchiveEntry(*row) for row in await connection.fetch(_LIST, after, prefix, end_of(prefix), limit)]
 
     def warnings(self) -> Sequence[str]:
         return self._warnings

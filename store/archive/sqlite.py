@@ -28,7 +28,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
-from store.archive.port import Bounds, Entry, Stored, end_of, new_etag
+from store.archive.port import ArchiveEntry, Bounds, Stored, end_of, new_etag
 from store.errors import DISK_FULL, ArchiveRefused, ArchiveUnavailable, NewerFormat
 
 BATCH = 64
@@ -331,8 +331,8 @@ _REPLACE = "UPDATE object SET etag = ?, changed = ?, value = ? WHERE key = ? AND
 _LIST = "SELECT key, length(value), changed FROM object WHERE key > ? AND key >= ? AND key < ? ORDER BY key LIMIT ?"
 
 
-def _list(file: sqlite3.Connection, prefix: str, after: str, limit: int) -> list[Entry]:
-    return [Entry(*row) for row in file.execute(_LIST, (after, prefix, end_of(prefix), limit))]
+def _list(file: sqlite3.Connection, prefix: str, after: str, limit: int) -> list[ArchiveEntry]:
+    return [ArchiveEntry(*row) for row in file.execute(_LIST, (after, prefix, end_of(prefix), limit))]
 
 
 class SqliteBackend:
@@ -372,8 +372,8 @@ class SqliteBackend:
         for file, some in by_file.items():
             await file.write(lambda opened, some=some: work(opened, some))
 
-    async def list(self, prefix: str, after: str, limit: int) -> Sequence[Entry]:
-        def work(file: sqlite3.Connection) -> list[Entry]:
+    async def list(self, prefix: str, after: str, limit: int) -> Sequence[ArchiveEntry]:
+        def work(file: sqlite3.Connection) -> list[ArchiveEntry]:
             return _list(file, prefix, after, limit)
 
         if not SHARDED.startswith(prefix):
@@ -418,7 +418,7 @@ class OneFileBackend(SqliteBackend):
         super().__init__(path.parent, bounds)
         self._only = self._files[path.name] = ShardFile(path, bounds.request_seconds, _whole if whole else _alone)
 
-    async def list(self, prefix: str, after: str, limit: int) -> Sequence[Entry]:
+    async def list(self, prefix: str, after: str, limit: int) -> Sequence[ArchiveEntry]:
         return await self._only.read(lambda file: _list(file, prefix, after, limit), [])
 
     async def settle(self) -> None:

@@ -37,7 +37,7 @@ MOST = 1 << 53
 """No head is as high, and no time: Lua's numbers end here."""
 
 
-class Head(msgspec.Struct, frozen=True, omit_defaults=True):
+class ArchiveHead(msgspec.Struct, frozen=True, omit_defaults=True):
     """The archive's head of a shard: its number, and that of the last deletion. `at` is the store's time in µs. `redis`
     is the id of the Redis that wrote it; it is `released` once one of its services has stopped, and no other has raised
     the head since.
@@ -68,12 +68,12 @@ class _Numbers(NamedTuple):
 class _Compared(NamedTuple):
     """The archive's head, with the etag of its value, beside Redis's numbers."""
 
-    head: Head
+    head: ArchiveHead
     etag: str | None
     standing: Standing
 
 
-_heads = msgspec.json.Decoder(Head)
+_heads = msgspec.json.Decoder(ArchiveHead)
 
 
 def key_of(number: int) -> str:
@@ -88,13 +88,13 @@ class Heads:
 
     def __init__(self, server: Server, keyspace: Keyspace, archive: Archive) -> None:
         self._server, self._keyspace, self._archive = server, keyspace, archive
-        self._read: dict[int, Head] = {}
+        self._read: dict[int, ArchiveHead] = {}
         self.redis = ""
         """The id of this Redis (ownership.py); empty where it doesn't matter whose the archive is."""
         self.silent = ""
         """The id of another one that was watched and does nothing."""
 
-    async def read(self, number: int) -> Head:
+    async def read(self, number: int) -> ArchiveHead:
         """The archive's head of a shard, as it is now."""
         head, _ = await self._now(number)
         return head
@@ -216,15 +216,15 @@ class Heads:
         at = await self._server.run(Operation.now_us, self._shard(number).clock)
         before = self._read[number]  # a command leaves the archive to that which has it
         redis, released = (self.redis, False) if self.redis else (before.redis, before.released)
-        head = Head(own, gone, at, redis, released)
+        head = ArchiveHead(own, gone, at, redis, released)
         done = await self._archive.put(key_of(number), msgspec.json.encode(head), only_if=etag) is not None
         if done:
             self._read[number] = head
         return done
 
-    async def _now(self, number: int) -> tuple[Head, str | None]:
+    async def _now(self, number: int) -> tuple[ArchiveHead, str | None]:
         stored = await self._archive.get(key_of(number))
-        head = Head() if stored is None else _head_in(key_of(number), stored.value)
+        head = ArchiveHead() if stored is None else _head_in(key_of(number), stored.value)
         self._read[number] = head
         return head, stored and stored.etag
 
@@ -237,7 +237,7 @@ def went_back(number: int) -> ArchiveUnavailable:
     return ArchiveUnavailable(f"shard {number:02x} of Redis went back in time, and has what was deleted since")
 
 
-def _head_in(key: str, value: bytes) -> Head:
+def _head_in(key: str, value: bytes) -> ArchiveHead:
     """The head in a value. Raises ArchiveRefused."""
     try:
         head = _heads.decode(value)

@@ -19,7 +19,7 @@ import msgspec
 import zstandard
 
 from store import codec
-from store.backup.records import Erased, Saved, are_json
+from store.backup.records import ErasedMessages, Saved, are_json
 from store.keys import ShardKeys, TurnKeys, id_of, is_conversation
 from store.redis import scripts
 from store.redis.connection import Argument, Server
@@ -77,7 +77,7 @@ class Node(NamedTuple):
     parent: str | None
     root: str
     deleted: bool
-    erased: Erased | None
+    erased: ErasedMessages | None
     fleeting: bool
     status: str
     digest: str
@@ -104,7 +104,7 @@ class Node(NamedTuple):
             numbers, before = [int(each) for each in (created, used, *sizes)], [int(each) for each in above] or before
         except ValueError:
             status = BROKEN
-        added = Erased(max(0, numbers[5] - before[0]), max(0, numbers[6] - before[1]))
+        added = ErasedMessages(max(0, numbers[5] - before[0]), max(0, numbers[6] - before[1]))
         return cls(
             digits,
             None if parent == "-" else parent,

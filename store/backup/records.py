@@ -14,7 +14,7 @@ WHOLE = 1 << 256
 """Digests of content are sums below this, so that they are the same in any order."""
 
 
-class Erased(msgspec.Struct, frozen=True):
+class ErasedMessages(msgspec.Struct, frozen=True):
     """The number and the bytes of the messages that a turn had added before they were erased."""
 
     messages: int
@@ -40,7 +40,7 @@ class Saved(msgspec.Struct, frozen=True, tag="turn", omit_defaults=True):
     parent: str | None = None
     response: bytes | None = None
     items: bytes | None = None
-    erased: Erased | None = None
+    erased: ErasedMessages | None = None
     background: str | None = None
     submission: str | None = None
     said: bytes = b""

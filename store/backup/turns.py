@@ -57,7 +57,7 @@ class Brought(StrEnum):
     """It was deleted since, and others continue it: it stays deleted."""
 
 
-class Ended(NamedTuple):
+class SettledTurn(NamedTuple):
     """A turn that no longer changes, or a conversation, as the store notes it; its payload was not read."""
 
     root: str
@@ -68,7 +68,7 @@ class Ended(NamedTuple):
     node: Node
 
 
-async def look_up(history: ConversationHistoryStore, tenant: str, id: str) -> Ended:
+async def look_up(history: ConversationHistoryStore, tenant: str, id: str) -> SettledTurn:
     """A turn of a tenant, or a conversation. The look-up doesn't count as use.
 
     Raises NotFound, also for one that was not used for too long, NotTerminal for one under way, ValueError for a
@@ -79,17 +79,17 @@ async def look_up(history: ConversationHistoryStore, tenant: str, id: str) -> En
     return await history.at_hand(keys, lambda: _look_up(history, keys, id))
 
 
-async def _look_up(history: ConversationHistoryStore, keys: TurnKeys, id: str) -> Ended:
+async def _look_up(history: ConversationHistoryStore, keys: TurnKeys, id: str) -> SettledTurn:
     reader = ShardReader(history.server, keys.shard)
     (nodes,) = await reader.describe([f"{keys.tenant}/{keys.digits}"], idle_us=history.caps.idle_us)
     if not nodes:
         raise NotFound(id)
     if nodes[0].status not in TERMINAL:
         raise NotTerminal(id)
-    return Ended(id_of(nodes[0].root), nodes[0].payload, reader, nodes[0])
+    return SettledTurn(id_of(nodes[0].root), nodes[0].payload, reader, nodes[0])
 
 
-async def take_out(tenant: str, found: Ended) -> Saved:
+async def take_out(tenant: str, found: SettledTurn) -> Saved:
     """The turn that was looked up for a tenant. Raises NotFound where it is gone or can't be read, NewerFormat,
     StoreUnavailable.
     """

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from store.doctor.examine import Examined, Node
+from store.doctor.examine import Examined, ExaminedServer
 from store.guard import CLOSED
-from store.redis.address import Kind
+from store.redis.address import AddressKind
 
 OLDEST_REDIS = (7, 0)
 """The first with scripts that may run without memory."""
@@ -43,7 +43,7 @@ class Level(StrEnum):
 class Expected:
     """The server that the settings expect at the address, and how much the service keeps in each of its shards."""
 
-    kind: Kind
+    kind: AddressKind
     shards: int
     max_bytes: int
     log_bytes: int = 0
@@ -125,7 +125,7 @@ def _overall(expected: Expected, examined: Examined) -> Iterator[Finding]:
     if examined.record is not None or examined.mismatch is not None:
         yield _layout(examined)
     primaries = len(examined.nodes) + len(examined.silent)
-    if expected.kind is Kind.CLUSTER:
+    if expected.kind is AddressKind.CLUSTER:
         enough = expected.shards >= max(2, primaries)
         now = f"{expected.shards} on {primaries} primaries"
         why = "a shard is on one node, so with fewer shards than nodes some nodes stay empty"
@@ -150,12 +150,12 @@ def _layout(examined: Examined) -> Finding:
     return finding("layout", why, (Level.OK, now, ""))
 
 
-def _reachable(expected: Expected, node: Node) -> Verdict:
+def _reachable(expected: Expected, node: ExaminedServer) -> Verdict:
     level = Level.WARN if node.ping_ms > SLOW_PING_MS else Level.OK
     return level, f"PING takes {node.ping_ms:.1f} ms", "bring service and Redis closer together"
 
 
-def _clock(expected: Expected, node: Node) -> Verdict:
+def _clock(expected: Expected, node: ExaminedServer) -> Verdict:
     ahead = node.ahead_seconds
     if ahead is None:
         return Level.WARN, UNSAID, "check that the clocks of this machine and of Redis are set by a time server"
@@ -165,7 +165,7 @@ def _clock(expected: Expected, node: Node) -> Verdict:
     return Level.WARN, now, "have a time server set both clocks"
 
 
-def _version(expected: Expected, node: Node) -> Verdict:
+def _version(expected: Expected, node: ExaminedServer) -> Verdict:
     if "valkey_version" in node.info:
         return Level.OK, f"Valkey {node.info['valkey_version']}", ""
     version = str(node.info.get("redis_version", ""))
@@ -176,7 +176,7 @@ def _version(expected: Expected, node: Node) -> Verdict:
     return Level.UNSAFE if old else Level.OK, f"Redis {version}", "upgrade to Redis 7.0 or newer, or to Valkey"
 
 
-def _role(expected: Expected, node: Node) -> Verdict:
+def _role(expected: Expected, node: ExaminedServer) -> Verdict:
     role = node.info.get("role")
     if role is None:
         return Level.WARN, UNSAID, "check that it is a primary"
@@ -187,15 +187,15 @@ def _role(expected: Expected, node: Node) -> Verdict:
     )
 
 
-def _mode(expected: Expected, node: Node) -> Verdict | None:
+def _mode(expected: Expected, node: ExaminedServer) -> Verdict | None:
     clustered = str(node.info.get("cluster_enabled", 0)) == "1"
-    if not clustered or expected.kind is Kind.CLUSTER:
+    if not clustered or expected.kind is AddressKind.CLUSTER:
         return None
     return Level.UNSAFE, "a node of a cluster", "write redis+cluster:// in HARMONIUM_REDIS_URL, for all of its nodes"
 
 
-def _state(expected: Expected, node: Node) -> Verdict | None:
-    if expected.kind is not Kind.CLUSTER:
+def _state(expected: Expected, node: ExaminedServer) -> Verdict | None:
+    if expected.kind is not AddressKind.CLUSTER:
         return None
     state = node.cluster.get("cluster_state")
     if state is None:
@@ -203,7 +203,7 @@ def _state(expected: Expected, node: Node) -> Verdict | None:
     return Level.OK if state == "ok" else Level.UNSAFE, state, "see `redis-cli --cluster check`: slots have no node"
 
 
-def _policy(expected: Expected, node: Node) -> Verdict:
+def _policy(expected: Expected, node: ExaminedServer) -> Verdict:
     policy = node.info.get("maxmemory_policy")
     if policy is None:
         return Level.WARN, UNSAID, "check that maxmemory-policy is noeviction"
@@ -217,7 +217,7 @@ def _policy(expected: Expected, node: Node) -> Verdict:
     )
 
 
-def _memory(expected: Expected, node: Node) -> Verdict:
+def _memory(expected: Expected, node: ExaminedServer) -> Verdict:
     if "maxmemory" not in node.info:
         return (
             Level.WARN,
@@ -244,7 +244,7 @@ def _memory(expected: Expected, node: Node) -> Verdict:
     )
 
 
-def _persistence(expected: Expected, node: Node) -> Verdict:
+def _persistence(expected: Expected, node: ExaminedServer) -> Verdict:
     if "aof_enabled" not in node.info:
         return Level.WARN, UNSAID, "check that it writes an append-only file"
     if str(node.info["aof_enabled"]) == "1":
@@ -254,7 +254,7 @@ def _persistence(expected: Expected, node: Node) -> Verdict:
     return Level.UNSAFE, now, "CONFIG SET appendonly yes, and in its file"
 
 
-def _sync(expected: Expected, node: Node) -> Verdict | None:
+def _sync(expected: Expected, node: ExaminedServer) -> Verdict | None:
     if str(node.info.get("aof_enabled")) != "1":
         return None
     if node.config is None:
@@ -267,7 +267,7 @@ def _sync(expected: Expected, node: Node) -> Verdict | None:
     return Level.WARN if policy == "no" else Level.OK, policy, "CONFIG SET appendfsync everysec, and in its file"
 
 
-def _writes(expected: Expected, node: Node) -> Verdict:
+def _writes(expected: Expected, node: ExaminedServer) -> Verdict:
     names = ("aof_last_write_status", "aof_last_bgrewrite_status", "rdb_last_bgsave_status")
     if names[0] not in node.info:
         return Level.WARN, UNSAID, "check that it can write to its disk"
@@ -286,7 +286,7 @@ def _writes(expected: Expected, node: Node) -> Verdict:
     return Level.OK, "the last ones succeeded", ""
 
 
-def _disk(expected: Expected, node: Node) -> Verdict | None:
+def _disk(expected: Expected, node: ExaminedServer) -> Verdict | None:
     if expected.disk_bytes is None or expected.max_bytes == 0:
         return None
     room = expected.disk_bytes + _number(node, "aof_current_size")
@@ -295,8 +295,8 @@ def _disk(expected: Expected, node: Node) -> Verdict | None:
     return Level.OK if room >= needed else Level.WARN, now, "make room on the disk, or lower HARMONIUM_MAX_BYTES"
 
 
-def _replicas(expected: Expected, node: Node) -> Verdict | None:
-    if expected.kind is Kind.SINGLE and not expected.replicas:
+def _replicas(expected: Expected, node: ExaminedServer) -> Verdict | None:
+    if expected.kind is AddressKind.SINGLE and not expected.replicas:
         return None
     if "connected_slaves" not in node.info:
         return Level.WARN, UNSAID, f"check that it has {max(1, expected.replicas)} or more"
@@ -307,7 +307,7 @@ def _replicas(expected: Expected, node: Node) -> Verdict | None:
     return Level.OK if count else Level.WARN, f"{count} connected", "add a replica on another machine"
 
 
-def _scripts(expected: Expected, node: Node) -> Verdict | None:
+def _scripts(expected: Expected, node: ExaminedServer) -> Verdict | None:
     if node.config is None or "busy-reply-threshold" not in node.config:
         return None
     limit = int(node.config["busy-reply-threshold"])
@@ -315,7 +315,7 @@ def _scripts(expected: Expected, node: Node) -> Verdict | None:
     return Level.WARN if short else Level.OK, f"busy after {limit} ms", "CONFIG SET busy-reply-threshold 5000"
 
 
-CHECKS: tuple[tuple[str, str, Callable[[Expected, Node], Verdict | None]], ...] = (
+CHECKS: tuple[tuple[str, str, Callable[[Expected, ExaminedServer], Verdict | None]], ...] = (
     ("reachable", "a request waits for Redis about three times", _reachable),
     ("clock", "ages and leases go by its clock; keys that expire, and signatures of webhooks, by this one's", _clock),
     ("version", "an older one refuses the store's scripts", _version),
@@ -334,7 +334,7 @@ CHECKS: tuple[tuple[str, str, Callable[[Expected, Node], Verdict | None]], ...] 
 """The checks of each node: name, reason, and function, which returns None where the check doesn't apply."""
 
 
-def _number(node: Node, name: str) -> int:
+def _number(node: ExaminedServer, name: str) -> int:
     return int(node.info.get(name, 0))
 
 

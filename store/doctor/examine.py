@@ -16,8 +16,8 @@ from redis.asyncio import RedisCluster
 
 from store.errors import LayoutMismatch, StoreUnavailable
 from store.keys import Keyspace
-from store.layout import Layout, Record, Terms
-from store.redis.address import Kind, parse
+from store.layout import Layout, StoreRecord, Terms
+from store.redis.address import AddressKind, parse
 from store.redis.client import Client, connect
 from store.redis.connection import Server
 
@@ -32,7 +32,7 @@ Ask = Callable[..., Awaitable[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class ExaminedServer:
     """The report of one server: the fields of INFO, of CLUSTER INFO, and of CONFIG, None where that is not permitted.
 
     `ahead_seconds` is how much its clock is ahead of this machine's at least, below 0 where it is behind; None where it
@@ -52,9 +52,9 @@ class Node:
 class Examined:
     """The servers with the shards, and by name why others did not answer."""
 
-    nodes: tuple[Node, ...]
+    nodes: tuple[ExaminedServer, ...]
     silent: Mapping[str, str]
-    record: Record | None = None
+    record: StoreRecord | None = None
     """The store's layout record, if it has one."""
     mismatch: LayoutMismatch | None = None
     """Why the store is not to be used with the settings."""
@@ -70,14 +70,14 @@ async def examine(
     """
     keyspace = Keyspace(prefix, shards)
     client = connect(url, timeout_seconds=timeout_seconds)
-    nodes: list[Node] = []
+    nodes: list[ExaminedServer] = []
     silent: dict[str, str] = {}
     server = Server(client, timeout_seconds=timeout_seconds, attempts=1)
     try:
         for name, held, ask in await _nodes(client, keyspace, timeout_seconds):
             try:
                 async with _answering(timeout_seconds):
-                    nodes.append(await _node(name, held, ask, parse(url).kind is Kind.CLUSTER))
+                    nodes.append(await _node(name, held, ask, parse(url).kind is AddressKind.CLUSTER))
             except StoreUnavailable as error:
                 silent[name] = str(error)
         layout = Layout(server, prefix, Terms(shards, limits=limits))
@@ -87,7 +87,7 @@ async def examine(
     return Examined(tuple(nodes), silent, record, mismatch)
 
 
-async def _read_record(layout: Layout) -> tuple[Record | None, LayoutMismatch | None]:
+async def _read_record(layout: Layout) -> tuple[StoreRecord | None, LayoutMismatch | None]:
     """The layout record as far as it can be read, and what it says against the settings."""
     with suppress(StoreUnavailable):  # the node that has it is silent, or this user may not read it
         try:
@@ -111,12 +111,12 @@ async def _nodes(client: Client, keyspace: Keyspace, timeout_seconds: float) -> 
     ]
 
 
-async def _node(name: str, shards: int, ask: Ask, in_cluster: bool) -> Node:
+async def _node(name: str, shards: int, ask: Ask, in_cluster: bool) -> ExaminedServer:
     await _ping_ms(ask)  # it connects
     before = time.time()
     info = await _fields(ask, "INFO")
     after = time.time()
-    return Node(
+    return ExaminedServer(
         name=name,
         shards=shards,
         ping_ms=min([await _ping_ms(ask) for _ in range(PINGS)]),

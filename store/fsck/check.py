@@ -45,7 +45,7 @@ Raises ArchiveUnavailable, ArchiveDamaged, NewerFormat where that is not known.
 """
 
 
-class Repair:
+class ShardRepair:
     """Repairs one shard, whose turns are `archived`, as far as there is an archive that can be asked."""
 
     def __init__(self, shard: Shard, archived: Archived | None) -> None:
@@ -233,7 +233,7 @@ class _ShardCheck:
     def __init__(self, shard: Shard, wanted: _Round) -> None:
         self._shard = shard
         self._round = wanted
-        self._repair = Repair(shard, wanted.archived) if wanted.repairs else None
+        self._repair = ShardRepair(shard, wanted.archived) if wanted.repairs else None
         self.total = 0
 
     async def run(self) -> AsyncGenerator[Fault | int]:
@@ -337,7 +337,7 @@ class _ShardCheck:
         return int(number) if number and number.removeprefix(b"-").isdigit() else None
 
 
-class Progress(msgspec.Struct, frozen=True):
+class CheckProgress(msgspec.Struct, frozen=True):
     """How far the check is: `turns` judged in this shard, of about `total`; `round` is 0, or that of a repair."""
 
     shard: int
@@ -346,7 +346,7 @@ class Progress(msgspec.Struct, frozen=True):
     round: int
 
 
-class Report(msgspec.Struct, frozen=True):
+class CheckReport(msgspec.Struct, frozen=True):
     """The result over all shards: `found` faults in the first round, and `left` in the last.
 
     `faults` says of each whether it is repaired. `unjudged` are the shards whose sums were not judged. `unneeded` turns
@@ -394,7 +394,7 @@ class Fsck:
         self._layout = Layout(self._server, prefix, Terms(shards))
         self._shards = [Shard(self._server, keyspace, number, turns_per_second) for number in range(shards)]
 
-    async def run(self, *, repair: bool = False) -> AsyncGenerator[Progress | Fault | Report]:
+    async def run(self, *, repair: bool = False) -> AsyncGenerator[CheckProgress | Fault | CheckReport]:
         """Check, and repair if asked to: each fault when it is first found, and in the end the report.
 
         Raises LayoutMismatch where a release like this one can't judge the store, or not with so few shards, and
@@ -411,7 +411,7 @@ class Fsck:
             before, last = last, _Round(number, repairs=False)
             for each in (_Round(number, repairs=True, archived=self._archived), last):
                 async for step in self._go(each):
-                    if isinstance(step, Progress):
+                    if isinstance(step, CheckProgress):
                         yield step
             if last.faults == before.faults:
                 break  # what is left waits for an archive, or for whoever deletes it
@@ -421,18 +421,18 @@ class Fsck:
         """Close the connections."""
         await self._server.close()
 
-    async def _go(self, wanted: _Round) -> AsyncGenerator[Progress | Fault]:
+    async def _go(self, wanted: _Round) -> AsyncGenerator[CheckProgress | Fault]:
         for shard in self._shards:
             check = _ShardCheck(shard, wanted)
             async for step in check.run():
                 if isinstance(step, int):
-                    yield Progress(shard.number, step, max(step, check.total), wanted.number)
+                    yield CheckProgress(shard.number, step, max(step, check.total), wanted.number)
                 elif wanted.is_new(step):
                     yield step
 
-    def _report(self, first: _Round, last: _Round, seconds: float) -> Report:
+    def _report(self, first: _Round, last: _Round, seconds: float) -> CheckReport:
         repaired = {each: each not in last.faults for each in _in_order(first.faults)}
-        return Report(
+        return CheckReport(
             shards=len(self._shards),
             turns=last.turns,
             faults=repaired | dict.fromkeys(_in_order(last.faults - first.faults), False),

@@ -20,7 +20,7 @@ MARK = b"contnr".hex()
 """Behind the shard in the digits of a container."""
 
 
-class Containers:
+class StoredContainers:
     """The containers of a store."""
 
     def __init__(self, history: ConversationHistoryStore) -> None:

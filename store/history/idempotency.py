@@ -21,7 +21,7 @@ BODY_BYTES = 16
 """The bytes of a body's digest."""
 
 
-class Found(Enum):
+class FoundRequest(Enum):
     """The state of a request with a key, as the script says it to a caller."""
 
     MINE = "mine"  # the caller has to make it
@@ -39,12 +39,12 @@ class Keyed(NamedTuple):
     body: str
 
 
-class Taken(NamedTuple):
+class TakenRequest(NamedTuple):
     """The state of a request, and the digits of its turn; for a request that is still to be made these are the digits
     under which it may be stored already, or has to be.
     """
 
-    found: Found
+    found: FoundRequest
     digits: str = ""
     calls: int = 0
     """The calls with a possible effect that the former owner has begun."""
@@ -81,7 +81,7 @@ class KeyedRequests:
             return Keyed(keys, await asyncio.to_thread(_digest, key, body))
         return Keyed(keys, _digest(key, body))
 
-    async def take(self, request: Keyed, owner: str) -> Taken:
+    async def take(self, request: Keyed, owner: str) -> TakenRequest:
         """Take a request as `owner`, a token of the history's, if nobody has it; returns its state. Raises
         StoreUnavailable.
         """
@@ -95,7 +95,7 @@ class KeyedRequests:
             most=self._most,
         )
         digits = known[0].decode() if known else ""
-        return Taken(Found(word.decode()), digits, int(known[1]) if len(known) > 1 else 0)
+        return TakenRequest(FoundRequest(word.decode()), digits, int(known[1]) if len(known) > 1 else 0)
 
     async def name(self, request: Keyed, owner: str, digits: str, *, kept: bool) -> bool:
         """Record the turn or conversation that will be stored, if it is `kept`; False where another one has the lease.

@@ -48,7 +48,7 @@ ALL_SHOWN_BYTES = 32 << 20
 """The most bytes of all responses that are read one after the other: some 50 ms."""
 
 
-class Node(NamedTuple):
+class TreeNode(NamedTuple):
     """A turn in its tree; times are in µs since 1970."""
 
     digits: str
@@ -75,7 +75,7 @@ class Node(NamedTuple):
         return mark_of(self.digits) == CONVERSATION_MARK
 
     @classmethod
-    def of(cls, row: bytes) -> "Node":
+    def of(cls, row: bytes) -> "TreeNode":
         """The node in a row (lua/tree_jobs.lua)."""
         digits, parent, depth, status, *numbers, deleted = row.decode().split(" ")
         created, used, children, size = map(int, numbers)
@@ -90,7 +90,7 @@ class TreeTurns(NamedTuple):
     """The id of the root, by which the tree is called."""
     used: int
     """The last use of any turn, in µs since 1970."""
-    nodes: list[Node]
+    nodes: list[TreeNode]
     whole: bool
     """Whether these are all. Where not, some parents are missing among them."""
 
@@ -102,7 +102,7 @@ async def turns_of(history: ConversationHistoryStore, tenant: str, id: str, *, m
     keyspace = history.keyspace
     keys = keyspace.conversation(tenant, id) if id.startswith(CONVERSATION_PREFIX) else keyspace.turn(tenant, id)
     root, used, tips, whole = await history.at_hand(keys, lambda: _tips(history, keys, id))
-    nodes: dict[str, Node] = {}
+    nodes: dict[str, TreeNode] = {}
     left = [digits for digits, _ in sorted(tips.items(), key=lambda tip: -tip[1])]
     while left and len(nodes) < most:
         branches = [node.digits for node in nodes.values() if node.children > 1]
@@ -114,7 +114,7 @@ async def turns_of(history: ConversationHistoryStore, tenant: str, id: str, *, m
             seen=" ".join(branches),
             most=min(TURNS_AT_ONCE, most - len(nodes)),
         )
-        nodes |= {node.digits: node for node in map(Node.of, rows)}
+        nodes |= {node.digits: node for node in map(TreeNode.of, rows)}
         left = [*rest.decode().split(), *left[TURNS_AT_ONCE:]]
     in_order = sorted(nodes.values(), key=lambda node: (node.depth, node.created))
     return TreeTurns(id_of(root), used, in_order, whole and not left)
@@ -176,18 +176,18 @@ async def shown_of(
                 continue
 
 
-async def under_way(history: ConversationHistoryStore, tenant: str, most: int) -> tuple[list[Node], bool]:
+async def under_way(history: ConversationHistoryStore, tenant: str, most: int) -> tuple[list[TreeNode], bool]:
     """At most `most` responses of a tenant under way, the newest first, and whether these are all. Raises
     StoreUnavailable.
     """
     shards, run = history.keyspace.all_shards(), history.server.run
-    found: list[Node] = []
+    found: list[TreeNode] = []
     whole = True
     for at in range(0, len(shards), SHARDS_AT_ONCE):
         some = (run(scripts.jobs_of, shard, tenant=tenant, most=most) for shard in shards[at : at + SHARDS_AT_ONCE])
         for _, all_of_them, *rows in await asyncio.gather(*some):
             for priority, _, row in (each.partition(b" ") for each in rows):
-                found.append(Node.of(row)._replace(priority=int(priority)))
+                found.append(TreeNode.of(row)._replace(priority=int(priority)))
             whole = whole and bool(int(all_of_them))
     found.sort(key=lambda each: (-each.created, each.digits))
     return found[:most], whole and len(found) <= most

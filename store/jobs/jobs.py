@@ -34,18 +34,18 @@ from store.errors import (
 from store.history.append import Addition, continuable, refuse_joining, said_of, spending
 from store.history.delete import in_pieces
 from store.history.history import ConversationHistoryStore
-from store.jobs.log import Entry, EventLog
+from store.jobs.log import EventLog, LogEntry
 from store.jobs.model import (
     LEVELS,
     MARGIN_SECONDS,
     WINDOWS,
-    Claim,
     Finished,
     Job,
+    JobClaim,
     JobLimits,
     Lease,
     Priority,
-    Queue,
+    QueueFigures,
     Renewal,
     Steer,
     Successor,
@@ -114,7 +114,7 @@ class Jobs:
         tenant: str,
         turn: Turn,
         spec: bytes,
-        entry: Entry,
+        entry: LogEntry,
         *,
         priority: Priority = Priority.DEFAULT,
         streams: bool = False,
@@ -160,7 +160,7 @@ class Jobs:
             **self._job_arguments(entry, spec),
         )
 
-    def _job_arguments(self, entry: Entry, spec: bytes) -> dict[str, Any]:
+    def _job_arguments(self, entry: LogEntry, spec: bytes) -> dict[str, Any]:
         """The arguments of scripts that accept a response, about its job."""
         return {
             "last": entry.last,
@@ -178,7 +178,7 @@ class Jobs:
             most, part = map(int, detail)
             raise QueueFull(most, what="jobs" if word == b"queue" else "bytes", hours=part > 1)
 
-    async def claim(self, shard: int, most: int, level: int = LEVELS - 1) -> Claim:
+    async def claim(self, shard: int, most: int, level: int = LEVELS - 1) -> JobClaim:
         """Take up to `most` jobs of a shard to work on them, in their order, once those whose lease ran out wait again.
 
         With 0 no more is done, and the claim names the tenants that are next. None is taken from behind `level`, but
@@ -200,7 +200,7 @@ class Jobs:
         self._server.note_clock(keys, int(now))
         jobs = [_job_of(row, token) for row in rows]
         tenants = tuple(_waiting_of(row) for row in waiting.decode().split(",") if row)
-        return Claim(jobs, int(rescued), int(running), int(first) if first else None, tenants)
+        return JobClaim(jobs, int(rescued), int(running), int(first) if first else None, tenants)
 
     async def spec(self, lease: Lease, start: int = 0) -> bytes:
         """The next piece of a job's spec from a byte on: SPEC_PIECE_BYTES, or the rest; empty behind its end, and
@@ -213,7 +213,7 @@ class Jobs:
     async def write(
         self,
         lease: Lease,
-        entry: Entry,
+        entry: LogEntry,
         *,
         after: int | None = None,
         progress: bool = True,
@@ -341,7 +341,7 @@ class Jobs:
         self,
         lease: Lease,
         turn: Turn,
-        entry: Entry,
+        entry: LogEntry,
         *,
         after: int | None = None,
         announced: bool = False,
@@ -394,7 +394,7 @@ class Jobs:
         self,
         lease: Lease,
         turn: Turn,
-        entry: Entry,
+        entry: LogEntry,
         successor: Successor,
         *,
         steers: Sequence[Steer],
@@ -459,11 +459,11 @@ class Jobs:
 
         await in_pieces(self._server, self._keyspace, expire)
 
-    async def queue(self, shard: int) -> Queue:
+    async def queue(self, shard: int) -> QueueFigures:
         """The figures of a shard's queue and storage, at one moment. Raises StoreUnavailable."""
         _, *counts = await self._server.run(scripts.gauge, self._keyspace.all_shards()[shard])
         waiting, (oldest_ms, *others) = counts[:LEVELS], map(int, counts[LEVELS:])
-        return Queue(tuple(map(int, waiting)), oldest_ms / 1000, *others)
+        return QueueFigures(tuple(map(int, waiting)), oldest_ms / 1000, *others)
 
     def _keys(self, lease: Lease) -> TurnKeys:
         return self._keyspace.turn(lease.tenant, lease.id)

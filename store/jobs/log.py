@@ -31,7 +31,7 @@ GONE = b"gone"
 """The message on a log's channel when the log is deleted."""
 
 
-class Entry(msgspec.Struct, frozen=True):
+class LogEntry(msgspec.Struct, frozen=True):
     """Some events that follow each other."""
 
     last: int
@@ -47,18 +47,18 @@ class EventLog:
         """The logs in the same Redis as `history`, which closes it."""
         self._server = history.server
         self._keyspace = history.keyspace
-        self._gathered: dict[int, list[tuple[Key, asyncio.Future[Entry | None]]]] = {}
+        self._gathered: dict[int, list[tuple[Key, asyncio.Future[LogEntry | None]]]] = {}
         """The tails that are about to be read, by their shard."""
         self._tasks = set[asyncio.Task[None]]()
 
-    async def read(self, tenant: str, id: str, after: int, limit: int) -> list[Entry]:
+    async def read(self, tenant: str, id: str, after: int, limit: int) -> list[LogEntry]:
         """The entries with events after number `after`, -1 for all; at most `limit`, oldest first.
 
         The first may begin earlier: it has the event after `after`. Empty where there are no more, or no log. Raises
         NotFound for an id that can't exist, StoreUnavailable.
         """
         key = self._key(tenant, id)
-        found: list[Entry] = []
+        found: list[LogEntry] = []
         async with self._server.operation() as operation:
             while (wanted := min(PAGE_ENTRIES, limit - len(found))) > 0:
                 page = await operation.command("XRANGE", key, f"({after + 1}-0", "+", "COUNT", wanted)
@@ -68,17 +68,17 @@ class EventLog:
                 after = found[-1].last
         return found
 
-    async def tail(self, tenant: str, id: str) -> Entry | None:
+    async def tail(self, tenant: str, id: str) -> LogEntry | None:
         """The last entry; None where there is no log. Raises NotFound for an id that can't exist, StoreUnavailable."""
         return _last(await self._server.command(*_tail(self._key(tenant, id))))
 
-    def tail_soon(self, tenant: str, id: str) -> asyncio.Future[Entry | None]:
+    def tail_soon(self, tenant: str, id: str) -> asyncio.Future[LogEntry | None]:
         """As `tail`, some GATHER_SECONDS later and together with others of the shard, unless it is cancelled before.
 
         Raises StoreUnavailable also where another one of them could not be read. Raises NotFound at once.
         """
         key = self._key(tenant, id)
-        asked: asyncio.Future[Entry | None] = asyncio.get_running_loop().create_future()
+        asked: asyncio.Future[LogEntry | None] = asyncio.get_running_loop().create_future()
         gathered = self._gathered.setdefault(shard_of(self._keyspace.digits(id)), [])
         gathered.append((key, asked))
         if len(gathered) == 1:
@@ -87,7 +87,7 @@ class EventLog:
             task.add_done_callback(self._tasks.discard)
         return asked
 
-    async def _read_tails(self, gathered: list[tuple[Key, asyncio.Future[Entry | None]]]) -> None:
+    async def _read_tails(self, gathered: list[tuple[Key, asyncio.Future[LogEntry | None]]]) -> None:
         try:
             await asyncio.sleep(GATHER_SECONDS)
             for shard in [shard for shard, each in self._gathered.items() if each is gathered]:
@@ -98,7 +98,7 @@ class EventLog:
             for _, asked in gathered:
                 asked.cancel()
 
-    async def _answer(self, some: Sequence[tuple[Key, asyncio.Future[Entry | None]]]) -> None:
+    async def _answer(self, some: Sequence[tuple[Key, asyncio.Future[LogEntry | None]]]) -> None:
         """Read some tails in a row."""
         try:
             replies = await self._server.row(*(_tail(key) for key, _ in some), at=some[0][0], ahead=True)
@@ -118,12 +118,12 @@ class EventLog:
         return self._keyspace.turn(tenant, id).key("log")
 
 
-def parse_message(message: bytes) -> Entry | None:
+def parse_message(message: bytes) -> LogEntry | None:
     """The entry in a message of the log's channel; None for GONE."""
     if message == GONE:
         return None
     number, _, blob = message.partition(b" ")
-    return Entry(int(number) - 1, blob)
+    return LogEntry(int(number) - 1, blob)
 
 
 def _tail(key: Key) -> tuple[str | int, ...]:
@@ -131,12 +131,12 @@ def _tail(key: Key) -> tuple[str | int, ...]:
     return ("XREVRANGE", key, "+", "-", "COUNT", 1)
 
 
-def _last(found: Any) -> Entry | None:
+def _last(found: Any) -> LogEntry | None:
     """The entry in the reply to `_tail`."""
     return _entry(found[0]) if found else None
 
 
-def _entry(raw: Any) -> Entry:
+def _entry(raw: Any) -> LogEntry:
     """The entry in a server's `[b"N-0", [b"b", blob]]`."""
     id, (_, blob) = cast(tuple[bytes, tuple[bytes, bytes]], raw)
-    return Entry(int(id.partition(b"-")[0]) - 1, blob)
+    return LogEntry(int(id.partition(b"-")[0]) - 1, blob)

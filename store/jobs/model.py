@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from store.jobs.log import Entry
+from store.jobs.log import LogEntry
 from store.turn import Status, Turn
 
 GIB = 1 << 30
@@ -83,7 +83,7 @@ class WaitingTenant(msgspec.Struct, frozen=True):
     seconds: float
 
 
-class Claim(msgspec.Struct, frozen=True):
+class JobClaim(msgspec.Struct, frozen=True):
     """The result of a claim: jobs, how many leases had run out, how many there are now in the shard, and the first
     level at which jobs still wait there, None where none does. A claim of no job also says which tenants are next."""
 
@@ -115,7 +115,7 @@ class Successor(msgspec.Struct, frozen=True):
 
     turn: Turn
     spec: bytes
-    entry: Entry
+    entry: LogEntry
 
 
 class Finished(msgspec.Struct, frozen=True):
@@ -126,7 +126,7 @@ class Finished(msgspec.Struct, frozen=True):
     unjoined: str
 
 
-class Queue(msgspec.Struct, frozen=True):
+class QueueFigures(msgspec.Struct, frozen=True):
     """The figures of a shard: how many jobs wait at each level, how long the oldest without hours has waited
     (seconds), how many are leased, the bytes of all event logs, how many webhooks wait, and the stored responses and
     their bytes in the server's memory."""

@@ -15,7 +15,7 @@ from enum import StrEnum
 from urllib.parse import parse_qs, urlsplit
 
 
-class Kind(StrEnum):
+class AddressKind(StrEnum):
     """The kind of server that an address names."""
 
     SINGLE = "single"
@@ -27,7 +27,7 @@ class Kind(StrEnum):
 class Address:
     """The parts of a URL: for each of its hosts a URL of that host alone, as redis-py reads it, and a service."""
 
-    kind: Kind
+    kind: AddressKind
     urls: tuple[str, ...]
     service: str = ""
 
@@ -38,13 +38,13 @@ class Address:
 
 
 SCHEMES = {
-    "redis": Kind.SINGLE,
-    "rediss": Kind.SINGLE,
-    "unix": Kind.SINGLE,
-    "redis+sentinel": Kind.SENTINEL,
-    "rediss+sentinel": Kind.SENTINEL,
-    "redis+cluster": Kind.CLUSTER,
-    "rediss+cluster": Kind.CLUSTER,
+    "redis": AddressKind.SINGLE,
+    "rediss": AddressKind.SINGLE,
+    "unix": AddressKind.SINGLE,
+    "redis+sentinel": AddressKind.SENTINEL,
+    "rediss+sentinel": AddressKind.SENTINEL,
+    "redis+cluster": AddressKind.CLUSTER,
+    "rediss+cluster": AddressKind.CLUSTER,
 }
 
 
@@ -57,7 +57,7 @@ def parse(url: str) -> Address:
             "which have a rediss too"
         )
     kind = SCHEMES[scheme]
-    if kind is Kind.SINGLE:
+    if kind is AddressKind.SINGLE:
         _check_host(url)
         if scheme != "unix":
             _check_database(urlsplit(url).path.strip("/"))
@@ -78,9 +78,9 @@ def _split(text: str, separator: str) -> tuple[str, str]:
     return before, found + rest
 
 
-def _names(kind: Kind, path: str, query: str) -> tuple[str, str]:
+def _names(kind: AddressKind, path: str, query: str) -> tuple[str, str]:
     """The service that a path names, and the suffix of a host for the database."""
-    if kind is Kind.CLUSTER:
+    if kind is AddressKind.CLUSTER:
         if path or "db" in parse_qs(query.removeprefix("?")):
             raise ValueError("should name no database, as a cluster has only one: redis+cluster://host:6379,host:6380")
         return "", ""

@@ -14,7 +14,7 @@ from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 from redis.backoff import NoBackoff
 
-from store.redis.address import Address, Kind, parse
+from store.redis.address import Address, AddressKind, parse
 
 RESP = 2
 """The protocol's version, pinned as replies differ in shape: 2 suffices, and has no greeting."""
@@ -62,7 +62,7 @@ def connect(url: str, *, max_connections: int = 64, timeout_seconds: float = 2.0
     ValueError or TypeError for a URL or an option that can't be used.
     """
     address = parse(url)
-    several = address.kind is not Kind.SINGLE
+    several = address.kind is not AddressKind.SINGLE
     options: Options = {
         "max_connections": max_connections,
         "socket_timeout": None,
@@ -72,9 +72,9 @@ def connect(url: str, *, max_connections: int = 64, timeout_seconds: float = 2.0
         "decode_responses": False,
         "retry": Retry(NoBackoff(), 0),
     }
-    if address.kind is Kind.CLUSTER:
+    if address.kind is AddressKind.CLUSTER:
         return _cluster(address, options)
-    pool = PrimaryPool(**options) if address.kind is Kind.SINGLE else _sentinel_pool(address, options)
+    pool = PrimaryPool(**options) if address.kind is AddressKind.SINGLE else _sentinel_pool(address, options)
     pool.make_connection()  # without connecting: an option that no connection takes is refused now
     return Redis.from_pool(pool)
 

@@ -71,7 +71,7 @@ def advice(error: BaseException) -> str:
     return next(by_class, next(by_code, "Check that it runs and can be reached."))
 
 
-class Health:
+class ServerHealth:
     """The known health of a server."""
 
     def __init__(self, watcher: Watcher) -> None:

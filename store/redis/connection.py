@@ -18,7 +18,7 @@ from redis.backoff import AbstractBackoff, FullJitterBackoff
 from store.errors import StoreReadOnly, StoreUnavailable
 from store.keys import ShardKeys
 from store.redis.client import Client, connect
-from store.redis.conditions import Health, Unwelcome, advice, refuses_writes
+from store.redis.conditions import ServerHealth, Unwelcome, advice, refuses_writes
 from store.redis.nodes import wires_to
 from store.redis.wire import Argument, Command
 from store.watcher import UNWATCHED, Watcher
@@ -50,7 +50,7 @@ class Server:
         """How long an operation may take."""
         self.attempts = attempts
         self.watcher = watcher
-        self.health = Health(watcher)
+        self.health = ServerHealth(watcher)
         self.loading = asyncio.Lock()
         """Held while a server is given its scripts."""
         self.ahead: dict[str, tuple[float, float]] = {}

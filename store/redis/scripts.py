@@ -281,7 +281,7 @@ def script(
     return declare
 
 
-class Bounds(TypedDict):
+class ShardBounds(TypedDict):
     """The most that a shard may have."""
 
     max_responses: int
@@ -289,7 +289,7 @@ class Bounds(TypedDict):
     max_bytes: int
 
 
-class Room(Bounds):
+class TurnRoom(ShardBounds):
     """The room that a turn needs below its parent."""
 
     parent: str
@@ -310,13 +310,13 @@ class Written(TypedDict):
     pictures: bytes
 
 
-class Below(Written, Room):
+class Below(Written, TurnRoom):
     """A turn that is added."""
 
     max_depth: int
 
 
-class Added(Below):
+class AddedTurn(Below):
     """A turn that its run adds."""
 
     pin: str
@@ -335,11 +335,11 @@ class Accepted(TypedDict):
     entry: bytes
 
 
-class Submitted(Added, Accepted):
+class SubmittedTurn(AddedTurn, Accepted):
     """A response in the background."""
 
 
-class Ending(TypedDict):
+class JobEnding(TypedDict):
     """The end of a response in the background, beside its turn."""
 
     token: str
@@ -350,11 +350,11 @@ class Ending(TypedDict):
     spent: str
 
 
-class Succeeding(Below, Accepted, Ending):
+class Succeeding(Below, Accepted, JobEnding):
     """A response that goes on from another one."""
 
 
-class Ended(Written, Ending):
+class EndedJob(Written, JobEnding):
     """The end of a response in the background."""
 
 
@@ -415,7 +415,7 @@ def append(
     conversation_blob: bytes,
     no_messages: bytes,
     spent: str,
-    **shared: Unpack[Added],
+    **shared: Unpack[AddedTurn],
 ) -> None: ...
 
 
@@ -477,7 +477,7 @@ def jobs_of(shard: ShardKeys, *, tenant: str, most: int) -> None: ...
 
 
 @script("node response clock usage leaves trees")
-def amend(turn: TurnKeys, *, idle_us: int, response_blob: bytes, **shared: Unpack[Room]) -> None: ...
+def amend(turn: TurnKeys, *, idle_us: int, response_blob: bytes, **shared: Unpack[TurnRoom]) -> None: ...
 
 
 @script("node pins", out_of_memory=True)
@@ -547,7 +547,7 @@ def sweep(
 
 
 @script("usage leaves trees", out_of_memory=True)
-def evict(turn: TurnKeys, *, memory: int, stays: bytes, tree_rank: int, **shared: Unpack[Room]) -> None: ...
+def evict(turn: TurnKeys, *, memory: int, stays: bytes, tree_rank: int, **shared: Unpack[TurnRoom]) -> None: ...
 
 
 @script("node messages response job spec clock usage leaves trees")
@@ -561,7 +561,7 @@ def submit(
     mode: str,
     fleeting: bool,
     steerable: bool,
-    **shared: Unpack[Submitted],
+    **shared: Unpack[SubmittedTurn],
 ) -> None: ...
 
 
@@ -609,7 +609,7 @@ def cancel(turn: TurnKeys, *, token: str, lease_ms: int, idle_us: int) -> None: 
 
 
 @script("node messages response job spec clock usage leaves trees", out_of_memory=True)
-def finish(turn: TurnKeys, *, last: int, entry: bytes, **shared: Unpack[Ended]) -> None: ...
+def finish(turn: TurnKeys, *, last: int, entry: bytes, **shared: Unpack[EndedJob]) -> None: ...
 
 
 @script("node messages response job spec clock usage leaves trees")

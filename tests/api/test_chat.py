@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from service.api.chat import UNSERVED, Chat, ChatLimits, read_chat
+from service.api.chat import UNSERVED, ChatLimits, TranslatedChat, read_chat
 from service.api.request import ChatBody, CreateRequest, read_create
 from service.errors import ApiError
 from service.steps import in_one_go
@@ -21,7 +21,7 @@ OUTPUT = {"role": "tool", "tool_call_id": "a", "content": "done"}
 PIXEL = "data:image/png;base64,AAAA"
 
 
-def translate(*messages: Any, refuses: bool = False, **members: Any) -> Chat:
+def translate(*messages: Any, refuses: bool = False, **members: Any) -> TranslatedChat:
     body = json.dumps({"model": "m", "messages": list(messages) or [HI], **members}).encode()
     return in_one_go(read_chat(body, LIMITS._replace(refuses=refuses)))
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from service.api.passed import MAX_ANSWERS, MAX_NESTED, Endpoint, PassedLimits, Read, members_of_form, read_passed
+from service.api.passed import MAX_ANSWERS, MAX_NESTED, Endpoint, PassedLimits, ReadPassed, members_of_form, read_passed
 from service.errors import InvalidRequest
 from service.steps import in_one_go
 
@@ -14,13 +14,13 @@ LIMITS = PassedLimits(messages=3, tools=2, tools_bytes=200)
 HI = {"role": "user", "content": "hi"}
 
 
-def read(endpoint: Endpoint = Endpoint.CHAT, **members: Any) -> Read:
+def read(endpoint: Endpoint = Endpoint.CHAT, **members: Any) -> ReadPassed:
     """A request, right but for these members."""
     own = {"chat": {"messages": [HI]}, "completions": {"prompt": "hi"}, "embeddings": {"input": "hi"}}
     return raw(json.dumps({"model": "m", **own[endpoint.name.lower()], **members}).encode(), endpoint)
 
 
-def raw(body: bytes, endpoint: Endpoint = Endpoint.CHAT) -> Read:
+def raw(body: bytes, endpoint: Endpoint = Endpoint.CHAT) -> ReadPassed:
     return in_one_go(read_passed(body, endpoint, LIMITS))
 
 

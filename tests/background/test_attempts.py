@@ -15,7 +15,7 @@ from service.harmony.tokens import RETURN, encode
 from service.responses.output.journal import Batch, encode_batch
 from service.settings.settings import Settings
 from store.jobs.jobs import Jobs
-from store.jobs.log import Entry
+from store.jobs.log import LogEntry
 from tests.support.engine.scripted import Die, EndWithoutFinish, FinishWith, ScriptedEngine
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.service import inside
@@ -146,7 +146,7 @@ async def test_events_of_a_release_that_is_gone_end_a_response_in_words(settings
         (job,) = (await jobs.claim(0, 1)).jobs
         response = decode_response((await retrieved(inside, id)).content)
         strange = [events.ResponseInProgress(response, sequence_number=number) for number in range(2, 62)]
-        await jobs.write(job.lease, Entry(61, encode_batch(Batch([*strange]))))
+        await jobs.write(job.lease, LogEntry(61, encode_batch(Batch([*strange]))))
         await jobs.hand_back(job.lease, failed=False)
         async with serving(settings, scripted([answer("never")])):
             found = await ended(client, id)

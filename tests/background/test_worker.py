@@ -27,7 +27,7 @@ from service.settings.settings import load_settings
 from store.embedded import EmbeddedServer
 from store.errors import StoreUnavailable
 from store.jobs.jobs import Jobs
-from store.jobs.model import LEVELS, Claim, Lease, Renewal
+from store.jobs.model import LEVELS, JobClaim, Lease, Renewal
 from store.keys import shard_of
 from store.turn import Found, Status
 from tests.support.engine.scripted import Die, Stall
@@ -328,7 +328,7 @@ async def test_a_canceller_holds_the_job_for_as_long_as_it_takes_to_end_it(
     slow = asyncio.Event()
 
     class SlowAttempt(attempt.Attempt):
-        async def make(self) -> attempt.Outcome:
+        async def make(self) -> attempt.AttemptOutcome:
             await slow.wait()
             return await super().make()
 
@@ -374,7 +374,7 @@ async def test_a_shard_that_is_slow_costs_no_lease_in_another(redis_url: str) ->
 
 async def test_a_shard_that_is_down_keeps_no_other_from_being_worked_on(redis_url: str) -> None:
     class Down(Jobs):
-        async def claim(self, shard: int, most: int, level: int = LEVELS - 1) -> Claim:
+        async def claim(self, shard: int, most: int, level: int = LEVELS - 1) -> JobClaim:
             if shard == 0:
                 raise StoreUnavailable("the shard is down")
             return await super().claim(shard, most, level)
@@ -435,7 +435,7 @@ async def test_what_goes_before_others_gives_no_way_to_what_had_begun(redis_url:
     seen: list[float] = []
 
     class Watched(Jobs):
-        async def claim(self, shard: int, most: int, level: int = LEVELS - 1) -> Claim:
+        async def claim(self, shard: int, most: int, level: int = LEVELS - 1) -> JobClaim:
             found = await super().claim(shard, most, level)
             seen.extend(each.seconds for each in found.waiting if each.tenant == "globex" and not most)
             return found

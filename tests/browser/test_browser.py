@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.browser.browser import Asked, Fetch, Find, Gone, Scroll, UsageError, page_at, request_of, view_of
+from service.browser.browser import Asked, Fetch, Find, PageGone, Scroll, UsageError, page_at, request_of, view_of
 from service.browser.citations import Source, source_of
 from service.browser.page import WIDTH, WRAPPED_CHARS, Display, Page, Result, lines_of, page_of, results_page
 
@@ -54,7 +54,7 @@ def test_of_what_has_no_room_the_address_is_left() -> None:
     bare = [display.bare() for display in displays]
 
     assert sum(each.size for each in bare) < 300
-    with pytest.raises(Gone):
+    with pytest.raises(PageGone):
         page_at(bare, 1)
     for cursor in (0, 2):
         with pytest.raises(UsageError, match="no longer available"):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.browser.browser import matches
-from service.browser.citations import Citations, Cited, Source, source_of
+from service.browser.citations import Citations, CitedPart, Source, source_of
 from service.browser.page import Display, Result, page_of, results_page
 
 BREST = Source("https://tides.example/brest", "Tides in Brest")
@@ -19,7 +19,7 @@ def source(cursor: int, line: int) -> Source | None:
     return BREST if cursor < 10 else None
 
 
-def cited(*pieces: str) -> tuple[str, list[Cited[str]]]:
+def cited(*pieces: str) -> tuple[str, list[CitedPart[str]]]:
     """The text that a client sees of pieces, and the pieces with an annotation, each checked."""
     citations = Citations[str](source)
     out = [given for piece in pieces for given in citations.take(piece)] + citations.rest()

@@ -11,14 +11,14 @@ from typer.testing import CliRunner, Result
 
 from service.commands import gpu
 from service.commands.client.bench import one_response
-from service.commands.client.errors import Refused
+from service.commands.client.errors import RefusedByService
 from service.commands.client.profile import Profile
-from service.commands.client.service import Json, Service
+from service.commands.client.service import Json, RemoteService
 from service.commands.command_line import app
 from service.commands.doctor import diagnose, expected_of
 from service.settings.settings import load_settings
 from store.embedded import EmbeddedServer
-from store.redis.address import Kind
+from store.redis.address import AddressKind
 from tests.support.engine.connected import scripted
 from tests.support.engine.standin import standing_in
 from tests.support.service.process import ServiceProcess
@@ -179,9 +179,9 @@ def test_a_machine_for_a_gpu_is_judged_by_its_driver_memory_toolkit_and_disk(
 
 def test_the_url_says_who_can_reach_the_server_and_how() -> None:
     for url, kind, local, password in (
-        ("redis://localhost:1/2", Kind.SINGLE, True, False),
-        ("redis+cluster://127.0.0.1,10.0.0.5", Kind.CLUSTER, False, False),
-        ("redis+sentinel://me:pw@[::1]:1,127.0.0.1/s", Kind.SENTINEL, True, True),
+        ("redis://localhost:1/2", AddressKind.SINGLE, True, False),
+        ("redis+cluster://127.0.0.1,10.0.0.5", AddressKind.CLUSTER, False, False),
+        ("redis+sentinel://me:pw@[::1]:1,127.0.0.1/s", AddressKind.SENTINEL, True, True),
     ):
         found = expected_of(load_settings(redis_url=url, shards=3))
         assert (found.kind, found.shards, found.local, found.password) == (kind, 3, local, password)
@@ -220,7 +220,7 @@ def test_a_running_service_has_the_port_and_is_asked_for_one_response_which_is_d
     assert (gone.exit_code, "not made: can't reach" in gone.output, SECRET in gone.output) == (1, True, False)
 
 
-class Forgetful(Service):
+class Forgetful(RemoteService):
     """Fails at some step, and notes what it was asked for."""
 
     def __init__(self, fails: str) -> None:
@@ -231,7 +231,7 @@ class Forgetful(Service):
     def call(self, method: str, path: str, body: Json | None = None, /, **query: str | int) -> Json:
         self.asked.append(f"on {method}" if (body or {}).get("previous_response_id") else method)
         if self.asked[-1] == self._fails:
-            raise Refused(500, "no")
+            raise RefusedByService(500, "no")
         return {"id": "resp_1", "status": "completed"}
 
 

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from service.commands.command_line import app
-from service.sandbox.port import Cell, Gone, Unusable
+from service.sandbox.port import Cell, SessionGone, Unusable
 from service.sandbox.remote import RemoteSandbox
 from tests.support.ports import free_port
 from tests.support.sandbox.sandboxes import MOST, TENANT, SandboxProcess, folder_for_all, folder_in
@@ -114,7 +114,7 @@ async def test_killed_it_takes_its_sessions_along_and_the_next_one_begins_withou
     assert len(before) == 1
     await asyncio.to_thread(process.start)
     assert not set(before) & set(left(base))
-    with pytest.raises(Gone):
+    with pytest.raises(SessionGone):
         await sandbox.run("one", "later", "kept")
     await sandbox.open("one", TENANT, MOST)
     assert (await sandbox.run("one", "first", "'kept' in dir()")).logs == "False\n"

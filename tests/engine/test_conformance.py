@@ -9,7 +9,7 @@ import pytest
 from service.engine.demo import DemoEngine
 from service.engine.port import Engine
 from service.engine.servers.engine import Access
-from service.engine.vllm.servers import Endpoint
+from service.engine.vllm.servers import TokensEndpoint
 from tests.support.engine.demo_prompts import LARGE, DemoPrompts
 from tests.support.engine.standin import Standin
 from tests.support.engine.standing import Standing, standing
@@ -41,4 +41,4 @@ class TestVllm(ServersConformance):
 
 
 class TestVllmOverCompletions(ServersConformance):
-    standin = partial(Standin, endpoint=Endpoint.COMPLETIONS)
+    standin = partial(Standin, endpoint=TokensEndpoint.COMPLETIONS)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from service.engine.names import MAX_ADDRESSES, Names, ServerAddress
+from service.engine.names import MAX_ADDRESSES, HostNames, ServerAddress
 from tests.support.engine.connected import ask, connected, hold, scripted
 from tests.support.engine.scripted import Stall
 from tests.support.engine.standin import Standin, standing_in
@@ -35,7 +35,7 @@ class Zone:
         return self.addresses
 
 
-async def urls(names: Names, *listed: str) -> list[str]:
+async def urls(names: HostNames, *listed: str) -> list[str]:
     return [place.url for place in await names.places(listed, 1)]
 
 
@@ -44,7 +44,7 @@ async def urls(names: Names, *listed: str) -> list[str]:
 
 async def test_each_address_of_a_name_is_a_place_that_hears_the_name() -> None:
     zone = Zone("10.0.0.2", "10.0.0.1", "fd00::1")
-    assert await Names(zone.look_up).places([NAME], 1) == [
+    assert await HostNames(zone.look_up).places([NAME], 1) == [
         ServerAddress(f"http://{address}:8000", NAME, "vllm.models:8000")
         for address in ("10.0.0.1", "10.0.0.2", "[fd00::1]")
     ]
@@ -56,7 +56,7 @@ async def test_what_was_known_stays_where_a_look_up_fails(
     trouble: OSError | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     zone = Zone("10.0.0.1")
-    names = Names(zone.look_up)
+    names = HostNames(zone.look_up)
     before = await urls(names, NAME)
     zone.addresses, zone.trouble = [], trouble
     assert [await urls(names, NAME) for _ in range(3)] == [before] * 3
@@ -67,7 +67,7 @@ async def test_what_was_known_stays_where_a_look_up_fails(
 
 async def test_a_look_up_without_an_answer_is_waited_for_by_one_alone() -> None:
     zone = Zone("10.0.0.1")
-    names = Names(zone.look_up)
+    names = HostNames(zone.look_up)
     for known in ([], ["http://10.0.0.1:8000"]):
         zone.answering.clear()
         for _ in range(3):
@@ -79,7 +79,7 @@ async def test_a_look_up_without_an_answer_is_waited_for_by_one_alone() -> None:
 
 async def test_a_name_leads_to_no_more_servers_than_may_be() -> None:
     many = [f"10.0.{number // 256}.{number % 256}" for number in range(300)]
-    assert len(await urls(Names(Zone(*many).look_up), NAME)) == MAX_ADDRESSES
+    assert len(await urls(HostNames(Zone(*many).look_up), NAME)) == MAX_ADDRESSES
 
 
 # --- servers -------------------------------------------------------------------------------------------------------

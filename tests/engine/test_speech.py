@@ -12,7 +12,7 @@ from service.engine.servers.speech import BREAK, MAX_KNOWN, PLACES, Disarming, W
 from service.harmony.header import JSON_TYPE
 from service.harmony.render import message
 from service.markup.messages import chat_messages
-from service.markup.speech import SHOWN, Shown, Transcript
+from service.markup.speech import SHOWN, ShownTools, Transcript
 
 MARKS = (
     *("<|im_end|>", "</think>", "<\uff5ctool\u2581sep\uff5c>", "[INST]", "[gMASK]", "[e~[", "]~b]", "]~!b[", "]!d~["),
@@ -122,13 +122,13 @@ def template(*shown: str, refuses: EngineError | None = None) -> Written:
     ("written", "shown"),
     [
         (template("tools"), SHOWN),
-        (template(), Shown(tools=False, calls=False, outputs=False)),
-        (template("outputs"), Shown(tools=False, calls=False)),
-        (template("calls", "outputs"), Shown(tools=False)),
-        (template("calls", refuses=EngineError("status 500")), Shown(tools=False, calls=False, outputs=False)),
+        (template(), ShownTools(tools=False, calls=False, outputs=False)),
+        (template("outputs"), ShownTools(tools=False, calls=False)),
+        (template("calls", "outputs"), ShownTools(tools=False)),
+        (template("calls", refuses=EngineError("status 500")), ShownTools(tools=False, calls=False, outputs=False)),
     ],
 )
-async def test_what_a_template_shows_of_tools_is_seen_in_what_it_writes(written: Written, shown: Shown) -> None:
+async def test_what_a_template_shows_of_tools_is_seen_in_what_it_writes(written: Written, shown: ShownTools) -> None:
     assert (await speech_of(pieces, written, "smollm2")).shown == shown
 
 

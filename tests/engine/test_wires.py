@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from service.engine.llama.servers import Llama
-from service.engine.pass_through import File, Passed
+from service.engine.pass_through import FormFile, Passed
 from service.engine.port import (
     LEAST_LOGPROB,
     Chunk,
@@ -25,11 +25,11 @@ from service.engine.port import (
 )
 from service.engine.servers.answer import Answer
 from service.engine.servers.experimental import REUSES, Sglang, Tensorrt
-from service.engine.servers.kind import Facts, Kind, ServerChanged, Terms
+from service.engine.servers.kind import ServerChanged, ServerFacts, ServerKind, ServerTerms
 from service.engine.vllm import servers as vllm_servers
-from service.engine.vllm.servers import Endpoint, Vllm
+from service.engine.vllm.servers import TokensEndpoint, Vllm
 from service.harmony.tokens import CALL, ENDOFTEXT, LAST_LEGAL, RETURN, STOPS
-from service.markup.speech import Shown
+from service.markup.speech import ShownTools
 from tests.support.engine import standin_wire as vllm
 from tests.support.engine.demo_prompts import ALL_SET
 from tests.support.engine.voices import VOICES
@@ -38,9 +38,15 @@ from tests.support.sglang import wire as sglang
 from tests.support.tensorrt import wire as tensorrt
 
 V, C, S, T, L = "vllm", "vllm's completions", "sglang", "tensorrt", "llama"
-KINDS: dict[str, Kind] = {V: Vllm(), S: Sglang(), T: Tensorrt(shared=False, salt="acme"), L: Llama(shared=False)}
+KINDS: dict[str, ServerKind] = {V: Vllm(), S: Sglang(), T: Tensorrt(shared=False, salt="acme"), L: Llama(shared=False)}
 KINDS[C] = KINDS[V]
-ENDPOINTS = {V: Endpoint.GENERATE, C: Endpoint.COMPLETIONS, S: "/generate", T: "/v1/completions", L: "/completion"}
+ENDPOINTS = {
+    V: TokensEndpoint.GENERATE,
+    C: TokensEndpoint.COMPLETIONS,
+    S: "/generate",
+    T: "/v1/completions",
+    L: "/completion",
+}
 TAG = '{"type":"structural_tag","format":{"type":"token","token":200005}}'
 FORM = {"type": "token", "token": 200005}
 DONE = b"data: [DONE]\n\n"
@@ -49,7 +55,7 @@ DONE = b"data: [DONE]\n\n"
 def body(kind: str, sampling: Sampling, *traits: str, **fields: Any) -> dict[str, Any]:
     """The members that are posted for a generation; parameters stand beside the others."""
     asked = Generation(**{"id": "resp_1", "prompt": array("I", [1, 2, 3]), "sampling": sampling, **fields})
-    facts = Facts(ENDPOINTS[kind], "m", 4096, traits=frozenset(traits))
+    facts = ServerFacts(ENDPOINTS[kind], "m", 4096, traits=frozenset(traits))
     sent = msgspec.json.decode(KINDS[kind].request(facts, asked).body)
     return sent | sent.pop("sampling_params", {})
 
@@ -159,7 +165,7 @@ def test_tensorrt_refuses_log_probabilities_with_what_to_leave_out() -> None:
 
 
 def test_every_request_to_sglang_has_an_id_of_its_own_and_is_ended_by_that() -> None:
-    asked = [KINDS[S].request(Facts("", "m", 9), Generation("resp_1", (1,), Sampling(5))) for _ in range(2)]
+    asked = [KINDS[S].request(ServerFacts("", "m", 9), Generation("resp_1", (1,), Sampling(5))) for _ in range(2)]
     rids = [msgspec.json.decode(each.body)["rid"] for each in asked]
     assert rids[0] != rids[1]
     ends = [(each.end.path, msgspec.json.decode(each.end.body)) for each in asked if each.end]
@@ -177,7 +183,7 @@ async def test_what_is_passed_on_is_salted_where_a_server_knows_salts_and_refuse
     passed, kind = Passed("r", "/v1/x", {}, cache_salt="own", priority=-1), Tensorrt(shared=False, salt="acme")
     assert KINDS[S].passed_members(passed) == {"cache_salt": "own", "extra_key": "own", "priority": 1}
     assert kind.passed_members(passed) == {}
-    await facts(kind, {"/v1/completions": [FRESH, CACHED]}, Terms("", 8192))
+    await facts(kind, {"/v1/completions": [FRESH, CACHED]}, ServerTerms("", 8192))
     with pytest.raises(EngineRefused, match="leave out cache_salt"):
         kind.passed_members(passed)
     assert kind.passed_members(Passed("r", "/v1/messages", {})) == {}
@@ -188,7 +194,7 @@ def test_what_is_passed_on_without_a_salt_leaves_llama_its_cached_prompts() -> N
     for passed in (salted, Passed("r", "/v1/messages", {}), salted):
         assert kind.passed_members(passed) == {"cache_prompt": True}
     assert Llama(shared=True).passed_members(Passed("r", "/v1/messages", {})) == {"cache_prompt": False}
-    assert kind.passed_members(Passed("r", "/v1/audio/transcriptions", {}, file=File("a", "", b""))) == {}
+    assert kind.passed_members(Passed("r", "/v1/audio/transcriptions", {}, file=FormFile("a", "", b""))) == {}
 
 
 @pytest.mark.parametrize(
@@ -203,7 +209,7 @@ def test_what_is_passed_on_without_a_salt_leaves_llama_its_cached_prompts() -> N
 def test_llama_caches_prompts_of_one_salt(shared: bool, salts: list[str | None], cached: list[bool]) -> None:
     kind = Llama(shared=shared)
     generations = [Generation("", (1,), ALL_SET, cache_salt=each) for each in salts]
-    asked = [kind.request(Facts("/completion", "m", 9), each).body for each in generations]
+    asked = [kind.request(ServerFacts("/completion", "m", 9), each).body for each in generations]
     assert [msgspec.json.decode(each)["cache_prompt"] for each in asked] == cached
 
 
@@ -362,7 +368,7 @@ def test_events_of_a_kind_that_nobody_knows_yet_are_passed_over() -> None:
     strange = [b"event: ping\n\n", b"\n\n", b": \n\n", vllm.event({"choices": [], "metrics": {"a": 1}})]
     assert tokens(read(V, *strange, vllm.tokens_event([1], "stop"), *strange, DONE)) == [1]
     silent = answer(V)
-    assert list(silent.feed(b"".join(strange) + vllm.usage_event(Endpoint.GENERATE, 1, 0, 0))) == []
+    assert list(silent.feed(b"".join(strange) + vllm.usage_event(TokensEndpoint.GENERATE, 1, 0, 0))) == []
     assert not silent.begun
 
 
@@ -469,7 +475,9 @@ ANSWERS: dict[str, Any] = {
 }
 
 
-async def facts(kind: Kind, said: dict[str, Any], terms: Terms, statuses: dict[str, int] | None = None) -> Facts:
+async def facts(
+    kind: ServerKind, said: dict[str, Any], terms: ServerTerms, statuses: dict[str, int] | None = None
+) -> ServerFacts:
     """What is made of a server's answers by path, of which those in a list come one after the other."""
     answers = {**ANSWERS, "/v1/models": LLAMA_MODELS if isinstance(kind, Llama) else MODELS, **said}
     probes, prompts = list(answers["/v1/completions"]), list[Any]()
@@ -490,53 +498,60 @@ async def facts(kind: Kind, said: dict[str, Any], terms: Terms, statuses: dict[s
     return found
 
 
-PLAIN = Facts("/v1/completions", "gpt-oss-20b", 8192, logprobs=False, constrains=False)
+PLAIN = ServerFacts("/v1/completions", "gpt-oss-20b", 8192, logprobs=False, constrains=False)
 REUSING = msgspec.structs.replace(PLAIN, traits=frozenset({REUSES}))
-GUIDED = Facts("/completion", "gpt-oss-20b", 8192, places=3, traits=frozenset({"llguidance"}))
+GUIDED = ServerFacts("/completion", "gpt-oss-20b", 8192, places=3, traits=frozenset({"llguidance"}))
 SHARED = Tensorrt(shared=True)
 
 
 @pytest.mark.parametrize(
     ("kind", "said", "terms", "outcome"),
     [
-        (KINDS[S], {}, Terms(), Facts("/generate", "gpt-oss-20b", 8192)),
-        (KINDS[T], {}, Terms(), PLAIN),
-        (KINDS[T], {"/v1/completions": [FRESH, CACHED]}, Terms(), REUSING),
-        (SHARED, {}, Terms(), PLAIN),
-        (KINDS[L], {}, Terms(), GUIDED),
+        (KINDS[S], {}, ServerTerms(), ServerFacts("/generate", "gpt-oss-20b", 8192)),
+        (KINDS[T], {}, ServerTerms(), PLAIN),
+        (KINDS[T], {"/v1/completions": [FRESH, CACHED]}, ServerTerms(), REUSING),
+        (SHARED, {}, ServerTerms(), PLAIN),
+        (KINDS[L], {}, ServerTerms(), GUIDED),
     ],
 )
-async def test_a_server_serves_what_it_says(kind: Kind, said: dict[str, Any], terms: Terms, outcome: Facts) -> None:
+async def test_a_server_serves_what_it_says(
+    kind: ServerKind, said: dict[str, Any], terms: ServerTerms, outcome: ServerFacts
+) -> None:
     assert await facts(kind, said, terms) == outcome
 
 
 @pytest.mark.parametrize("probed", [200, 400])
 async def test_only_a_llama_with_llguidance_holds_another_model_to_a_constraint(probed: int) -> None:
     probes = {"/completion": probed}
-    other = await facts(KINDS[L], {"/v1/models": QWEN_MODELS}, Terms(), probes)
-    gpt_oss = await facts(KINDS[L], {}, Terms(), probes)
+    other = await facts(KINDS[L], {"/v1/models": QWEN_MODELS}, ServerTerms(), probes)
+    gpt_oss = await facts(KINDS[L], {}, ServerTerms(), probes)
     assert other.speech is not None
     assert (other.speech.family, other.constrains, bool(other.traits)) == ("qwen3", probed == 200, probed == 200)
-    assert other.speech.shown == Shown(tools=False, calls=False, outputs=False)
+    assert other.speech.shown == ShownTools(tools=False, calls=False, outputs=False)
     assert (gpt_oss.constrains, gpt_oss.traits) == (True, other.traits)
 
 
 TOLD = [KINDS[S], KINDS[T], KINDS[L]]
-SICK: list[tuple[Kind, dict[str, Any], Terms, str]] = [
-    *((kind, {}, Terms("other"), "does not serve the model 'other'") for kind in TOLD),
-    *((kind, {"/v1/models": {"data": []}}, Terms(), "does not serve the model") for kind in TOLD),
-    *((kind, {"/v1/models": {"data": [{"id": "x"}]}}, Terms(), "HARMONIUM_CONTEXT_TOKENS") for kind in TOLD),
-    *((kind, {"/v1/models": "?"}, Terms(), "does not say what it serves; is it one") for kind in TOLD),
-    (KINDS[S], {"/model_info": {"model_type": "llama"}}, Terms(), "is of the type 'llama', and gpt-oss 'gpt_oss'"),
-    (KINDS[T], {"/v1/completions": [answered(None, 0)] * 2}, Terms(), "gives no token ids; is it recent"),
-    (SHARED, {"/v1/completions": [FRESH, CACHED]}, Terms(), "enable_block_reuse: false"),
-    (SHARED, {"/v1/completions": [UNSAID, UNSAID]}, Terms(), "can't keep those of tenants apart"),
+SICK: list[tuple[ServerKind, dict[str, Any], ServerTerms, str]] = [
+    *((kind, {}, ServerTerms("other"), "does not serve the model 'other'") for kind in TOLD),
+    *((kind, {"/v1/models": {"data": []}}, ServerTerms(), "does not serve the model") for kind in TOLD),
+    *((kind, {"/v1/models": {"data": [{"id": "x"}]}}, ServerTerms(), "HARMONIUM_CONTEXT_TOKENS") for kind in TOLD),
+    *((kind, {"/v1/models": "?"}, ServerTerms(), "does not say what it serves; is it one") for kind in TOLD),
+    (
+        KINDS[S],
+        {"/model_info": {"model_type": "llama"}},
+        ServerTerms(),
+        "is of the type 'llama', and gpt-oss 'gpt_oss'",
+    ),
+    (KINDS[T], {"/v1/completions": [answered(None, 0)] * 2}, ServerTerms(), "gives no token ids; is it recent"),
+    (SHARED, {"/v1/completions": [FRESH, CACHED]}, ServerTerms(), "enable_block_reuse: false"),
+    (SHARED, {"/v1/completions": [UNSAID, UNSAID]}, ServerTerms(), "can't keep those of tenants apart"),
 ]
 
 
 @pytest.mark.parametrize(("kind", "said", "terms", "reason"), SICK)
 async def test_a_server_that_is_not_the_wanted_one_is_not_let_in(
-    kind: Kind, said: dict[str, Any], terms: Terms, reason: str
+    kind: ServerKind, said: dict[str, Any], terms: ServerTerms, reason: str
 ) -> None:
     with pytest.raises(EngineUnavailable, match=reason):
         await facts(kind, said, terms)

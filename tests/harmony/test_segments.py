@@ -9,7 +9,7 @@ from hypothesis import given
 from openai_harmony import Role, StreamableParser, TextContent
 
 from service.harmony import tokens
-from service.harmony.segments import MAX_HEADER_TOKENS, TEXTS, Closed, Opened, Segment, Segmenter, State
+from service.harmony.segments import MAX_HEADER_TOKENS, TEXTS, Closed, Opened, Segment, Segmenter, SegmenterState
 from service.harmony.tokens import END, encode
 from tests.support.oracles.harmony import Oracle
 from tests.support.responses import samples
@@ -158,4 +158,4 @@ def test_a_header_without_end_becomes_text_at_its_cap() -> None:
 
     assert segmenter.feed(words[:-1]) == []
     assert [segment for segment in segmenter.feed(words[-1:]) if isinstance(segment, str)] == [tokens.decode(words)]
-    assert segmenter.state is State.CONTENT
+    assert segmenter.state is SegmenterState.CONTENT

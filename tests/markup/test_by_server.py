@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from service.harmony import tokens
 from service.harmony.segments import Closed, Opened
-from service.markup.by_server import SIGN, ByServer, Writing
+from service.markup.by_server import SIGN, ByServer, ServerWriting
 
 TEXTS = st.text(alphabet=[SIGN, "t", "a", "c", "n", "d", "z", "x", "\n", "{", "é"], max_size=12)
 SAID = st.lists(st.tuples(st.sampled_from(["thinks", "answers", "calls"]), TEXTS), max_size=8)
@@ -32,7 +32,7 @@ def read(*written: str) -> list[tuple[str, str, str, int | None]]:
 
 
 def test_reasoning_an_answer_and_calls_are_segments_as_of_every_model() -> None:
-    writing = Writing()
+    writing = ServerWriting()
     said = [writing.thinks("Hm"), writing.thinks("."), writing.answers("I look."), writing.calls("get_weather")]
     said += [
         writing.arguments('{"city":'),
@@ -49,9 +49,9 @@ def test_reasoning_an_answer_and_calls_are_segments_as_of_every_model() -> None:
 
 
 def test_what_breaks_off_stays_open_and_a_call_of_no_object_can_not_be_read() -> None:
-    writing = Writing()
+    writing = ServerWriting()
     assert read(writing.answers("Well")) == [("final", "", "Well", None)]
-    writing = Writing()
+    writing = ServerWriting()
     said = [writing.calls("get_weather"), writing.arguments('{"city":')]
     assert read(*said)[0][3] is None
     assert read(*said, writing.ends())[0][3] is None
@@ -59,7 +59,7 @@ def test_what_breaks_off_stays_open_and_a_call_of_no_object_can_not_be_read() ->
 
 @given(SAID)
 def test_no_text_of_a_model_s_is_taken_for_a_mark(said: list[tuple[str, str]]) -> None:
-    writing, written, calls = Writing(), list[str](), 0
+    writing, written, calls = ServerWriting(), list[str](), 0
     for kind, text in said:
         if kind == "calls":
             written += [writing.calls("add"), writing.arguments(json.dumps({"text": text}, ensure_ascii=False))]

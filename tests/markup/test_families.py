@@ -1,8 +1,8 @@
 """Which family a model is taken for, what its card says that it writes, and the table in the document of models."""
 
-from service.markup.families import FAMILIES, Reasoning, family_of
+from service.markup.families import FAMILIES, ReasoningPlace, family_of
 from service.markup.speech import Speech
-from service.markup.tags import Written, written_by
+from service.markup.tags import MarkupTags, written_by
 from tests.support import ROOT
 
 NAMES = {
@@ -32,9 +32,9 @@ def test_a_model_is_known_by_its_name_or_its_marks() -> None:
 
 
 def test_a_family_writes_what_its_markup_has() -> None:
-    assert written_by(None) == Written("harmony", reasoning=True, calls=True, held_calls=True)
-    assert written_by(Speech("seed-oss")) == Written("seed", reasoning=True, calls=True, held_calls=False)
-    assert written_by(Speech("plain")) == Written("plain", reasoning=False, calls=False, held_calls=False)
+    assert written_by(None) == MarkupTags("harmony", reasoning=True, calls=True, held_calls=True)
+    assert written_by(Speech("seed-oss")) == MarkupTags("seed", reasoning=True, calls=True, held_calls=False)
+    assert written_by(Speech("plain")) == MarkupTags("plain", reasoning=False, calls=False, held_calls=False)
     written = [written_by(Speech(family)) for family in FAMILIES]
     assert not [each.markup for each in written if each.held_calls and not each.calls]
 
@@ -51,8 +51,8 @@ def test_the_document_of_models_has_the_table() -> None:
 
 
 WORDS = {
-    Reasoning.NONE: "none",
-    Reasoning.LEFT_OUT: "left out",
-    Reasoning.TEMPLATE: "as the template has it",
-    Reasoning.WITH_CALLS: "with every call",
+    ReasoningPlace.NONE: "none",
+    ReasoningPlace.LEFT_OUT: "left out",
+    ReasoningPlace.TEMPLATE: "as the template has it",
+    ReasoningPlace.WITH_CALLS: "with every call",
 }

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from service.markup.chat import Chat
-from service.markup.prompts import Known, Templated, common, key_behind, with_known
+from service.markup.prompts import KnownTurns, Templated, common, key_behind, with_known
 from service.responses.templated import READ, known_of, note_of
 from store.turn import StoredMessage
 
@@ -24,7 +24,7 @@ Ids = list[int]
 Place = tuple[int, int]
 
 
-def spoken(salt: bytes, before: Known) -> Chat:
+def spoken(salt: bytes, before: KnownTurns) -> Chat:
     """How a response is read, as far as its note is concerned."""
     none, empty = b"[]", b"{}"
     key = key_behind(before.key, salt)

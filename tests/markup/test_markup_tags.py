@@ -9,7 +9,7 @@ import pytest
 
 from service.grammar.tags import schema_content
 from service.markup.families import MARKUPS
-from service.markup.stream import Part
+from service.markup.stream import MarkupPart
 from service.markup.tags import Callable, TurnConstraint, tag
 from tests.support import ROOT
 from tests.support.markup import enforcer
@@ -32,7 +32,7 @@ GOOD, BAD = {"city": "Paris", "days": 3}, {"city": "Paris", "days": "soon"}
 ANSWER = schema_content({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]})
 
 
-def made(markup: str, asked: TurnConstraint, part: Part = Part.BEFORE) -> Any:
+def made(markup: str, asked: TurnConstraint, part: MarkupPart = MarkupPart.BEFORE) -> Any:
     """The format of a tag, or None."""
     text = tag(markup, tuple(SPECIAL.items()), asked, part)
     return None if text is None else json.loads(text)["format"]
@@ -64,7 +64,9 @@ def cases(markup: str, special: dict[str, int]) -> dict[str, tuple[str, bool]]:
     """Streams with their tags: name to JSON case, and whether it is to be let through."""
     out: dict[str, tuple[str, bool]] = {}
 
-    def add(name: str, turn: Turn | str, asked: TurnConstraint, passes: bool, part: Part = Part.BEFORE) -> None:
+    def add(
+        name: str, turn: Turn | str, asked: TurnConstraint, passes: bool, part: MarkupPart = MarkupPart.BEFORE
+    ) -> None:
         text = (written(markup, turn) if isinstance(turn, Turn) else turn).removesuffix(END)
         form = tag(markup, tuple(special.items()), asked, part)
         case = {

@@ -7,10 +7,10 @@ import pytest
 
 from service.markup.families import MARKUPS
 from service.markup.messages import form_of, messages_told, tools_told
-from service.markup.speech import Shown
+from service.markup.speech import ShownTools
 from tests.support.markup.streams import messages_of, parser, segments_of, tokens_of
 
-NONE = Shown(tools=False, calls=False, outputs=False)
+NONE = ShownTools(tools=False, calls=False, outputs=False)
 TOLD = [markup for markup in MARKUPS if form_of(markup, NONE)]
 OWN = " 5ecre7 "
 
@@ -37,7 +37,7 @@ SAID = [
 ]
 
 
-def told(markup: str, shown: Shown = NONE, own: str = "") -> list[dict[str, Any]]:
+def told(markup: str, shown: ShownTools = NONE, own: str = "") -> list[dict[str, Any]]:
     form = form_of(markup, shown)
     assert form is not None
     return messages_told(SAID, form, shown, own)
@@ -56,11 +56,11 @@ def test_calls_are_told_as_the_parser_reads_them(markup: str) -> None:
 
 
 def test_what_a_template_shows_is_not_told() -> None:
-    assert told("hermes", Shown(tools=False)) == SAID
-    outputs = told("hermes", Shown(tools=False, outputs=False))
+    assert told("hermes", ShownTools(tools=False)) == SAID
+    outputs = told("hermes", ShownTools(tools=False, outputs=False))
     assert [each["role"] for each in outputs] == ["user", "assistant", "user", "assistant", "user"]
     assert "tool_calls" in outputs[1]
-    calls = told("hermes", Shown(tools=False, calls=False))
+    calls = told("hermes", ShownTools(tools=False, calls=False))
     assert "tool_calls" not in calls[1]
     assert calls[2:] == SAID[2:]
 

@@ -15,17 +15,20 @@ from service.metrics import scrape
 from service.metrics.counters import LOOK_SECONDS, declarations, lag_counted, make_metrics
 from service.metrics.scrape import MAX_SCRAPES, SCRAPED, Exposition, limits_of
 from service.settings.settings import load_settings
-from store.jobs.model import Queue
+from store.jobs.model import QueueFigures
 from tests.support.documents import read, rows
 from tests.support.service.scraped import Scraped
 from tests.support.waiting import until
 
-STATES = {0: Queue((0, 0, 3, 1, 7, 8), 12.5, 2, 4096, 5, 70, 8192), 1: Queue((0,) * 6, 0.0, 0, 0, 0, 9, 1024)}
+STATES = {
+    0: QueueFigures((0, 0, 3, 1, 7, 8), 12.5, 2, 4096, 5, 70, 8192),
+    1: QueueFigures((0,) * 6, 0.0, 0, 0, 0, 9, 1024),
+}
 SERVERS = {"10.0.0.5:8000": True, "10.0.0.6:8000": False}
 KINDS = {Counter: "counter", Gauge: "gauge", Histogram: "histogram"}
 
 
-async def shards() -> Mapping[int, Queue]:
+async def shards() -> Mapping[int, QueueFigures]:
     return STATES
 
 
@@ -101,7 +104,7 @@ async def test_what_holds_the_loop_up_is_counted() -> None:
 async def test_scrapes_beyond_their_number_are_told_to_come_back() -> None:
     release = asyncio.Event()
 
-    async def slow() -> Mapping[int, Queue]:
+    async def slow() -> Mapping[int, QueueFigures]:
         await release.wait()
         return STATES
 

@@ -306,6 +306,15 @@ def test_a_text_that_the_rule_allows_is_let_through() -> None:
         assert list(rule(path, snippet)) == [], rule.__name__
 
 
+def test_a_type_has_a_name_of_its_own() -> None:
+    where: dict[str, list[str]] = {}
+    for path, text in files():
+        if re.match(r"(store|service)/.*\.py$", path):
+            for name in re.findall(r"^class ([A-Z]\w*)", text, re.MULTILINE):
+                where.setdefault(name, []).append(path)
+    assert {name: paths for name, paths in where.items() if len(paths) > 1} == {}
+
+
 def test_every_room_has_its_layer() -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     layers = [layer for contract in contracts if contract["type"] == "layers" for layer in contract["layers"]]

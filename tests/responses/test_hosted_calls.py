@@ -6,7 +6,7 @@ The engine goes by a script, and the tools answer at once with what was asked of
 import msgspec
 import pytest
 
-from service.api.approval import Answer, Answers, ApprovalRequest
+from service.api.approval import Answers, ApprovalOutcome, ApprovalRequest
 from service.api.events import Event
 from service.api.outcome import HostedCall, Outcome
 from service.api.response import Response
@@ -136,7 +136,7 @@ def approved(repeatable: bool) -> Rules:
     tool = Hosted("bank", "pay", repeatable=repeatable, approval=True)
     request = ApprovalRequest(f"mcpr_{'0' * 48}0003", "bank", "pay", '{"to":"Bob"}', "commentary")
     callee = Callee("pay", namespace="bank", hosted=tool)
-    answers = Answers((Answer(request, callee.recipient, tool=tool),), (message("Thanks.", "user"),))
+    answers = Answers((ApprovalOutcome(request, callee.recipient, tool=tool),), (message("Thanks.", "user"),))
     return Rules((callee, OWN), parallel=4, hosted_calls=64, answers=answers)
 
 

@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 
 from service.sandbox.local import LocalSandbox
-from service.sandbox.port import Cell, Full, Gone
+from service.sandbox.port import Cell, Full, SessionGone
 from tests.support.sandbox.sandboxes import MOST, TENANT, folder_for_all, local, parts
 from tests.support.waiting import until
 
@@ -91,7 +91,7 @@ async def test_what_a_session_says_or_leaves_unsaid_ends_that_session_alone(
     cell = await ran(sandbox, code)
     assert cell.ended == "lost"
     assert cell.logs.startswith(LOST + why)
-    with pytest.raises(Gone):
+    with pytest.raises(SessionGone):
         await ran(sandbox, "1")
 
 

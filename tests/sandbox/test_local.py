@@ -14,8 +14,8 @@ import pytest
 import pytest_asyncio
 
 from service.sandbox import folder as folders
-from service.sandbox.local import FIRST_UIDS, LocalSandbox, Places, take_users
-from service.sandbox.port import Full, Gone, Limits, Unusable
+from service.sandbox.local import FIRST_UIDS, LocalSandbox, SessionPlaces, take_users
+from service.sandbox.port import Full, SessionGone, SessionLimits, Unusable
 from tests.support.sandbox.sandboxes import MOST, PLACES, TENANT, bare
 from tests.support.waiting import until
 
@@ -32,7 +32,7 @@ async def ending() -> AsyncIterator[AsyncExitStack]:
         yield stack
 
 
-async def started(ending: AsyncExitStack, places: Places = PLACES) -> LocalSandbox:
+async def started(ending: AsyncExitStack, places: SessionPlaces = PLACES) -> LocalSandbox:
     made = ending.enter_context(bare(places))
     await made.start()
     ending.push_async_callback(made.aclose)
@@ -80,7 +80,7 @@ def test_users_whose_processes_still_die_are_left_alone(tmp_path: Path, monkeypa
 
 
 async def test_who_is_idle_for_too_long_is_closed_and_who_works_is_not(ending: AsyncExitStack) -> None:
-    sandbox = await started(ending, Places(sessions=4, tenant_sessions=4, idle_seconds=IDLE_SECONDS))
+    sandbox = await started(ending, SessionPlaces(sessions=4, tenant_sessions=4, idle_seconds=IDLE_SECONDS))
     for name in ("idle", "busy", "used"):
         await sandbox.open(name, TENANT, MOST)
     begun = asyncio.get_running_loop().time()
@@ -88,7 +88,7 @@ async def test_who_is_idle_for_too_long_is_closed_and_who_works_is_not(ending: A
     working = asyncio.create_task(sandbox.run("busy", "long", LOOP))
     await until(lambda: _uses(sandbox, "used") and not folder.exists(), otherwise="the idle one is there")
     assert asyncio.get_running_loop().time() - begun >= IDLE_SECONDS
-    with pytest.raises(Gone):
+    with pytest.raises(SessionGone):
         await sandbox.run("idle", "late", "1")
     assert not working.done()
     await sandbox.stop("busy", "long")
@@ -97,7 +97,7 @@ async def test_who_is_idle_for_too_long_is_closed_and_who_works_is_not(ending: A
 
 
 async def test_who_opens_many_at_once_ends_no_more_of_others_than_its_share(ending: AsyncExitStack) -> None:
-    sandbox = await started(ending, Places(sessions=4, tenant_sessions=4))
+    sandbox = await started(ending, SessionPlaces(sessions=4, tenant_sessions=4))
     for number in range(4):
         await sandbox.open(f"other-{number}", "other", MOST)
         await sandbox.run(f"other-{number}", "first", "1")
@@ -152,7 +152,7 @@ async def test_a_cell_is_interrupted_though_the_service_was_begun_where_interrup
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         sandbox = await started(ending)
-        await sandbox.open("one", TENANT, Limits(seconds=0.3))
+        await sandbox.open("one", TENANT, SessionLimits(seconds=0.3))
         cell = await sandbox.run("one", "call", "while True: pass")
     finally:
         signal.signal(signal.SIGINT, before)

@@ -10,7 +10,7 @@ import pytest_asyncio
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from service.sandbox.port import Cell, Full, Gone, Limits, NoFile, Sandbox, Unusable
+from service.sandbox.port import Cell, Full, NoFile, Sandbox, SessionGone, SessionLimits, Unusable
 from service.sandbox.remote import RemoteSandbox
 from tests.support.sandbox.sandboxes import MOST, PLACES, TENANT, SandboxProcess, folder_for_all, local, parts
 from tests.support.waiting import until
@@ -229,7 +229,7 @@ async def _are_asked(sandbox: Sandbox, *tasks: "asyncio.Task[Cell]") -> bool:
 
 
 async def test_a_cell_is_interrupted_when_its_time_is_up(sandbox: Sandbox) -> None:
-    await sandbox.open("short", TENANT, Limits(seconds=2.0))
+    await sandbox.open("short", TENANT, SessionLimits(seconds=2.0))
     cell = await ran(sandbox, f"kept = 1\n{LOOP}", session="short")
     assert cell.ended == "timeout"
     assert cell.logs.endswith("KeyboardInterrupt\n")
@@ -238,7 +238,7 @@ async def test_a_cell_is_interrupted_when_its_time_is_up(sandbox: Sandbox) -> No
 
 
 async def test_a_cell_that_can_not_be_interrupted_is_killed_with_its_session(sandbox: Sandbox) -> None:
-    await sandbox.open("short", TENANT, Limits(seconds=2.0))
+    await sandbox.open("short", TENANT, SessionLimits(seconds=2.0))
     cell = await ran(sandbox, STUBBORN, session="short")
     assert cell.ended == "lost"
     assert cell.logs == (
@@ -249,7 +249,7 @@ async def test_a_cell_that_can_not_be_interrupted_is_killed_with_its_session(san
 
 async def opens_anew(sandbox: Sandbox, session: str) -> None:
     """A session is gone, and another one of its name knows nothing of it."""
-    with pytest.raises(Gone):
+    with pytest.raises(SessionGone):
         await ran(sandbox, "1", session=session, call="later")
     await sandbox.open(session, TENANT, MOST)
     assert (await ran(sandbox, "import os; dir().count('kept'), os.listdir()", session=session)).logs == "(0, [])\n"
@@ -278,7 +278,7 @@ async def test_what_breaks_a_session_breaks_no_other(sandbox: Sandbox, session: 
     lost = await ran(sandbox, code, session="bad")
     assert lost.ended == "lost"
     assert lost.logs.startswith(f"The session is lost, with its variables and files: {why}")
-    with pytest.raises(Gone):
+    with pytest.raises(SessionGone):
         await ran(sandbox, "1", session="bad", call="later")
     assert (await ran(sandbox, "kept")).logs == "7\n"
     await sandbox.close("bad")  # it has its place until its folder is deleted
@@ -345,7 +345,7 @@ async def test_the_one_that_was_idle_longest_gives_its_place_up(sandbox: Sandbox
     for name, gone in (("s3", "s2"), ("s4", "s3"), ("s5", "s4")):
         opened = await sandbox.open(name, TENANT, MOST)
         assert opened.instead_of == ((TENANT, gone),)
-        with pytest.raises(Gone):
+        with pytest.raises(SessionGone):
             await sandbox.files(gone)
         await ran(sandbox, "1", session=name)
     await idle(sandbox, "s6", lasting=True)
@@ -375,15 +375,15 @@ async def test_what_is_not_there_is_gone_and_closing_it_does_nothing(sandbox: Sa
         lambda: sandbox.write("none", "x", parts(b"x")),
         lambda: sandbox.remove("none", "x"),
     ):
-        with pytest.raises(Gone):
+        with pytest.raises(SessionGone):
             await action()
-    with pytest.raises(Gone):
+    with pytest.raises(SessionGone):
         [part async for part in sandbox.read("none", "x")]
     await sandbox.close("none")
 
 
 async def test_another_tenant_s_session_looks_as_if_it_did_not_exist(sandbox: Sandbox, session: str) -> None:
-    with pytest.raises(Gone):
+    with pytest.raises(SessionGone):
         await sandbox.open("one", "eve", MOST)
 
 
@@ -397,7 +397,7 @@ async def test_closing_ends_a_cell_that_runs(sandbox: Sandbox) -> None:
 
 
 async def test_a_session_s_limits_are_no_more_than_the_sandbox_s(sandbox: Sandbox) -> None:
-    asked = Limits(memory_bytes=1 << 40, disk_bytes=1 << 40, seconds=1e6, output_chars=1 << 30)
+    asked = SessionLimits(memory_bytes=1 << 40, disk_bytes=1 << 40, seconds=1e6, output_chars=1 << 30)
     await sandbox.open("greedy", TENANT, asked)
     assert (await ran(sandbox, "bytearray(300 << 20)", session="greedy")).logs.endswith("MemoryError\n")
     large = await ran(sandbox, "open('large', 'wb').write(bytes(5 << 20))", session="greedy")
@@ -442,8 +442,8 @@ async def test_a_session_that_may_be_idle_for_less_is_closed_earlier() -> None:
     with folder_for_all() as base:
         sandbox = local(base, replace(PLACES, idle_seconds=40))
         await sandbox.start()
-        await sandbox.open("short", TENANT, Limits(idle_seconds=0.5))
-        await sandbox.open("long", TENANT, Limits())
+        await sandbox.open("short", TENANT, SessionLimits(idle_seconds=0.5))
+        await sandbox.open("long", TENANT, SessionLimits())
         await until(lambda: len(list(base.glob("run-*/s-*"))) == 1)
         assert await sandbox.files("long") == []
         await sandbox.aclose()

@@ -7,7 +7,7 @@ import pytest
 
 from service.browser.page import Result
 from service.search.folder import ADDRESS, Folder
-from service.search.port import Query, SearchFailure
+from service.search.port import SearchFailure, SearchQuery
 
 
 @pytest.fixture
@@ -26,15 +26,18 @@ def documents(tmp_path: Path) -> Path:
 
 
 async def test_documents_are_found_by_forms_of_their_words(documents: Path) -> None:
-    found = await Folder(documents).search(Query("high water?"))
+    found = await Folder(documents).search(SearchQuery("high water?"))
 
     assert found[0] == Result(f"{ADDRESS}sea/tides%20in%20brest.html", "Tides in Brest", "High waters at ten. Moon")
-    assert [result.title for result in await Folder(documents).search(Query("TIDE"))] == ["Tides in Brest", "The moon"]
+    assert [result.title for result in await Folder(documents).search(SearchQuery("TIDE"))] == [
+        "Tides in Brest",
+        "The moon",
+    ]
 
 
 @pytest.mark.parametrize("text", ["", "?!", "qwertz", '" OR 1', "menu"])
 async def test_what_stands_nowhere_is_not_found(documents: Path, text: str) -> None:
-    assert await Folder(documents).search(Query(text)) == []
+    assert await Folder(documents).search(SearchQuery(text)) == []
 
 
 async def test_a_document_is_a_page_whose_links_lead_on(documents: Path) -> None:
@@ -61,15 +64,15 @@ async def test_other_addresses_and_domains_are_refused(documents: Path) -> None:
         await folder.page("https://tides.example/")
     with pytest.raises(SearchFailure, match="domains"):
         await folder.page(f"{ADDRESS}moon.md", ("tides.example",))
-    assert await folder.search(Query("tides", ("tides.example",))) == []
+    assert await folder.search(SearchQuery("tides", ("tides.example",))) == []
 
 
 async def test_what_has_changed_is_found(documents: Path) -> None:
     folder = Folder(documents, look_seconds=-1.0)
-    assert await folder.search(Query("harbour")) == []
+    assert await folder.search(SearchQuery("harbour")) == []
 
     (documents / "notes.txt").write_text("a harbour")
     os.utime(documents / "notes.txt", (1, 1))
-    assert [result.title for result in await folder.search(Query("harbour"))] == ["notes.txt"]
+    assert [result.title for result in await folder.search(SearchQuery("harbour"))] == ["notes.txt"]
     (documents / "notes.txt").unlink()
-    assert await folder.search(Query("harbour")) == []
+    assert await folder.search(SearchQuery("harbour")) == []

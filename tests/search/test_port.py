@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from service.browser.page import Page, page_of
-from service.search.port import OWN_CHARS, KeptPages, Opened, Places
+from service.search.port import OWN_CHARS, KeptPages, OpenedPage, Places
 from tests.support.waiting import until
 
 
@@ -51,9 +51,9 @@ async def test_who_leaves_before_its_turn_takes_nothing_along() -> None:
     await asyncio.wait_for(crowd.come("b"), 5.0)
 
 
-def at(url: str, tenant: str = "one") -> Opened:
+def at(url: str, tenant: str = "one") -> OpenedPage:
     """A tenant that opened a page at an address."""
-    return Opened(tenant, (), url)
+    return OpenedPage(tenant, (), url)
 
 
 def page(text: str) -> Page:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from store.append_only import COPIES, Cut, repair
+from store.append_only import COPIES, CutPart, repair
 from store.embedded import EmbeddedServer
 from store.errors import StoreUnavailable
 from store.history.history import ConversationHistoryStore
@@ -77,7 +77,7 @@ def test_what_can_not_be_read_is_cut_and_nothing_else(
     made = files(tmp_path, *contents)
     found = repair(tmp_path)
     assert found is not None
-    assert list(found.cuts) == [Cut(*each) for each in cuts]
+    assert list(found.cuts) == [CutPart(*each) for each in cuts]
     assert (
         tuple((made / f"appendonly.aof.{number}.incr.aof").read_bytes() for number in range(1, len(kept) + 1)) == kept
     )

@@ -14,7 +14,7 @@ from redis import Redis
 
 from store.embedded import EmbeddedServer
 from store.errors import DiskFull, StoreError, StoreUnavailable
-from store.guard import Guard, Reserve
+from store.guard import Reserve, ServerGuard
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
 from store.turn import Status, Turn
@@ -135,7 +135,7 @@ async def test_a_disk_that_was_full_for_a_moment_leaves_nothing_behind(disk: Pat
 async def test_a_hole_in_the_file_is_cut_at_the_next_start_and_told(
     disk: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Guard, "tick", lambda guard: None)
+    monkeypatch.setattr(ServerGuard, "tick", lambda guard: None)
     with EmbeddedServer(disk / "data", reserve=NO_RESERVE) as server:
         kept = await with_a_hole(server, disk)
         os.kill(server.pid, signal.SIGKILL)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from redis.exceptions import ConnectionError as Away
 
-from store.guard import REWRITE_BYTES, Guard, Reserve
+from store.guard import REWRITE_BYTES, Reserve, ServerGuard
 
 RESERVE = Reserve(1000)
 SOUND = {
@@ -32,7 +32,7 @@ class World:
         self.away = False
         self.file, self.log = folder / "reserve", folder / "valkey.log"
         self.log.write_bytes(b"Error writing to the AOF file: of an earlier run\n")
-        self.guard = Guard(self.answer, lambda: self.free, RESERVE, file=self.file, log=self.log)
+        self.guard = ServerGuard(self.answer, lambda: self.free, RESERVE, file=self.file, log=self.log)
 
     def answer(self, *command: object) -> Any:
         if self.away:

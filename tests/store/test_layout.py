@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 from store.errors import LayoutMismatch, StoreUnavailable
 from store.history.history import ConversationHistoryStore
 from store.keys import SECRET_BYTES
-from store.layout import LAYOUT, Layout, Record, Terms, changes, mismatch, shared_secret
+from store.layout import LAYOUT, Layout, StoreRecord, Terms, changes, mismatch, shared_secret
 from store.redis.connection import Server, connect
 from tests.store.conftest import OpenStore
 from tests.support.store.servers import PLAIN, server
@@ -20,7 +20,7 @@ from tests.support.store.verdict import checked
 
 LIMITS = {"max_bytes": "1000", "idle_days": "30"}
 TERMS = Terms(4, "harmonium 1", LIMITS)
-RECORD = Record(LAYOUT, 4, LIMITS, "harmonium 1", "1")
+RECORD = StoreRecord(LAYOUT, 4, LIMITS, "harmonium 1", "1")
 
 
 def test_who_brings_what_the_record_says_may_use_the_store_and_changes_nothing() -> None:
@@ -54,9 +54,9 @@ def test_a_store_of_another_layout_is_refused_and_who_wrote_it_is_named(layout: 
 
 
 def test_a_store_without_a_record_gets_one() -> None:
-    assert mismatch(TERMS, Record.of({})) is None
+    assert mismatch(TERMS, StoreRecord.of({})) is None
     own = {"limit:max_bytes": "1000", "limit:idle_days": "30"}
-    assert changes(TERMS, Record.of({})) == {"layout": str(LAYOUT), "shards": "4", **own}
+    assert changes(TERMS, StoreRecord.of({})) == {"layout": str(LAYOUT), "shards": "4", **own}
 
 
 def test_whoever_decides_changes_the_limits_and_neither_shards_nor_layout() -> None:
@@ -82,7 +82,7 @@ async def test_the_first_that_starts_writes_who_it_is_and_others_only_what_they_
     assert await redis.hgetall(f"{prefix}:{{00}}:store") == first
     await layout_of(store, replace(TERMS, shards=8, release="harmonium 2")).agree()
     record = await layout_of(store, replace(TERMS, shards=8)).check()
-    assert record == Record(LAYOUT, 8, LIMITS, "harmonium 2", "2")
+    assert record == StoreRecord(LAYOUT, 8, LIMITS, "harmonium 2", "2")
     assert await redis.pttl(f"{prefix}:{{00}}:store") == -1
 
 

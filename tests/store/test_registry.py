@@ -7,7 +7,7 @@ import pytest
 from redis.asyncio import Redis
 
 from store.errors import RegistryFull, RegistryMoved
-from store.fsck.check import Fsck, Report
+from store.fsck.check import CheckReport, Fsck
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
 from store.registry import ADMINISTRATORS, STRANGERS, Change, RecordKey, Registry, repeat
@@ -96,7 +96,7 @@ async def test_fsck_leaves_it_as_it_is(registry: Registry, redis: Redis, server_
     fsck = Fsck(connect(server_url), prefix=prefix, timeout_seconds=15.0)
     *_, report = [step async for step in fsck.run(repair=True)]
     await fsck.close()
-    assert isinstance(report, Report)
+    assert isinstance(report, CheckReport)
     assert (report.found, report.unknown) == (0, 0)
     after = await dump(redis, prefix)
     assert {name: after[name] for name in before} == before

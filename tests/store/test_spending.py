@@ -11,7 +11,7 @@ from store.errors import LeaseLost
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
-from store.jobs.log import Entry
+from store.jobs.log import LogEntry
 from store.jobs.model import Steer
 from store.spending import HOUR_SECONDS, MARKED_MS, HourSpent, Spender, Spending, Sums
 from store.turn import Expense, Status, Turn
@@ -21,7 +21,7 @@ from tests.support.store.work import claim, submit, successor
 SPENT = Expense("key_1", "gpt-oss-20b", 100, 40, 9, 5)
 WHO = Spender(TENANT, SPENT.key, SPENT.model)
 ONCE = Sums(1, 100, 40, 9, 5)
-END = Entry(9, b"the end")
+END = LogEntry(9, b"the end")
 MOST_SPENDERS = 1_000
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from service.settings.core import LIMITS, parse_limits
 from service.tenants.limits import Allowance, KnownLimits, Limit, refusal_of, spoken
-from store.limits import Admission, Check, Left, Refused
+from store.limits import Check, Left, LimitsLeft, RefusedByLimit
 
 NOW = 1_790_000_000.0  # 2026-09-21T13:33:20Z
 TPM = Check("all", "tokens", "minute", 10_000)
@@ -45,7 +45,7 @@ def test_headers_are_of_what_has_least_left() -> None:
 
 def test_a_refusal_says_whose_limit_it_is_and_when_to_come_back() -> None:
     allowance = Allowance("proj_x", key="key_1")
-    found = Admission([Left(1218, 5)], Refused(0, 41.7236, 8172))
+    found = LimitsLeft([Left(1218, 5)], RefusedByLimit(0, 41.7236, 8172))
     error = refusal_of(allowance, "gpt-oss-20b", [TPM], found, NOW)
     assert error.message == (
         "Rate limit reached for gpt-oss-20b in project proj_x on tokens per min (TPM): Limit 10000, Used 8782, "
@@ -59,7 +59,7 @@ def test_a_refusal_says_whose_limit_it_is_and_when_to_come_back() -> None:
 
 def test_a_quota_that_is_gone_says_when_it_begins_anew() -> None:
     month = Check("all", "tokens", "month", 500)
-    found = Admission([Left(100, 0)], Refused(0, 86_400.0, 200))
+    found = LimitsLeft([Left(100, 0)], RefusedByLimit(0, 86_400.0, 200))
     error = refusal_of(Allowance("acme"), "m", [month], found, NOW)
     assert (error.type, error.code, error.retry, error.retry_after) == ("insufficient_quota",) * 2 + (False, None)
     assert "Limit 500, Used 400, Requested 200" in error.message

@@ -14,7 +14,7 @@ from openai import AsyncOpenAI
 
 from service.engine.chat.servers import VllmByChat
 from service.engine.servers.engine import Access, ServersEngine
-from service.engine.servers.kind import Kind
+from service.engine.servers.kind import ServerKind
 from service.engine.vllm.servers import Vllm
 from service.settings.settings import Settings, load_settings
 from tests.support.chaos.storm import QUICK
@@ -34,13 +34,13 @@ LONG = "a picture " * 10
 
 
 @pytest.fixture(params=[VllmByChat, Vllm], ids=["by messages", "by ids"])
-def kind(request: pytest.FixtureRequest) -> Kind:
+def kind(request: pytest.FixtureRequest) -> ServerKind:
     """How the server is asked: for a prompt of its own, or by ids and the pictures beside them."""
     return request.param()
 
 
 @asynccontextmanager
-async def asked(settings: Settings, kind: Kind, url: str, **more: Any) -> AsyncIterator[AsyncOpenAI]:
+async def asked(settings: Settings, kind: ServerKind, url: str, **more: Any) -> AsyncIterator[AsyncOpenAI]:
     engine = ServersEngine(kind, Access((url,)))
     async with serving(settings.model_copy(update=more), engine) as service, service.client() as client:
         yield client
@@ -52,7 +52,7 @@ async def ask(client: AsyncOpenAI, words: Any, after: Any = None, **more: Any) -
 
 
 async def test_a_server_says_that_its_model_sees_and_reads_each_picture(
-    settings: Settings, kind: Kind, seeing_url: str
+    settings: Settings, kind: ServerKind, seeing_url: str
 ) -> None:
     async with asked(settings, kind, seeing_url) as client:
         model = (await client.models.list()).data[0].to_dict()
@@ -64,7 +64,7 @@ async def test_a_server_says_that_its_model_sees_and_reads_each_picture(
 
 
 async def test_a_continuation_behind_a_picture_hits_the_prefix_cache_and_another_picture_does_not(
-    settings: Settings, kind: Kind, seeing_url: str
+    settings: Settings, kind: ServerKind, seeing_url: str
 ) -> None:
     async with asked(settings, kind, seeing_url) as client:
         first = await ask(client, said(CAT, LONG))

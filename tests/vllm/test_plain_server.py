@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from service.engine.servers.engine import Access, ServersEngine
-from service.engine.vllm.servers import Endpoint, Vllm
+from service.engine.vllm.servers import TokensEndpoint, Vllm
 from service.settings.settings import Settings
 from tests.support.engine.watched import WatchedHttp
 from tests.support.service.inside import Inside, serving
@@ -26,7 +26,7 @@ MOST = 12
 """How many generations the server takes at once; the conformance suite has eight of them."""
 
 SMALL = ("--max-num-queued-reqs", str(MOST))
-ARGUMENTS = {Endpoint.COMPLETIONS: (*SMALL, "--no-enable-scale-out"), Endpoint.GENERATE: SMALL}
+ARGUMENTS = {TokensEndpoint.COMPLETIONS: (*SMALL, "--no-enable-scale-out"), TokensEndpoint.GENERATE: SMALL}
 
 UNREADY_SECONDS = 10.0
 """How long a service may take to notice that its server is away: two probes."""
@@ -38,14 +38,14 @@ UNDER_WAY = '"delta":"20"'
 """What a stream that counts says when it is well under way."""
 
 
-Serve = Callable[[Endpoint], VllmProcess]
+Serve = Callable[[TokensEndpoint], VllmProcess]
 
 
 @pytest.fixture
 def serve(mortal: VllmProcess) -> Serve:
     """Makes the module's server one that has this endpoint."""
 
-    def made(endpoint: Endpoint) -> VllmProcess:
+    def made(endpoint: TokensEndpoint) -> VllmProcess:
         if mortal.arguments != ARGUMENTS[endpoint]:
             mortal.stop()
             mortal.start(*ARGUMENTS[endpoint])
@@ -64,7 +64,7 @@ async def harmonium(settings: Settings, server: VllmProcess) -> AsyncIterator[In
 class TestConformanceOverCompletions(TalkerConformance):
     @pytest.fixture
     async def engine(self, serve: Serve) -> AsyncGenerator[WatchedHttp, None]:
-        engine = WatchedHttp(Vllm(), Access((serve(Endpoint.COMPLETIONS).url,)))
+        engine = WatchedHttp(Vllm(), Access((serve(TokensEndpoint.COMPLETIONS).url,)))
         await engine.start()
         yield engine
         await engine.close()
@@ -106,12 +106,12 @@ async def becomes_unready(inside: Inside) -> None:
 
 
 async def test_a_server_that_dies_and_comes_back_as_another_is_survived(settings: Settings, serve: Serve) -> None:
-    server = serve(Endpoint.COMPLETIONS)
+    server = serve(TokensEndpoint.COMPLETIONS)
     async with harmonium(settings, server) as inside, inside.client() as client:
         before = await client.responses.create(model=MODEL, input="My name is Alice.", temperature=0)
         await assert_failed_cleanly(inside, await broken_off(inside, server.kill))
         await becomes_unready(inside)
-        server.launch(*ARGUMENTS[Endpoint.GENERATE])
+        server.launch(*ARGUMENTS[TokensEndpoint.GENERATE])
         await asyncio.to_thread(server.wait_until_healthy)
         after = await client.responses.create(
             model=MODEL, input="What is my name?", previous_response_id=before.id, temperature=0
@@ -120,7 +120,7 @@ async def test_a_server_that_dies_and_comes_back_as_another_is_survived(settings
 
 
 async def test_a_server_that_loses_its_engine_core_fails_streams_cleanly(settings: Settings, serve: Serve) -> None:
-    server = serve(Endpoint.GENERATE)
+    server = serve(TokensEndpoint.GENERATE)
     async with harmonium(settings, server) as inside:
         await assert_failed_cleanly(inside, await broken_off(inside, server.kill_core))
         await becomes_unready(inside)

@@ -13,8 +13,8 @@ import pytest
 from openai import AsyncOpenAI
 
 from service.engine.servers.engine import Access, ServersEngine
-from service.engine.servers.kind import Ask, Facts, Wanted
-from service.engine.vllm.servers import Endpoint, Vllm
+from service.engine.servers.kind import Ask, ServerFacts, Wanted
+from service.engine.vllm.servers import TokensEndpoint, Vllm
 from service.settings.settings import Settings
 from tests.support.service.inside import serving
 from tests.support.vllm.server import SMOL
@@ -37,8 +37,8 @@ TRAVEL: Any = {"type": "function", "name": "travel", "parameters": TRIP, "strict
 class OlderVllm(Vllm):
     """A server without scale-out, as an older one is: it is asked over `/v1/completions`."""
 
-    async def facts(self, ask: Ask, wanted: Wanted) -> Facts:
-        return msgspec.structs.replace(await super().facts(ask, wanted), endpoint=Endpoint.COMPLETIONS)
+    async def facts(self, ask: Ask, wanted: Wanted) -> ServerFacts:
+        return msgspec.structs.replace(await super().facts(ask, wanted), endpoint=TokensEndpoint.COMPLETIONS)
 
 
 @pytest.fixture(params=[Vllm, OlderVllm], ids=["generate", "completions"])

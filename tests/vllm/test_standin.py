@@ -14,7 +14,7 @@ import pytest
 from service.engine.demo import DemoEngine
 from service.engine.port import Generation, Sampling
 from service.engine.servers.answer import DONE
-from service.engine.vllm.servers import Endpoint, request_body
+from service.engine.vllm.servers import TokensEndpoint, request_body
 from service.harmony.tokens import LAST_LEGAL, STOPS
 from tests.support.engine.connected import CARD
 from tests.support.engine.prompts import prompt, user
@@ -28,7 +28,7 @@ PROBES: dict[str, tuple[str, str, object]] = {
     "version": ("GET", "/version", None),
     "models": ("GET", "/v1/models", None),
     "defaults": ("POST", "/v1/completions/render", {"prompt": [0]}),
-    "an endpoint without a prompt": ("POST", Endpoint.GENERATE, {}),
+    "an endpoint without a prompt": ("POST", TokensEndpoint.GENERATE, {}),
 }
 GENERATIONS: dict[str, tuple[list[int], dict[str, Any], str]] = {
     "tokens": (COUNT, {}, CARD.id),
@@ -65,9 +65,9 @@ async def test_a_probe_is_answered_as_a_real_server_does(pair: Pair, probe: str)
         assert missing(standin.json(), real.json()) == []
 
 
-@pytest.mark.parametrize("endpoint", Endpoint)
+@pytest.mark.parametrize("endpoint", TokensEndpoint)
 @pytest.mark.parametrize("asked", GENERATIONS)
-async def test_a_generation_is_answered_as_a_real_server_does(pair: Pair, endpoint: Endpoint, asked: str) -> None:
+async def test_a_generation_is_answered_as_a_real_server_does(pair: Pair, endpoint: TokensEndpoint, asked: str) -> None:
     ids, sampling, model = GENERATIONS[asked]
     generation = Generation("resp_1", ids, Sampling(6, 0, stop_ids=STOPS, **sampling))
     body, headers = request_body(endpoint, generation, model), {"x-request-id": "resp_1"}

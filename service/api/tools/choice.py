@@ -14,7 +14,7 @@ from service.api.tools.callee import FUNCTIONS, Callee, Choice
 from service.api.tools.client import CLIENT
 from service.api.tools.hosted import HOSTED
 from service.api.tools.read import Tools
-from service.decoding import Json, Kind, decode, decode_list
+from service.decoding import Json, ObjectKind, decode, decode_list
 from service.errors import InvalidRequest, invalid_value, missing, not_served
 
 MAX_ALLOWED = 128
@@ -77,7 +77,7 @@ def read_choice(raw: msgspec.Raw, tools: Tools) -> Chosen:
     Raises InvalidRequest: for a tool that isn't among `tools`, for one that can't be called, and where a call is
     required though there is nothing to call.
     """
-    sent = decode(raw, Kind | str | None, "tool_choice")
+    sent = decode(raw, ObjectKind | str | None, "tool_choice")
     if sent is None:
         return Chosen()
     if isinstance(sent, str):
@@ -118,7 +118,7 @@ def _allowed_choice(sent: _Allowed, tools: Tools) -> Chosen:
 
 def _one_allowed(raw: msgspec.Raw, tools: Tools, where: str) -> tuple[set[str], Json]:
     """The recipients that one of the allowed tools stands for, and its echo."""
-    kind = decode(raw, Kind, where).type
+    kind = decode(raw, ObjectKind, where).type
     if kind is None:
         raise missing(f"{where}.type", "Give the type of a tool, such as 'function'.")
     if kind == "namespace":

@@ -23,7 +23,7 @@ from msgspec import Meta
 
 from service.api.tools.callee import Callee, Callers, check_callers
 from service.api.tools.hosted import echo_of_hosted, within_size
-from service.decoding import ABSENT, Json, Kind, decode
+from service.decoding import ABSENT, Json, ObjectKind, decode
 from service.errors import invalid_value, missing, not_served
 from service.grammar.grammars import enforced_grammar
 from service.grammar.regex import enforced_regex
@@ -310,7 +310,7 @@ def _local_environment(raw: msgspec.Raw, where: str) -> LocalEnvironment | None:
     """The client's machine, which is a shell's default; None for a container. Raises InvalidRequest."""
     if raw == ABSENT:
         return LocalEnvironment("local")
-    kind = decode(raw, Kind, where).type
+    kind = decode(raw, ObjectKind, where).type
     if kind is None:
         raise missing(f"{where}.type", _ENVIRONMENTS)
     if kind not in ("local", "container_auto", "container_reference"):
@@ -427,7 +427,7 @@ _BEGIN, _END = "*** Begin Patch", "*** End Patch"
 _HEADINGS = {"create_file": "*** Add File: ", "update_file": "*** Update File: ", "delete_file": "*** Delete File: "}
 
 
-class Form(NamedTuple):
+class ActionForm(NamedTuple):
     """The conversion between the content of a call and the action of its item. `read` raises ValueError or msgspec's
     errors, and `empty` is the action before the call is complete.
     """
@@ -497,11 +497,11 @@ def _json(value: Json) -> str:
     return msgspec.json.encode(value).decode()
 
 
-FORMS: dict[ClientKind, Form] = {
-    "tool_search": Form(_object.decode, _json, {}),
-    "shell": Form(_read_shell, _write_shell, {"commands": [], "timeout_ms": None, "max_output_length": None}),
-    "local_shell": Form(_read_local_shell, _write_local_shell, {"type": "exec", "command": [], "env": {}}),
-    "apply_patch": Form(_read_patch, _write_patch, {"type": "update_file", "path": "", "diff": ""}),
+FORMS: dict[ClientKind, ActionForm] = {
+    "tool_search": ActionForm(_object.decode, _json, {}),
+    "shell": ActionForm(_read_shell, _write_shell, {"commands": [], "timeout_ms": None, "max_output_length": None}),
+    "local_shell": ActionForm(_read_local_shell, _write_local_shell, {"type": "exec", "command": [], "env": {}}),
+    "apply_patch": ActionForm(_read_patch, _write_patch, {"type": "update_file", "path": "", "diff": ""}),
 }
 """The form of each kind."""
 

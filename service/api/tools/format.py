@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from service.decoding import Json, Kind, decode
+from service.decoding import Json, ObjectKind, decode
 from service.errors import invalid_value, missing, not_allowed
 from service.grammar.schemas import enforced_schema
 from service.grammar.tags import schema_content
@@ -68,7 +68,7 @@ def read_format(raw: msgspec.Raw, where: str = WHERE) -> Generator[None, None, A
 
 
 def _read(raw: bytes, where: str) -> Generator[None, None, AnswerFormat]:
-    kind = decode(raw, Kind | None, where)
+    kind = decode(raw, ObjectKind | None, where)
     if kind is None:
         return TEXT
     if kind.type is None:

@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from service.api.tools.builtin import Reader
 from service.api.tools.callee import FUNCTIONS, Callee, Callers, Hosted, HostedKind, check_callers
-from service.decoding import Kind, decode, decode_list
+from service.decoding import ObjectKind, decode, decode_list
 from service.errors import invalid_value, not_allowed
 from service.harmony.typescript import Function, SchemaTooLarge, check_size
 
@@ -70,7 +70,7 @@ class _McpTool(msgspec.Struct, forbid_unknown_fields=True):
     allowed_callers: Callers = None
 
 
-class Declaration(msgspec.Struct, frozen=True):
+class McpDeclaration(msgspec.Struct, frozen=True):
     """A server that a request declares, at a place of it. Without a `url` it is one of the operator's, by its label.
 
     `elsewhere` says that only OpenAI can reach it, by a connector or a tunnel. It holds secrets.
@@ -117,7 +117,7 @@ class OfferedTool(msgspec.Struct, frozen=True):
     approval: bool = False
 
 
-class Offer(msgspec.Struct, frozen=True):
+class McpOffer(msgspec.Struct, frozen=True):
     """The tools of a server that the model is shown, in the namespace of its label. `at` is as of Hosted."""
 
     label: str
@@ -143,7 +143,7 @@ class Routed(msgspec.Struct, frozen=True):
         return Callee(self.shown.name, namespace=self.type, hosted=hosted)
 
 
-def declarations(tools: msgspec.Raw, max_tools: int) -> list[Declaration]:
+def declarations(tools: msgspec.Raw, max_tools: int) -> list[McpDeclaration]:
     """The servers that the `tools` of a request declare. Raises InvalidRequest, naming the tool by its place."""
     if b"mcp" not in bytes(tools):
         return []
@@ -163,18 +163,20 @@ def declared_types(tools: msgspec.Raw, types: Iterable[str], max_tools: int) -> 
     likely = [each for each in types if each.encode() in bytes(tools)]
     if not likely:
         return []
-    kinds = {decode(raw, Kind, f"tools[{n}]").type for n, raw in enumerate(decode_list(tools, max_tools, "tools"))}
+    kinds = {
+        decode(raw, ObjectKind, f"tools[{n}]").type for n, raw in enumerate(decode_list(tools, max_tools, "tools"))
+    }
     return [each for each in likely if each in kinds]
 
 
-def _declarations(tools: msgspec.Raw, max_tools: int) -> Iterator[Declaration]:
+def _declarations(tools: msgspec.Raw, max_tools: int) -> Iterator[McpDeclaration]:
     for place, raw in enumerate(decode_list(tools, max_tools, "tools")):
         where = f"tools[{place}]"
-        if decode(raw, Kind, where).type == "mcp":
+        if decode(raw, ObjectKind, where).type == "mcp":
             yield _declaration(decode(raw, _McpTool, where), where)
 
 
-def _declaration(sent: _McpTool, where: str) -> Declaration:
+def _declaration(sent: _McpTool, where: str) -> McpDeclaration:
     label = sent.server_label
     if not LABEL.fullmatch(label):
         expected = "A label has 1 to 64 of the characters A-Z, a-z, 0-9, _ and -."
@@ -187,7 +189,7 @@ def _declaration(sent: _McpTool, where: str) -> Declaration:
         raise invalid_value(where, label, "Give one of server_url, connector_id and tunnel_id.")
     check_callers(sent.allowed_callers, where)
     allowed = sent.allowed_tools
-    return Declaration(
+    return McpDeclaration(
         label=label,
         where=where,
         url=sent.server_url,
@@ -215,7 +217,7 @@ def _approval(sent: str | _Approvals | None) -> Approval:
     return Approval(sent.never, sent.always) if isinstance(sent, _Approvals) else Approval()
 
 
-def callees(offer: Offer) -> Iterator[tuple[Callee, Function]]:
+def callees(offer: McpOffer) -> Iterator[tuple[Callee, Function]]:
     """The tools of a server as the model calls them, and as it is shown them.
 
     Its names may have characters that no recipient has; these become `_`, and a name that comes twice gets a number.

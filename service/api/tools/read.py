@@ -29,8 +29,8 @@ from service.api.tools.client import (
     searches,
 )
 from service.api.tools.hosted import HOSTED, echo_of_hosted
-from service.api.tools.mcp import Offer, Routed, callees
-from service.decoding import Json, Kind, decode, decode_list
+from service.api.tools.mcp import McpOffer, Routed, callees
+from service.decoding import Json, ObjectKind, decode, decode_list
 from service.errors import invalid_value, missing, not_allowed
 from service.grammar.schemas import enforced_schema
 from service.grammar.tags import schema_content
@@ -112,7 +112,7 @@ def read_tools(
     max_tools: int,
     max_bytes: int,
     added: Sequence[tuple[str, msgspec.Raw]] = (),
-    offers: Sequence[Offer] = (),
+    offers: Sequence[McpOffer] = (),
     builtins: tuple[Builtin, ...] = (),
     loaded: Sequence[tuple[str, msgspec.Raw]] = (),
     routed: Sequence[Routed] = (),
@@ -163,7 +163,7 @@ def _read(
     lists: tuple[tuple[str, bytes], ...],
     max_tools: int,
     builtins: tuple[Builtin, ...],
-    offers: Sequence[Offer] = (),
+    offers: Sequence[McpOffer] = (),
     loaded: tuple[tuple[str, bytes], ...] = (),
     routed: Sequence[Routed] = (),
 ) -> Generator[None, None, Tools]:
@@ -200,7 +200,7 @@ def _searches(sent: bytes, where: str, max_tools: int) -> bool:
         return False
     for place, raw in enumerate(decode_list(sent, max_tools, where)):
         at = f"{where}[{place}]"
-        if searches(raw, decode(raw, Kind, at).type, at):
+        if searches(raw, decode(raw, ObjectKind, at).type, at):
             return True
     return False
 
@@ -231,7 +231,7 @@ class _Reading:
         self,
         max_tools: int,
         builtins: Sequence[Builtin],
-        offers: Sequence[Offer],
+        offers: Sequence[McpOffer],
         routed: Sequence[Routed],
         *,
         defers: bool,
@@ -271,7 +271,7 @@ class _Reading:
             self._here = set()
         for place, raw in enumerate(decode_list(tools, self._max_tools if counts else MAX_LOADED, where)):
             at = f"{where}[{place}]"
-            kind = decode(raw, Kind, at).type
+            kind = decode(raw, ObjectKind, at).type
             if kind is None:
                 raise missing(f"{at}.type", _SERVED if namespace is None else _INSIDE)
             if kind != "namespace" or namespace is not None:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from importlib import import_module
 
 from service.commands.client import printing
-from service.commands.client.errors import EXIT_FAILED, ClientError, Refused, Unreachable
-from service.commands.client.service import TERMINAL_EVENTS, TERMINAL_STATUSES, Json, Service
+from service.commands.client.errors import EXIT_FAILED, ClientError, RefusedByService, ServiceUnreachable
+from service.commands.client.service import TERMINAL_EVENTS, TERMINAL_STATUSES, Json, RemoteService
 
 KEPT_SECONDS = 10.0
 """How long a service may take to notice that nobody reads an answer, and to store what it has."""
@@ -37,7 +37,7 @@ HELP = """\
 
 
 @dataclass
-class Answer:
+class AnswerSoFar:
     """The answer to a request so far: the response as the last event has it, and whether it was broken off."""
 
     response: Json
@@ -49,7 +49,7 @@ class Answer:
         return self.response.get("id")
 
 
-def stream(service: Service, body: Json, *, reasoning: bool, words: bool = True) -> Answer:
+def stream(service: RemoteService, body: Json, *, reasoning: bool, words: bool = True) -> AnswerSoFar:
     """Ask for a response and print what it says, and what the model thinks if that is wanted.
 
     A Ctrl-C ends the response too, as the service notices that nobody reads it; what was said until then is kept.
@@ -60,9 +60,9 @@ def stream(service: Service, body: Json, *, reasoning: bool, words: bool = True)
     )
 
 
-def print_answer(events: Generator[Json], *, reasoning: bool, words: bool = True) -> Answer:
+def print_answer(events: Generator[Json], *, reasoning: bool, words: bool = True) -> AnswerSoFar:
     """Print what a stream says up to the response's end. Raises ClientError where it ends before that."""
-    answer, begun = Answer({}), ""
+    answer, begun = AnswerSoFar({}), ""
     try:
         for event in events:
             kind: str = event.get("type", "")
@@ -81,7 +81,7 @@ def print_answer(events: Generator[Json], *, reasoning: bool, words: bool = True
             if kind in TERMINAL_EVENTS:
                 break
         else:
-            raise Unreachable("the stream ended before the response did")
+            raise ServiceUnreachable("the stream ended before the response did")
     except KeyboardInterrupt:
         answer.interrupted = True
     finally:
@@ -91,7 +91,7 @@ def print_answer(events: Generator[Json], *, reasoning: bool, words: bool = True
     return answer
 
 
-def begin(service: Service, body: Json) -> Json:
+def begin(service: RemoteService, body: Json) -> Json:
     """Ask for a background response that can be followed, and leave it at that. Raises ClientError."""
     events = service.stream("POST", "/v1/responses", body | {"background": True, "stream": True})
     try:
@@ -99,7 +99,7 @@ def begin(service: Service, body: Json) -> Json:
             return event["response"]
     finally:
         events.close()
-    raise Unreachable("the stream ended before it began")
+    raise ServiceUnreachable("the stream ended before it began")
 
 
 def exit_status(response: Json) -> int:
@@ -126,38 +126,38 @@ def why_not(response: Json) -> str | None:
     return f"the response is {response.get('status')}" + (f": {why}" if why else "")
 
 
-def stored_response(service: Service, id: str) -> Json:
-    """A response that was broken off, once it is stored. Raises Refused where it isn't after KEPT_SECONDS."""
+def stored_response(service: RemoteService, id: str) -> Json:
+    """A response that was broken off, once it is stored. Raises RefusedByService where it isn't after KEPT_SECONDS."""
     until = time.monotonic() + KEPT_SECONDS
     while True:
         try:
             return service.call("GET", f"/v1/responses/{id}")
-        except Refused as error:
+        except RefusedByService as error:
             if error.status != 404 or time.monotonic() > until:
                 raise
         time.sleep(KEPT_SECONDS / 100)
 
 
 @dataclass
-class Said:
+class SaidTurn:
     """A turn of the chat: its number, the response, what the user typed, and the turn that it continues."""
 
     number: int
     id: str
     words: str
-    before: "Said | None"
+    before: "SaidTurn | None"
 
 
 @dataclass
-class Chat:
+class OpenChat:
     """A conversation: where it is, and all that was said. `body` is what every request has."""
 
-    service: Service
+    service: RemoteService
     body: Json
     reasoning: bool
     start: str | None = None
-    at: Said | None = None
-    turns: list[Said] = field(default_factory=list[Said])
+    at: SaidTurn | None = None
+    turns: list[SaidTurn] = field(default_factory=list[SaidTurn])
 
     def run(self) -> None:
         """Read lines until the user ends it. Raises ClientError where the service can't be reached at the first."""
@@ -218,13 +218,13 @@ class Chat:
             printing.wrong(reason)
             if answer.response.get("status") == "failed":
                 return  # nothing continues it
-        self.at = Said(len(self.turns) + 1, answer.id, words, self.at)
+        self.at = SaidTurn(len(self.turns) + 1, answer.id, words, self.at)
         self.turns.append(self.at)
 
     def tree(self) -> list[str]:
         """The turns as a tree, each on a line, and a star at where one is."""
         lines: list[str] = []
-        below: dict[int, list[Said]] = {}
+        below: dict[int, list[SaidTurn]] = {}
         for turn in self.turns:
             below.setdefault(turn.before.number if turn.before else 0, []).append(turn)
         waiting = [(turn, 0) for turn in reversed(below.get(0, []))]
@@ -238,7 +238,7 @@ class Chat:
             ]
         return lines
 
-    def _here(self) -> Said:
+    def _here(self) -> SaidTurn:
         if self.at is None:
             raise ClientError("nothing was said before this; say something")
         return self.at
@@ -250,7 +250,7 @@ class Chat:
         """The service stores what was said when it notices that nobody reads it."""
         try:
             stored_response(self.service, id)
-        except Refused as error:
+        except RefusedByService as error:
             printing.wrong(f"it was not kept: {error}")
 
 

@@ -18,9 +18,15 @@ from typing import Annotated, NamedTuple
 import typer
 
 from service.commands.client import printing
-from service.commands.client.errors import EXIT_FAILED, EXIT_INTERRUPTED, ClientError, Refused, Unreachable
+from service.commands.client.errors import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    ClientError,
+    RefusedByService,
+    ServiceUnreachable,
+)
 from service.commands.client.options import AsJson, flag, option, talking
-from service.commands.client.service import TERMINAL_EVENTS, Json, Service
+from service.commands.client.service import TERMINAL_EVENTS, Json, RemoteService
 
 METADATA = {"harmonium": "bench"}
 """The metadata of every response that a load makes."""
@@ -54,7 +60,7 @@ LEAST_TOKENS = 16
 """The fewest output tokens that the API lets anyone ask for."""
 
 
-class Outcome(NamedTuple):
+class BenchOutcome(NamedTuple):
     """The outcome of one request: seconds until its first token, None where none came, the tokens of its output, and
     the error that it ended with, '' for none.
     """
@@ -88,7 +94,7 @@ class Figures:
         ]
 
 
-def figures_of(outcomes: Sequence[Outcome], seconds: float) -> Figures:
+def figures_of(outcomes: Sequence[BenchOutcome], seconds: float) -> Figures:
     """The figures of what was made in so many seconds."""
     made = [outcome for outcome in outcomes if not outcome.error]
     firsts = sorted(outcome.first_seconds for outcome in made if outcome.first_seconds is not None)
@@ -113,18 +119,18 @@ def _milliseconds(milliseconds: float | None) -> str:
     return "-" if milliseconds is None else f"{milliseconds:.0f} ms"
 
 
-class Load:
+class BenchLoad:
     """A load of so many clients, each with so many turns, for at most so many seconds."""
 
-    def __init__(self, service: Service, body: Json, clients: int, turns: int, seconds: float) -> None:
+    def __init__(self, service: RemoteService, body: Json, clients: int, turns: int, seconds: float) -> None:
         self._service, self._body = service, body | {"stream": True, "metadata": METADATA}
         self._turns, self._most_seconds = turns, seconds
         self._stop = threading.Event()
         self._threads = [threading.Thread(target=self._talk, daemon=True) for _ in range(clients)]
         self.roots: list[str] = []
         """The ids of the trees that were begun."""
-        self._outcomes: list[Outcome] = []
-        self.seconds, self.outcomes = 0.0, list[Outcome]()
+        self._outcomes: list[BenchOutcome] = []
+        self.seconds, self.outcomes = 0.0, list[BenchOutcome]()
         """How long it took, and the outcomes of all requests until then."""
 
     def run(self) -> bool:
@@ -191,7 +197,7 @@ class Load:
             if self._stop.is_set():
                 return
 
-    def _ask(self, before: str | None) -> tuple[Outcome | None, str | None]:
+    def _ask(self, before: str | None) -> tuple[BenchOutcome | None, str | None]:
         """The outcome of one request, None where it was broken off; and the id of its response."""
         continued = {} if before is None else {"previous_response_id": before}
         began, first, id = monotonic(), None, None
@@ -209,13 +215,13 @@ class Load:
                         return _outcome(event["response"], first), id
                     if self._stop.is_set():
                         return None, id
-            return Outcome(error="broken"), id
-        except Refused as error:
-            return Outcome(error=str(error.status)), id
-        except Unreachable:
-            return Outcome(error="unreachable"), id
+            return BenchOutcome(error="broken"), id
+        except RefusedByService as error:
+            return BenchOutcome(error=str(error.status)), id
+        except ServiceUnreachable:
+            return BenchOutcome(error="unreachable"), id
         except ClientError:
-            return Outcome(error="no answer of a harmonium"), id
+            return BenchOutcome(error="no answer of a harmonium"), id
 
     def _delete(self, root: str, until: float) -> None:
         """Delete a tree; one that isn't there may come `until` then. Raises ClientError."""
@@ -223,7 +229,7 @@ class Load:
             try:
                 self._service.call("DELETE", f"/v1/responses/{root}", None, tree="true")
                 return
-            except Refused as error:
+            except RefusedByService as error:
                 if error.status != 404:
                     raise
             if monotonic() >= until:
@@ -231,11 +237,11 @@ class Load:
             sleep(LOOK_SECONDS)
 
 
-def _outcome(response: Json, first: float | None) -> Outcome:
+def _outcome(response: Json, first: float | None) -> BenchOutcome:
     if response.get("status") == "failed":
-        return Outcome(error="failed")
+        return BenchOutcome(error="failed")
     usage: Json = response.get("usage") or {}
-    return Outcome(first, int(usage.get("output_tokens", 0)))
+    return BenchOutcome(first, int(usage.get("output_tokens", 0)))
 
 
 class Step(NamedTuple):
@@ -246,7 +252,7 @@ class Step(NamedTuple):
     error: str = ""
 
 
-def one_response(service: Service) -> list[Step]:
+def one_response(service: RemoteService) -> list[Step]:
     """The steps up to one that fails. The response is deleted all the same."""
     steps: list[Step] = []
 
@@ -280,7 +286,7 @@ def one_response(service: Service) -> list[Step]:
 
 @talking
 def bench(
-    service: Service,
+    service: RemoteService,
     concurrency: Annotated[
         int, typer.Option("--concurrency", "-n", min=1, max=MAX_CLIENTS, metavar="N", help="Clients at once.")
     ] = 8,
@@ -301,7 +307,7 @@ def bench(
     Its responses are deleted at the end. Ctrl-C ends it early, and tells what was measured by then.
     """
     body: Json = {"model": model or service.first_model(), "input": words, "max_output_tokens": tokens}
-    load = Load(service, body, concurrency, turns, seconds)
+    load = BenchLoad(service, body, concurrency, turns, seconds)
     whole = load.run()
     found = figures_of(load.outcomes, load.seconds)
     if as_json:

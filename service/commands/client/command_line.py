@@ -30,7 +30,7 @@ from service.commands.client.options import (
 )
 from service.commands.client.profile import keep_last, last_of
 from service.commands.client.reading import LAST
-from service.commands.client.service import Json, Service
+from service.commands.client.service import Json, RemoteService
 from service.commands.client.trees import app as trees
 
 MAX_INPUT_BYTES = 8 * 1024 * 1024
@@ -51,7 +51,7 @@ Effort = Annotated[Literal["low", "medium", "high"] | None, option("--effort", "
 @app.command()
 @talking
 def ask(
-    service: Service,
+    service: RemoteService,
     words: Annotated[list[str] | None, argument("WORDS", "The message. Stdin is added.")] = None,
     on: Annotated[bool, flag("--continue", "-c", "Continue what was asked last here.")] = False,
     before: From = None,
@@ -109,7 +109,7 @@ def ask(
 @app.command()
 @talking
 def chat(
-    service: Service,
+    service: RemoteService,
     before: From = None,
     instructions: Instructions = None,
     model: Model = None,
@@ -120,13 +120,13 @@ def chat(
     """Talk with a model, line by line. `/help` says how to go back, try again and fork; Ctrl-D ends it."""
     body = {"model": model or service.first_model()} | _request_fields(instructions, effort, temperature)
     asking.with_history()
-    asking.Chat(service, body, not no_reasoning and sys.stderr.isatty(), before).run()
+    asking.OpenChat(service, body, not no_reasoning and sys.stderr.isatty(), before).run()
 
 
 @app.command()
 @talking
 def show(
-    service: Service,
+    service: RemoteService,
     id: Id = LAST,
     items: Annotated[bool, flag("--items", "Its items instead, a JSON object a line.")] = False,
     events: Annotated[bool, flag("--events", "Its events instead, a JSON object a line, if it keeps them.")] = False,
@@ -175,7 +175,7 @@ app.command()(bench)
 @app.command()
 @talking
 def log(
-    service: Service,
+    service: RemoteService,
     id: Id = LAST,
     limit: Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="How many at most.")] = 20,
     as_json: AsLines = False,
@@ -192,7 +192,7 @@ def log(
 @app.command()
 @talking
 def diff(
-    service: Service,
+    service: RemoteService,
     one: Id,
     other: Annotated[str, argument("ID", "The id of another one.")],
     as_json: AsJson = False,
@@ -212,7 +212,7 @@ def diff(
 @app.command()
 @talking
 def tail(
-    service: Service,
+    service: RemoteService,
     id: Id,
     after: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="Only the events behind this number.", show_default=False)
@@ -238,7 +238,7 @@ def tail(
 @app.command()
 @talking
 def wait(
-    service: Service,
+    service: RemoteService,
     id: Id,
     timeout: Annotated[
         float | None, typer.Option(min=0, metavar="SECONDS", help="How long at most.", show_default=False)
@@ -254,7 +254,7 @@ def wait(
 @app.command()
 @talking
 def cancel(
-    service: Service,
+    service: RemoteService,
     id: Id,
     as_json: AsJson = False,
 ) -> None:
@@ -266,7 +266,7 @@ def cancel(
 @app.command()
 @talking
 def jobs(
-    service: Service,
+    service: RemoteService,
     watch: Annotated[bool, flag("--watch", "-w", "Go on until Ctrl-C, and tell what changes.")] = False,
     as_json: AsLines = False,
 ) -> None:
@@ -285,7 +285,7 @@ def jobs(
 @app.command()
 @talking
 def rm(
-    service: Service,
+    service: RemoteService,
     id: Id,
     tree: Annotated[bool, flag("--tree", "The whole conversation, with all forks.")] = False,
     erase: Annotated[bool, flag("--erase", "Also what was said, where later turns go on from it.")] = False,

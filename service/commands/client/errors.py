@@ -20,14 +20,14 @@ class ClientError(Exception):
         self.exit_status = exit_status
 
 
-class Unreachable(ClientError):
+class ServiceUnreachable(ClientError):
     """Nobody answers at the service's address, or the connection broke."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, EXIT_UNREACHABLE)
 
 
-class Refused(ClientError):
+class RefusedByService(ClientError):
     """The service answered with an error."""
 
     def __init__(self, status: int, message: str) -> None:

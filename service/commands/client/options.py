@@ -20,7 +20,7 @@ from service.commands.client import printing
 from service.commands.client.errors import EXIT_FAILED, EXIT_INTERRUPTED, ClientError
 from service.commands.client.profile import DEFAULT_URL, read_profile
 from service.commands.client.reading import whole_id
-from service.commands.client.service import Service
+from service.commands.client.service import RemoteService
 
 P = ParamSpec("P")
 
@@ -143,9 +143,9 @@ def environment() -> Mapping[str, str]:
     return os.environ
 
 
-def service_of(url: str | None = None, profile: str | None = None, key_env: str | None = None) -> Service:
+def service_of(url: str | None = None, profile: str | None = None, key_env: str | None = None) -> RemoteService:
     """The service that is meant. Raises ClientError."""
-    return Service(read_profile(url, profile, key_env, environment()))
+    return RemoteService(read_profile(url, profile, key_env, environment()))
 
 
 def completion(

@@ -38,7 +38,7 @@ MAX_SERVICES = 32
 """The most services whose last response is remembered; the least recently used is forgotten first."""
 
 
-class Written(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class WrittenProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A profile as the file has it."""
 
     url: str | None = None
@@ -51,7 +51,7 @@ class _Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The file."""
 
     default: str | None = None
-    profiles: dict[str, Written] = {}
+    profiles: dict[str, WrittenProfile] = {}
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def read_profile(url: str | None, name: str | None, key_env: str | None, environ
     given = url if url is not None else (environment.get(URL) or None) if name is None else None
     alone = given is not None and name is None
     chosen = (
-        Written()
+        WrittenProfile()
         if alone
         else _choose(_config_file(environment), name if name is not None else environment.get(PROFILE) or None)
     )
@@ -96,19 +96,19 @@ def _config_file(environment: Mapping[str, str]) -> Path:
     return Path(folder) / "harmonium" / "config.toml"
 
 
-def _choose(file: Path, name: str | None) -> Written:
+def _choose(file: Path, name: str | None) -> WrittenProfile:
     """The profile with that name, or else the default one; an empty one where none is meant."""
     if not file.exists():
         if name is not None:
             raise _wrong(f"there is no profile {name!r}, as there is no {file}")
-        return Written()
+        return WrittenProfile()
     try:
         config = msgspec.toml.decode(_read(file), type=_Config)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise _wrong(f"{file}: {error}") from None
     wanted = name if name is not None else config.default
     if wanted is None:
-        return Written()
+        return WrittenProfile()
     if wanted not in config.profiles:
         raise _wrong(f"{file} has no [profiles.{wanted}]")
     return config.profiles[wanted]

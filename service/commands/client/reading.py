@@ -10,8 +10,8 @@ from itertools import islice
 from shutil import get_terminal_size
 
 from service.commands.client import printing
-from service.commands.client.errors import EXIT_NOT_FOUND, EXIT_USAGE, ClientError, Refused
-from service.commands.client.service import TERMINAL_STATUSES, Json, Service
+from service.commands.client.errors import EXIT_NOT_FOUND, EXIT_USAGE, ClientError, RefusedByService
+from service.commands.client.service import TERMINAL_STATUSES, Json, RemoteService
 from store.ids import TREE_DIGITS
 from store.ids import tree_of as digits_of_tree
 from store.keys import SHARD_DIGITS
@@ -48,7 +48,7 @@ _SHARED = SHARD_DIGITS + TREE_DIGITS
 """How many digits the ids of all responses of a tree have in common."""
 
 
-def whole_id(service: Service, id: str) -> str:
+def whole_id(service: RemoteService, id: str) -> str:
     """The id that is meant: by itself, by its beginning, or by LAST. A beginning that all turns of a tree have in
     common means the newest response. Raises ClientError where none of the trees looked through has it, or several have.
     """
@@ -76,7 +76,7 @@ def whole_id(service: Service, id: str) -> str:
     raise ClientError(f"'resp_{begin}' begins {', '.join(ids[:MOST_CANDIDATES])}{more}; give more of it", EXIT_USAGE)
 
 
-def _last(service: Service, trees: Sequence[Json]) -> str:
+def _last(service: RemoteService, trees: Sequence[Json]) -> str:
     """The response of some trees that was made last; to read one uses its tree, too. Raises ClientError."""
     newest: Json | None = None
     for tree in trees:
@@ -88,7 +88,7 @@ def _last(service: Service, trees: Sequence[Json]) -> str:
     return str(newest["id"])
 
 
-def _responses(service: Service, tree: Json) -> list[Json]:
+def _responses(service: RemoteService, tree: Json) -> list[Json]:
     """The responses of a tree in a list that are not deleted; of several at one depth, the one made last is first."""
     turns: list[Json] = tree_of(service, tree["newest"]["id"])["turns"]
     return [turn for turn in reversed(turns) if turn["kind"] == "response" and turn["status"] != "deleted"]
@@ -105,12 +105,12 @@ def _shared_digits(tree: Json) -> str:
     return digits[:SHARD_DIGITS] + digits_of_tree(digits)
 
 
-def tree_of(service: Service, id: str) -> Json:
+def tree_of(service: RemoteService, id: str) -> Json:
     """The tree of a response. Raises ClientError."""
     return service.call("GET", f"{TREES}/{check_id(id)}")
 
 
-def response_of(service: Service, id: str) -> Json:
+def response_of(service: RemoteService, id: str) -> Json:
     """A response. Raises ClientError."""
     return service.call("GET", f"/v1/responses/{check_id(id)}")
 
@@ -122,7 +122,7 @@ def check_id(id: str) -> str:
     return id
 
 
-def items(service: Service, path: str, order: str = "asc") -> Iterator[Json]:
+def items(service: RemoteService, path: str, order: str = "asc") -> Iterator[Json]:
     """The items of a list, page by page. Raises ClientError."""
     after: dict[str, str | int] = {}
     for _ in range(MAX_ITEMS // PAGE):
@@ -134,7 +134,7 @@ def items(service: Service, path: str, order: str = "asc") -> Iterator[Json]:
     printing.remark(f"… more than {MAX_ITEMS} items")
 
 
-def paragraphs_of(service: Service, id: str) -> Iterator[str]:
+def paragraphs_of(service: RemoteService, id: str) -> Iterator[str]:
     """A response as paragraphs: what it was told, and what it says."""
     response = response_of(service, id)
     yield printing.head_of(response)
@@ -173,7 +173,7 @@ def tokens_told(page: Json) -> str:
     return f"{own}; the model read {page['input_tokens']}{cached}"
 
 
-def differing(service: Service, one: str, other: str) -> tuple[int, list[Json], list[Json]]:
+def differing(service: RemoteService, one: str, other: str) -> tuple[int, list[Json], list[Json]]:
     """How many items two responses have in common, from the first on, and the further items of each.
 
     Where both continue the same response, items of that have the same ids. Raises ClientError.
@@ -187,13 +187,13 @@ def differing(service: Service, one: str, other: str) -> tuple[int, list[Json], 
     return same, ones[same:], others[same:]
 
 
-def said_in(service: Service, id: str) -> list[Json]:
+def said_in(service: RemoteService, id: str) -> list[Json]:
     """All items of the conversation up to a response, its own among them. Raises ClientError."""
     output: list[Json] = response_of(service, id)["output"]
     return [*items(service, f"/v1/responses/{id}/input_items"), *output]
 
 
-def chain(service: Service, id: str, limit: int) -> Iterator[tuple[Json, str]]:
+def chain(service: RemoteService, id: str, limit: int) -> Iterator[tuple[Json, str]]:
     """A response and those before it, the newest first, each with the beginning of what it was told."""
     at: str | None = id
     for _ in range(limit):
@@ -201,7 +201,7 @@ def chain(service: Service, id: str, limit: int) -> Iterator[tuple[Json, str]]:
             return
         try:
             response = response_of(service, at)
-        except Refused as error:
+        except RefusedByService as error:
             if error.status != 404 or at == id:
                 raise
             printing.remark(f"{at} is not there any more")
@@ -213,7 +213,7 @@ def chain(service: Service, id: str, limit: int) -> Iterator[tuple[Json, str]]:
         printing.remark("… --limit shows more")
 
 
-def waited_for(service: Service, id: str, seconds: float | None) -> Json:
+def waited_for(service: RemoteService, id: str, seconds: float | None) -> Json:
     """A response once it has ended, or after so many seconds as it is then. Raises ClientError."""
     until = None if seconds is None else time.monotonic() + seconds
     response = response_of(service, id)
@@ -226,7 +226,7 @@ def waited_for(service: Service, id: str, seconds: float | None) -> Json:
     return response
 
 
-def jobs_of(service: Service) -> tuple[list[Json], bool]:
+def jobs_of(service: RemoteService) -> tuple[list[Json], bool]:
     """The jobs that wait or run, the newest first, and whether there are more. Raises ClientError."""
     page = service.call("GET", "/console/api/jobs", None, limit=MOST_JOBS)
     return page["data"], bool(page["has_more"])
@@ -241,7 +241,7 @@ def line_of(job: Json) -> str:
     return "  ".join(part for part in parts if part)
 
 
-def changes(service: Service, wait: Callable[[], None]) -> Iterator[Json]:
+def changes(service: RemoteService, wait: Callable[[], None]) -> Iterator[Json]:
     """Each response under way as it is now, then each change: a response that comes, begins, or has ended, with its
     status by then, which is `deleted` where it is gone. Between two looks it waits. Raises ClientError.
     """
@@ -258,7 +258,7 @@ def changes(service: Service, wait: Callable[[], None]) -> Iterator[Json]:
         wait()
 
 
-def draw(service: Service, wait: Callable[[], None]) -> None:
+def draw(service: RemoteService, wait: Callable[[], None]) -> None:
     """Draw the jobs that wait or run, again and again in the same place of a terminal. Raises ClientError."""
     drawn = 0
     while True:
@@ -277,10 +277,10 @@ def pause() -> None:
     time.sleep(WATCH_SECONDS)
 
 
-def _status_of(service: Service, id: str) -> str:
+def _status_of(service: RemoteService, id: str) -> str:
     try:
         return str(service.call("GET", f"/v1/responses/{id}").get("status"))
-    except Refused as error:
+    except RefusedByService as error:
         if error.status != 404:
             raise
         return "deleted"

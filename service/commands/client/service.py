@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import urlencode, urlsplit
 
-from service.commands.client.errors import EXIT_FAILED, ClientError, Refused, Unreachable
+from service.commands.client.errors import EXIT_FAILED, ClientError, RefusedByService, ServiceUnreachable
 from service.commands.client.profile import Profile
 
 TERMINAL_EVENTS = ("response.completed", "response.incomplete", "response.failed")
@@ -22,7 +22,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Bounds:
+class ClientBounds:
     """How long a service is waited for, and how much of it is read."""
 
     silence_seconds: float = 120.0
@@ -38,13 +38,13 @@ class Bounds:
     """The pause before the first of them; each further one is twice as long."""
 
 
-BOUNDS = Bounds()
+BOUNDS = ClientBounds()
 
 
-class Service:
+class RemoteService:
     """The service of a profile. Each call raises Unreachable, Refused or ClientError."""
 
-    def __init__(self, profile: Profile, bounds: Bounds = BOUNDS) -> None:
+    def __init__(self, profile: Profile, bounds: ClientBounds = BOUNDS) -> None:
         self._profile = profile
         self._bounds = bounds
 
@@ -83,10 +83,10 @@ class Service:
                     yield event
                     if event.get("type") in TERMINAL_EVENTS:
                         return
-                broken = Unreachable("the stream ended before the response did")
-            except Unreachable as error:
+                broken = ServiceUnreachable("the stream ended before the response did")
+            except ServiceUnreachable as error:
                 broken = error
-            except Refused as error:
+            except RefusedByService as error:
                 if error.status < 500:
                     raise
                 broken = error
@@ -129,10 +129,12 @@ class Service:
                     raise ClientError(f"{self._profile.url} sends elsewhere (HTTP {answer.status}); name its real URL")
                 yield answer
             except TimeoutError:
-                raise Unreachable(f"{self._profile.url} said nothing for {self._bounds.silence_seconds:g} s") from None
+                raise ServiceUnreachable(
+                    f"{self._profile.url} said nothing for {self._bounds.silence_seconds:g} s"
+                ) from None
             except (OSError, http.client.HTTPException) as error:
                 reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-                raise Unreachable(f"can't reach {self._profile.url}: {reason}") from None
+                raise ServiceUnreachable(f"can't reach {self._profile.url}: {reason}") from None
 
     def _whole(self, answer: http.client.HTTPResponse) -> bytes:
         content = answer.read(self._bounds.answer_bytes + 1)
@@ -140,14 +142,16 @@ class Service:
             raise ClientError(f"the answer has more than {self._bounds.answer_bytes} bytes")
         return content
 
-    def _refusal(self, answer: http.client.HTTPResponse) -> Refused:
+    def _refusal(self, answer: http.client.HTTPResponse) -> RefusedByService:
         """The error in an answer, from OpenAI's envelope."""
         if answer.status == 401 and self._profile.key is None:
-            return Refused(401, NO_KEY)
+            return RefusedByService(401, NO_KEY)
         message: object = None
         with suppress(ClientError, LookupError, TypeError):  # then it is not harmonium's, but of something before it
             message = object_in(self._whole(answer))["error"]["message"]
-        return Refused(answer.status, message if isinstance(message, str) else f"the service answered {answer.reason}")
+        return RefusedByService(
+            answer.status, message if isinstance(message, str) else f"the service answered {answer.reason}"
+        )
 
     def _events(self, answer: http.client.HTTPResponse) -> Generator[Json]:
         """The events of a stream, one line of data each (https://html.spec.whatwg.org/multipage/server-sent-events.html),

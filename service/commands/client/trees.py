@@ -17,10 +17,10 @@ from typing import Annotated, BinaryIO
 import typer
 
 from service.commands.client import printing
-from service.commands.client.errors import EXIT_USAGE, ClientError, Refused
+from service.commands.client.errors import EXIT_USAGE, ClientError, RefusedByService
 from service.commands.client.options import AsJson, AsLines, Id, argument, flag, option, talking
 from service.commands.client.reading import LAST, MOST_TREES, PAGE, TREES, check_id, tree_of, whole_id
-from service.commands.client.service import Json, Service, object_in
+from service.commands.client.service import Json, RemoteService, object_in
 
 ARCHIVED_TREES = "/console/api/archived_trees"
 
@@ -62,7 +62,7 @@ _UNDER_WAY = ("queued", "in_progress")
 app = typer.Typer()
 
 
-def trees(service: Service, limit: int, filters: dict[str, str | int], after: str | None) -> Iterator[Json]:
+def trees(service: RemoteService, limit: int, filters: dict[str, str | int], after: str | None) -> Iterator[Json]:
     """Pages of at most `limit` trees in all, the one used last first. Raises ClientError."""
     while limit > 0:
         query = filters | ({} if after is None else {"after": after})
@@ -74,7 +74,7 @@ def trees(service: Service, limit: int, filters: dict[str, str | int], after: st
             return
 
 
-def away(service: Service, limit: int, after: str | None = None) -> Iterator[Json]:
+def away(service: RemoteService, limit: int, after: str | None = None) -> Iterator[Json]:
     """Pages of at most `limit` trees in all that are in the archive alone, in no order. Raises ClientError."""
     for _ in range(MOST_AWAY_PAGES):
         query: dict[str, str | int] = {} if after is None else {"after": after}
@@ -91,11 +91,11 @@ def away_line(tree: Json) -> str:
     return "  ".join((tree["end"], printing.when(tree["newest_at"]), turns_text(tree)))
 
 
-def empty_note(service: Service, *, has_archive: bool) -> str:
+def empty_note(service: RemoteService, *, has_archive: bool) -> str:
     """A line on a memory without conversations: how many are in the archive. Raises ClientError."""
     try:
         page = next(away(service, PAGE)) if has_archive else None
-    except Refused as error:
+    except RefusedByService as error:
         if error.status < 500:
             raise
         return f"Nothing is in memory, and the archive doesn't answer: {error}"
@@ -236,7 +236,7 @@ def _turn_text(turn: Json) -> str:
 
 
 @dataclass
-class Exported:
+class ExportCounts:
     """The counts of an export: its trees and turns, and how many times something is missing of them."""
 
     trees: int = 0
@@ -251,7 +251,7 @@ class Exported:
 
 
 @dataclass
-class Imported:
+class ImportCounts:
     """The outcomes of a file's turns."""
 
     imported: int = 0
@@ -271,7 +271,7 @@ class Imported:
         return f"{self.imported} turns imported, {self.kept} were there{deleted}{refused}"
 
 
-def export_lines(service: Service, ids: Iterable[str], outcome: Exported, seen: set[str]) -> Iterator[Json]:
+def export_lines(service: RemoteService, ids: Iterable[str], outcome: ExportCounts, seen: set[str]) -> Iterator[Json]:
     """The lines of the trees that have these ids, but for those `seen`, which grows. Raises ClientError."""
     for id in ids:
         tree = tree_of(service, whole_id(service, id))
@@ -280,7 +280,7 @@ def export_lines(service: Service, ids: Iterable[str], outcome: Exported, seen: 
             yield from _lines_of(service, tree, outcome)
 
 
-def exported_from_archive(service: Service, outcome: Exported, seen: set[str]) -> Iterator[Json]:
+def exported_from_archive(service: RemoteService, outcome: ExportCounts, seen: set[str]) -> Iterator[Json]:
     """The lines of all trees in the archive, but for those `seen`, and those that were deleted just now."""
     for page in service.pages(ARCHIVED_TREES, limit=PAGE):
         for tree in page["data"]:
@@ -289,16 +289,16 @@ def exported_from_archive(service: Service, outcome: Exported, seen: set[str]) -
                 yield from _lines_of(service, found, outcome)
 
 
-def _tree_if_there(service: Service, id: str) -> Json | None:
+def _tree_if_there(service: RemoteService, id: str) -> Json | None:
     try:
         return tree_of(service, id)
-    except Refused as error:
+    except RefusedByService as error:
         if error.status != 404:
             raise
         return None
 
 
-def _lines_of(service: Service, tree: Json, outcome: Exported) -> Iterator[Json]:
+def _lines_of(service: RemoteService, tree: Json, outcome: ExportCounts) -> Iterator[Json]:
     """The lines of a tree. Its branches in the archive are asked for one by one, which brings them back."""
     outcome.trees += 1
     yield {"object": FORMAT, "version": VERSION, "id": tree["id"]}
@@ -323,14 +323,14 @@ def ends_of(tree: Json) -> list[str]:
     return tree["archived"]["ends"] if tree["archived"] else []
 
 
-def _turns_of(service: Service, turns: list[Json], outcome: Exported) -> Iterator[Json]:
+def _turns_of(service: RemoteService, turns: list[Json], outcome: ExportCounts) -> Iterator[Json]:
     for turn in turns:
         if turn["status"] in _UNDER_WAY:
             outcome.lacks(f"{turn['id']}, which is under way")
             continue
         try:
             whole = service.call("GET", f"{TURNS}/{check_id(turn['id'])}")
-        except Refused as error:
+        except RefusedByService as error:
             if error.status != 404:
                 raise
             outcome.lacks(f"{turn['id']}, which can't be read, or was deleted just now")
@@ -341,7 +341,7 @@ def _turns_of(service: Service, turns: list[Json], outcome: Exported) -> Iterato
         yield whole
 
 
-def import_file(service: Service, file: BinaryIO, outcome: Imported) -> None:
+def import_file(service: RemoteService, file: BinaryIO, outcome: ImportCounts) -> None:
     """Bring back the turns of a file, in their order. Raises ClientError for what is no such file."""
     for number, line in enumerate(_lines(file), start=1):
         found = object_in(line, f"line {number} is no JSON object: that is no export", EXIT_USAGE)
@@ -356,7 +356,7 @@ def import_file(service: Service, file: BinaryIO, outcome: Imported) -> None:
             raise ClientError(f"line {number} is no turn of an export: it has no 'turn'", EXIT_USAGE)
         try:
             said = service.call("POST", TURNS, brought)
-        except Refused as error:
+        except RefusedByService as error:
             if error.status in (401, 403, 429) or error.status >= 500:
                 raise
             outcome.refused += 1
@@ -385,7 +385,7 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
 @app.command()
 @talking
 def ls(
-    service: Service,
+    service: RemoteService,
     limit: Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="How many at most.")] = 20,
     status: Annotated[str | None, option("STATUS", "Only those whose newest turn is so.")] = None,
     model: Annotated[str | None, option("NAME", "Only those with a turn of this.")] = None,
@@ -417,7 +417,9 @@ def ls(
         printing.remark(f"no conversation{where}" if is_narrowed else empty_note(service, has_archive=has_archive))
 
 
-def list_away(service: Service, limit: int, filters: dict[str, str | int], after: str | None, *, as_json: bool) -> None:
+def list_away(
+    service: RemoteService, limit: int, filters: dict[str, str | int], after: str | None, *, as_json: bool
+) -> None:
     """Print the trees that are in the archive alone. Raises ClientError."""
     if filters:
         raise ClientError("--archived has no filters: the archive is not searched", EXIT_USAGE)
@@ -435,7 +437,7 @@ def list_away(service: Service, limit: int, filters: dict[str, str | int], after
 @app.command()
 @talking
 def tree(
-    service: Service,
+    service: RemoteService,
     id: Id = LAST,
     as_json: AsJson = False,
 ) -> None:
@@ -455,14 +457,14 @@ def tree(
 @app.command()
 @talking
 def export(
-    service: Service,
+    service: RemoteService,
     ids: Annotated[list[str] | None, argument("ID", "A response, an item or a conversation of each tree.")] = None,
     everything: Annotated[bool, flag("--all", "All trees of the key, also those that left memory.")] = False,
 ) -> int:
     """Print whole trees as lines of JSON, for `harmonium import`: each turn with its ids, its tokens and a seal."""
     if everything == bool(ids):
         raise ClientError("give the id of a response, or --all", EXIT_USAGE)
-    outcome, seen, has_archive = Exported(), set[str](), False
+    outcome, seen, has_archive = ExportCounts(), set[str](), False
 
     def in_memory() -> Iterator[str]:
         nonlocal has_archive
@@ -481,7 +483,7 @@ def export(
 @app.command(name="import")
 @talking
 def import_(
-    service: Service,
+    service: RemoteService,
     file: Annotated[Path, argument("FILE", "An exported file; - is stdin.")],
     as_json: AsJson = False,
 ) -> int:
@@ -489,7 +491,7 @@ def import_(
 
     A response that was deleted there stays deleted, where the store has an archive, or others continue it.
     """
-    outcome = Imported()
+    outcome = ImportCounts()
     try:
         with sys.stdin.buffer if str(file) == "-" else file.open("rb") as opened:
             import_file(service, opened, outcome)

@@ -12,8 +12,8 @@ import msgspec
 
 from service.engine.port import LEAST_LOGPROB, UNTOLD, Chunk, EngineError, EngineRefused, Finish, TokenLogprobs
 from service.engine.servers.answer import Answer
-from service.engine.servers.kind import UNREADABLE, Count, Event, RefusedAlone, read_event, refusal, said_status
-from service.markup.by_server import ENDED, WORD, Writing, opens
+from service.engine.servers.kind import UNREADABLE, Count, RefusedAlone, ServerEvent, read_event, refusal, said_status
+from service.markup.by_server import ENDED, WORD, ServerWriting, opens
 from service.markup.calls import ObjectScan, legal_name
 
 TOKEN_BYTES = 512
@@ -111,7 +111,7 @@ class _Usage(msgspec.Struct):
     cached_tokens: int | None = None
 
 
-class _Event(Event):
+class _Event(ServerEvent):
     """One event of a stream."""
 
     choices: list[_Choice | None] | None = None
@@ -137,7 +137,7 @@ class ChatAnswer(Answer):
         self.name = name
         self._max_tokens = max_tokens
         self._tells_cached = tells_cached
-        self._writing = Writing()
+        self._writing = ServerWriting()
         self._ready: list[Chunk] = []
         self._calls: list[_Open] = []
         """The calls that may go on: the first one's pieces are written at once."""

@@ -16,7 +16,7 @@ import msgspec
 from service.engine.chat.answer import ChatAnswer, refusal_of
 from service.engine.llama.servers import Llama
 from service.engine.port import EngineError, EngineRefused, Generation
-from service.engine.servers.kind import MODELS, Ask, Facts, Kind, Request, Wanted
+from service.engine.servers.kind import MODELS, Ask, Request, ServerFacts, ServerKind, Wanted
 from service.engine.servers.speech import Disarming, Pieces, common_pieces
 from service.engine.servers.token_ids import LEAST_TOP_P
 from service.engine.vllm.pictures import LOOK
@@ -41,7 +41,7 @@ LOST = "prompts by ids, going on amid an answer, grammars, exact lengths"
 USUAL_EFFORT = "medium"
 
 
-class ByChat(Kind):
+class ByChat(ServerKind):
     """Any server with Chat Completions. `shared` is whether several tenants use it: it may not keep them apart, so none
     is told how many tokens were cached.
     """
@@ -55,19 +55,19 @@ class ByChat(Kind):
         self._tells_cached = not shared
         self._disarming = Disarming()
 
-    async def facts(self, ask: Ask, wanted: Wanted) -> Facts:
+    async def facts(self, ask: Ask, wanted: Wanted) -> ServerFacts:
         """The facts. Whether it holds its model to anything it doesn't say."""
         traits = frozenset({CUTS} if await self._cuts(ask) else ())
         places = await self._places(ask)
         model, context, _ = await self.served_model(ask, wanted)
         event(logger, logging.INFO, f"the {self.name} server reads its model itself", model=model, lost=LOST)
         speech = Speech(SERVER, ends=(ENDED,), sees=await self._sees(ask, model))
-        return Facts(CHAT, model, context, places=places, traits=traits, speech=speech, constrains=False)
+        return ServerFacts(CHAT, model, context, places=places, traits=traits, speech=speech, constrains=False)
 
-    async def serves(self, ask: Ask, facts: Facts, wanted: Wanted) -> bool:
+    async def serves(self, ask: Ask, facts: ServerFacts, wanted: Wanted) -> bool:
         return await self._places(ask) == facts.places and await super().serves(ask, facts, wanted)
 
-    async def disarm(self, ask: Ask, facts: Facts, generation: Generation) -> Generation:
+    async def disarm(self, ask: Ask, facts: ServerFacts, generation: Generation) -> Generation:
         if generation.asks is None:
             return generation
         pieces = self._pieces(ask, facts.model) if CUTS in facts.traits else common_pieces
@@ -76,7 +76,7 @@ class ByChat(Kind):
         asks = msgspec.structs.replace(generation.asks, transcript=transcript)
         return msgspec.structs.replace(generation, asks=asks)
 
-    def request(self, facts: Facts, generation: Generation) -> Request:
+    def request(self, facts: ServerFacts, generation: Generation) -> Request:
         own = self._own(generation)
         return Request(CHAT, request_body(generation, facts.model, facts.context_tokens, own))
 

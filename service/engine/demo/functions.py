@@ -52,7 +52,7 @@ Schema = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Declaration:
+class DeclaredFunction:
     """A declared function: full name (`functions.get_weather`), description and TypeScript signature."""
 
     name: str
@@ -80,14 +80,14 @@ class Declaration:
         return _vocabulary(self.short), _vocabulary(f"{self.description} {self.signature}")
 
 
-PYTHON = Declaration("python", "Runs code.", "(_: string)")
+PYTHON = DeclaredFunction("python", "Runs code.", "(_: string)")
 """The tool of the system message, as the model was trained with it. Its input is code."""
 
 
 @lru_cache(maxsize=32)
-def declarations_in(developer: str) -> tuple[Declaration, ...]:
+def declarations_in(developer: str) -> tuple[DeclaredFunction, ...]:
     """The functions that a developer message declares, in order, FUNCTIONS at most."""
-    found: list[Declaration] = []
+    found: list[DeclaredFunction] = []
     namespace, end = "", 0
     for match in _LINE.finditer(developer) if "\nnamespace " in developer else ():
         if match[1]:
@@ -96,11 +96,13 @@ def declarations_in(developer: str) -> tuple[Declaration, ...]:
             description = developer[end : match.start()]
             end = developer.find("=> any;", match.end()) % (len(developer) + 1)
             signature = developer[match.end() : end][:SIGNATURE_CHARS]
-            found.append(Declaration(f"{namespace}.{match[2]}", description, signature))
+            found.append(DeclaredFunction(f"{namespace}.{match[2]}", description, signature))
     return tuple(found)
 
 
-def fitting(declarations: Sequence[Declaration], words: str) -> Generator[tuple[int, ...], None, Declaration | None]:
+def fitting(
+    declarations: Sequence[DeclaredFunction], words: str
+) -> Generator[tuple[int, ...], None, DeclaredFunction | None]:
     """The function that fits the words best, or None where none fits. Yields are pauses.
 
     Where the words ask for some tool, any word in common is enough, and the first function is better than none.
@@ -121,13 +123,13 @@ def fitting(declarations: Sequence[Declaration], words: str) -> Generator[tuple[
 
 
 def also(
-    called: Declaration, given: Mapping[str, object], declarations: Sequence[Declaration], words: str
-) -> Generator[tuple[int, ...], None, list[tuple[Declaration, str]]]:
+    called: DeclaredFunction, given: Mapping[str, object], declarations: Sequence[DeclaredFunction], words: str
+) -> Generator[tuple[int, ...], None, list[tuple[DeclaredFunction, str]]]:
     """The functions that the words ask for beside a call with these arguments, and the words for each.
 
     The same once more for each name that is listed beside an argument, and other functions for later clauses.
     """
-    calls: list[tuple[Declaration, str]] = []
+    calls: list[tuple[DeclaredFunction, str]] = []
     said = " ".join(words[:LISTED_CHARS].split())
     for value in given.values():
         listed = re.search(rf"(?<!\w){re.escape(value)}{_LISTED}", said) if isinstance(value, str) and value else None

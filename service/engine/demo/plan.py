@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from service.engine.demo.functions import PYTHON, Declaration, also, asks_for_a_tool, declarations_in, fitting
+from service.engine.demo.functions import PYTHON, DeclaredFunction, also, asks_for_a_tool, declarations_in, fitting
 from service.engine.demo.prose import text_for
 from service.engine.demo.reading import PAUSE, Output, Reading
-from service.engine.demo.values import Words, answer_for, arguments_for, response_schema
+from service.engine.demo.values import UserWords, answer_for, arguments_for, response_schema
 from service.harmony.tokens import CALL, CHANNEL, CONSTRAIN, END, MESSAGE, RETURN, encode
 
 QUOTED_CHARS = 60
@@ -68,7 +68,7 @@ Pauses = Generator[Sequence[int], None, Any]
 
 
 @dataclass(frozen=True)
-class Message:
+class DemoMessage:
     """One message of an answer: its channel and lines, and the function that it calls.
 
     A content may be a JSON `value`. Its `words` are what another value or text can be made of, and `plain` is the
@@ -77,7 +77,7 @@ class Message:
 
     channel: str
     lines: Iterable[str]
-    function: Declaration | None = None
+    function: DeclaredFunction | None = None
     words: str = ""
     value: object = None
     plain: str = ""
@@ -109,10 +109,12 @@ class Message:
         return CALL if self.function else RETURN if self.channel == "final" else END
 
 
-_WAITING = Message("final", ["I wait for what comes of it."])
+_WAITING = DemoMessage("final", ["I wait for what comes of it."])
 
 
-def decide(reading: Reading, addressed: Collection[str] | None) -> Generator[Sequence[int], None, Sequence[Message]]:
+def decide(
+    reading: Reading, addressed: Collection[str] | None
+) -> Generator[Sequence[int], None, Sequence[DemoMessage]]:
     """The messages of an answer. `addressed` are the functions that a constraint lets through, "" for a final answer;
     None is no constraint. Yields are pauses.
     """
@@ -120,7 +122,7 @@ def decide(reading: Reading, addressed: Collection[str] | None) -> Generator[Seq
     if addressed is not None:
         functions = [each for each in functions if each.name in addressed]
         unknown = {*addressed} - {each.name for each in functions} - {"", PYTHON.name}
-        functions += [Declaration(name) for name in sorted(unknown)]
+        functions += [DeclaredFunction(name) for name in sorted(unknown)]
     has_python = "\n## python\n" in reading.system if addressed is None else PYTHON.name in addressed
     code = _CODE.search(reading.words[:CODE_CHARS]) if has_python else None
     has_to_call = addressed is not None and "" not in addressed
@@ -153,28 +155,28 @@ def decide(reading: Reading, addressed: Collection[str] | None) -> Generator[Seq
     return [_thinking(reading, "Nothing here asks for a skill of mine; I say who I am."), introduction(reading)]
 
 
-def introduction(reading: Reading) -> Message:
+def introduction(reading: Reading) -> DemoMessage:
     """The demo engine's introduction, its answer when nothing else is asked for."""
     said = f"You said {_quote(reading.words)}. " if reading.words.strip() else ""
     who = "I am harmonium's demo engine, no real model"
     return _final(reading, [f"{said}{who}: I can count, recall, tell stories and call tools."])
 
 
-def call(function: Declaration, words: str, value: object = None) -> Message:
+def call(function: DeclaredFunction, words: str, value: object = None) -> DemoMessage:
     """A call of a function, whose arguments are the value, or made of the words."""
     if function.bare:
-        return Message("commentary", [words], function, words)
+        return DemoMessage("commentary", [words], function, words)
     if function.name == COMMANDS:
-        value = {"cmd": ["bash", "-lc", Words(words).take_phrase() or "pwd"]}
+        value = {"cmd": ["bash", "-lc", UserWords(words).take_phrase() or "pwd"]}
     elif value is None:
         value = arguments_for(function.parameters, words)
-    return Message("commentary", [compact(value)], function, words, value)
+    return DemoMessage("commentary", [compact(value)], function, words, value)
 
 
-def code_call(reading: Reading, code: re.Match[str] | None = None) -> Message:
+def code_call(reading: Reading, code: re.Match[str] | None = None) -> DemoMessage:
     """A call that runs code, as in "use python: 2 + 2" or between ```."""
     said = (code[1] or code[2]).strip() if code else f"print({reading.words[:QUOTED_CHARS]!r})"
-    return Message("analysis", [said], PYTHON, said)
+    return DemoMessage("analysis", [said], PYTHON, said)
 
 
 def compact(value: object) -> str:
@@ -182,18 +184,18 @@ def compact(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _final(reading: Reading, lines: Iterable[str]) -> Message:
+def _final(reading: Reading, lines: Iterable[str]) -> DemoMessage:
     """A final answer, in the format that the prompt demands, if it does."""
     words = "\n".join(each.text for each in reading.outputs) or reading.words
     schema = response_schema(reading.developer)
     if schema is None:
-        return Message("final", lines, words=words)
+        return DemoMessage("final", lines, words=words)
     plain = "".join(islice(lines, FORMATTED_LINES))
     value = answer_for(schema, words, plain)
-    return Message("final", [compact(value)], words=words, value=value, plain=plain)
+    return DemoMessage("final", [compact(value)], words=words, value=value, plain=plain)
 
 
-def _calls(reading: Reading, function: Declaration, functions: Sequence[Declaration]) -> Pauses:
+def _calls(reading: Reading, function: DeclaredFunction, functions: Sequence[DeclaredFunction]) -> Pauses:
     """Calls of a function, and of those that the words ask for beside it."""
     calls = [call(function, reading.words)]
     if isinstance(calls[0].value, dict):
@@ -201,24 +203,24 @@ def _calls(reading: Reading, function: Declaration, functions: Sequence[Declarat
         calls += [call(other, words) for other, words in others]
     thoughts = [_thinking(reading, f"The {function.short} function fits what the user asks.")]
     if _effort(reading) == "high":
-        thoughts.append(Message("commentary", [f"I will call {function.short} for this."]))
+        thoughts.append(DemoMessage("commentary", [f"I will call {function.short} for this."]))
     return [*thoughts, *calls, _WAITING]
 
 
-def _answer(reading: Reading, thought: str, lines: Iterable[str]) -> Sequence[Message]:
+def _answer(reading: Reading, thought: str, lines: Iterable[str]) -> Sequence[DemoMessage]:
     return [_thinking(reading, thought), _final(reading, lines)]
 
 
-def _thinking(reading: Reading, thought: str) -> Message:
+def _thinking(reading: Reading, thought: str) -> DemoMessage:
     """The message on the analysis channel: as long as the effort in the system message asks for."""
     asking = f"The user says: {_quote(reading.words)}." if reading.words else "Nobody has said a word to me."
     match _effort(reading):
         case "low":
-            return Message("analysis", [thought])
+            return DemoMessage("analysis", [thought])
         case "high":
-            return Message("analysis", [f"{asking}\n", f"{thought}\n", "I keep it short and say only what I know."])
+            return DemoMessage("analysis", [f"{asking}\n", f"{thought}\n", "I keep it short and say only what I know."])
         case _:
-            return Message("analysis", [f"{asking} ", thought])
+            return DemoMessage("analysis", [f"{asking} ", thought])
 
 
 def _effort(reading: Reading) -> str:
@@ -226,7 +228,7 @@ def _effort(reading: Reading) -> str:
     return rest[:6].split("\n")[0].strip()
 
 
-def _relay(reading: Reading, functions: Sequence[Declaration]) -> Sequence[Message]:
+def _relay(reading: Reading, functions: Sequence[DeclaredFunction]) -> Sequence[DemoMessage]:
     """The answer to tools' outputs: after a search the first page is opened, and then cited; others are said again."""
     last = reading.outputs[-1]
     opener = next((each for each in functions if each.name == OPEN), None)

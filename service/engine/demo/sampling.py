@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from service.engine.demo.functions import Declaration, declarations_in
+from service.engine.demo.functions import DeclaredFunction, declarations_in
 from service.engine.demo.patterns import derive, matching
-from service.engine.demo.plan import Message, call, compact, decide, introduction
+from service.engine.demo.plan import DemoMessage, call, compact, decide, introduction
 from service.engine.demo.reading import Reading, places, read
 from service.engine.demo.values import answer_for, arguments_for
 from service.engine.port import EngineRefused
@@ -33,7 +33,7 @@ PIECES_PER_PAUSE = 200
 
 _NEXT = (START, ASSISTANT)
 _TO: Format = {"type": "const_string", "value": " to="}
-_NO_MORE = Message("final", ["I have no more to say."])
+_NO_MORE = DemoMessage("final", ["I have no more to say."])
 
 
 def sampled_answer(prompt: Ids, tag: str | None = None, stop_ids: Iterable[int] = STOPS) -> Iterator[Ids]:
@@ -105,23 +105,23 @@ def _content(part: Ids) -> int:
     return next((place for place, id in enumerate(part) if id == MESSAGE), len(part))
 
 
-def _fits(part: Ids, message: Message) -> bool:
+def _fits(part: Ids, message: DemoMessage) -> bool:
     """Whether a message that was begun is this one: it has the same recipient, or its channel where there is none."""
     recipient, channel = _heading(part)
     return recipient == message.recipient and bool(recipient or channel == message.channel)
 
 
-def _open(part: Ids, left: Iterable[Message], reading: Reading) -> Message:
+def _open(part: Ids, left: Iterable[DemoMessage], reading: Reading) -> DemoMessage:
     """The message that was begun: the plan's, or one that isn't planned."""
     planned = next((message for message in left if _fits(part, message)), None)
     recipient, _ = _heading(part)
     if planned is None and recipient:
         known = (each for each in declarations_in(reading.developer) if each.name == recipient)
-        return call(next(known, Declaration(recipient)), reading.words)
+        return call(next(known, DeclaredFunction(recipient)), reading.words)
     return planned or introduction(reading)
 
 
-def _continue(begun: Ids, left: Sequence[Message], reading: Reading) -> Iterator[Ids]:
+def _continue(begun: Ids, left: Sequence[DemoMessage], reading: Reading) -> Iterator[Ids]:
     """Goes on from the beginning of a message to the end of the plan."""
     message = _open(begun, left, reading)
     place = _content(begun)
@@ -135,18 +135,18 @@ def _continue(begun: Ids, left: Sequence[Message], reading: Reading) -> Iterator
         yield from _message(following)
 
 
-def _begins(message: Message, begun: Ids) -> bool:
+def _begins(message: DemoMessage, begun: Ids) -> bool:
     return [*_NEXT, *message.header][: len(begun)] == begun
 
 
-def _message(message: Message) -> Iterator[Ids]:
+def _message(message: DemoMessage) -> Iterator[Ids]:
     """One message, without its START and role."""
     yield message.header
     yield from _behind(message, ())
     yield (message.closing,)
 
 
-def _behind(message: Message, begun: Ids) -> Iterator[Ids]:
+def _behind(message: DemoMessage, begun: Ids) -> Iterator[Ids]:
     """A message's content behind what there is of it, which is passed over unread."""
     passed = len(begun)
     for number, line in enumerate(message.lines):
@@ -156,7 +156,7 @@ def _behind(message: Message, begun: Ids) -> Iterator[Ids]:
         passed = max(0, passed - len(piece))
 
 
-def _write_content(form: Format, message: Message) -> Iterator[Ids]:
+def _write_content(form: Format, message: DemoMessage) -> Iterator[Ids]:
     """A content in its format. Raises EngineRefused for a format that has no text, or none that could be found."""
     match form:
         case {"type": "sequence", "elements": [*elements]}:
@@ -175,7 +175,7 @@ def _write_content(form: Format, message: Message) -> Iterator[Ids]:
             raise EngineRefused(f"the demo engine can't follow a structural tag with {form!r:.80} in it")
 
 
-def _matching(form: Format, message: Message) -> str:
+def _matching(form: Format, message: DemoMessage) -> str:
     """A text in a format, with the planned value of the message where a schema allows it."""
     if form["type"] == "regex":
         return matching(form["pattern"], message.words)

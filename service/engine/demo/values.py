@@ -98,15 +98,15 @@ def answer_for(schema: object, words: str, answer: str) -> object:
     """A value that is picked out of the words; one with a single string in it, or a free one, says the `answer`."""
     properties: Any = cast(Part, schema).get("properties") if isinstance(schema, dict) else None
     several = isinstance(properties, dict) and len(cast(Part, properties)) > 1
-    return _Maker(cast(object, schema), Words(words, None if several else answer)).value()
+    return _Maker(cast(object, schema), UserWords(words, None if several else answer)).value()
 
 
 def arguments_for(schema: object, words: str) -> Any:
     """Arguments for a call, picked out of the user's words."""
-    return _Maker(schema, Words(words)).value()
+    return _Maker(schema, UserWords(words)).value()
 
 
-class Words:
+class UserWords:
     """A user's words, sorted into what can become a value. Whoever uses one of the `numbers`, or of the `phrases`
     (quotations, else proper names), takes it away. With an `answer`, each string is that.
     """
@@ -151,7 +151,7 @@ class _Endless(Exception):
 class _Maker:
     """A schema's root, which references start from, and the words that values are made of."""
 
-    def __init__(self, root: object, words: Words) -> None:
+    def __init__(self, root: object, words: UserWords) -> None:
         self._root = root
         self._references = References(root, "")
         self._words = words

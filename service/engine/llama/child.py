@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class WantedServer(msgspec.Struct, frozen=True):
     """A llama.cpp server to start: it serves a GGUF file as `alias` to clients with the `key`, at a port (0 is any).
 
     It has `slots` for as many generations at once, each with a context of `context_tokens`; with 0 they share the
@@ -43,7 +43,7 @@ _serving: list[Any] = []
 
 def main() -> None:
     """Serve until the input ends."""
-    wanted = msgspec.json.decode(sys.stdin.buffer.readline(), type=Wanted)
+    wanted = msgspec.json.decode(sys.stdin.buffer.readline(), type=WantedServer)
     said = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # llama.cpp speaks on both
     try:
@@ -56,7 +56,7 @@ def main() -> None:
     os._exit(0)  # its threads have nothing to tidy up
 
 
-def _serve(wanted: Wanted) -> str:
+def _serve(wanted: WantedServer) -> str:
     """Start the server. Returns its URL."""
     xllamacpp: Any = import_module("xllamacpp")
     params = xllamacpp.CommonParams()

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from service.backoff import Backoff
-from service.engine.llama.child import Began, Wanted
+from service.engine.llama.child import Began, WantedServer
 from service.engine.llama.servers import Llama
 from service.engine.port import Defaults, EngineUnavailable, Load, ModelCard
 from service.engine.servers.engine import Access, ServersEngine
@@ -72,7 +72,7 @@ class LlamaLocalEngine(ServersEngine):
     ) -> None:
         path = packaged_file(str(model)) or model
         options = {name: value for name, value in args.items() if name != SLOTS_OPTION}
-        self._child = Wanted(
+        self._child = WantedServer(
             path=str(path.expanduser().absolute()),
             alias=served_as or model.stem,
             key=secrets.token_urlsafe(),

@@ -40,10 +40,10 @@ from service.engine.servers.kind import (
     UNREADABLE,
     Ask,
     Count,
-    Event,
-    Facts,
-    Kind,
     Request,
+    ServerEvent,
+    ServerFacts,
+    ServerKind,
     TokenId,
     Wanted,
     read_event,
@@ -87,7 +87,7 @@ class _Timings(msgspec.Struct):
     cache_n: Count | None = None
 
 
-class _StreamEvent(Event):
+class _StreamEvent(ServerEvent):
     """One event of a stream. `tokens_predicted` counts all that were sampled so far."""
 
     content: str = ""
@@ -112,7 +112,7 @@ class _Pieces(msgspec.Struct):
     tokens: list[_Piece]
 
 
-class Ids(msgspec.Struct):
+class TextIds(msgspec.Struct):
     """The ids of a text."""
 
     tokens: list[TokenId]
@@ -332,7 +332,7 @@ VOCABULARY = LAST_LEGAL + 1
 """How many ids the vocabulary of gpt-oss has; a model with another one speaks by its chat template."""
 
 
-class Llama(Kind):
+class Llama(ServerKind):
     """llama.cpp's servers. `shared` is whether several tenants use them."""
 
     name = NAME
@@ -345,7 +345,7 @@ class Llama(Kind):
         self._salts = set[str | None]()
         self._disarming = Disarming()
 
-    async def facts(self, ask: Ask, wanted: Wanted) -> Facts:
+    async def facts(self, ask: Ask, wanted: Wanted) -> ServerFacts:
         status, body = await ask("POST", COMPLETION, _PROBE)
         if status not in (200, 400):
             raise self.refusal(status, body)
@@ -353,7 +353,7 @@ class Llama(Kind):
         model, context_tokens, vocabulary = await self.served_model(ask, wanted)
         guided = status == 200
         traits = frozenset({LLGUIDANCE} if guided else ())
-        found = Facts(COMPLETION, model, context_tokens, places=props.total_slots, traits=traits)
+        found = ServerFacts(COMPLETION, model, context_tokens, places=props.total_slots, traits=traits)
         if vocabulary == VOCABULARY:
             await asyncio.to_thread(parts)  # now, as no stream may wait for it
             return found
@@ -361,19 +361,19 @@ class Llama(Kind):
         speech = await speech_of(self.pieces(ask, model), partial(self._prompt_text, ask), names)
         return msgspec.structs.replace(found, speech=speech, constrains=guided)
 
-    async def serves(self, ask: Ask, facts: Facts, wanted: Wanted) -> bool:
+    async def serves(self, ask: Ask, facts: ServerFacts, wanted: Wanted) -> bool:
         return (await self.props(ask)).total_slots == facts.places and await super().serves(ask, facts, wanted)
 
-    async def render(self, ask: Ask, facts: Facts, transcript: Transcript) -> list[int]:
+    async def render(self, ask: Ask, facts: ServerFacts, transcript: Transcript) -> list[int]:
         """The ids of a prompt: the template makes a text, which is then cut into ids."""
         disarmed = await self._disarming.disarm(self.pieces(ask, facts.model), transcript)
         body = tokenize_body(await self._prompt_text(ask, disarmed))
-        return read(await self.ask_body(ask, TOKENIZE, body), Ids).tokens
+        return read(await self.ask_body(ask, TOKENIZE, body), TextIds).tokens
 
     async def cut(self, ask: Ask, text: str) -> list[int]:
-        return read(await self.ask_body(ask, TOKENIZE, tokenize_body(text, marks=False)), Ids).tokens
+        return read(await self.ask_body(ask, TOKENIZE, tokenize_body(text, marks=False)), TextIds).tokens
 
-    def request(self, facts: Facts, generation: Generation) -> Request:
+    def request(self, facts: ServerFacts, generation: Generation) -> Request:
         cached, guided = self.caches(generation.cache_salt), LLGUIDANCE in facts.traits
         body = request_body(generation, facts.context_tokens, cached=cached, guided=guided)
         return Request(COMPLETION, body)

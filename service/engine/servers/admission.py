@@ -27,7 +27,7 @@ import msgspec
 from service.engine.pass_through import Passed
 from service.engine.port import EngineOverloaded, EngineUnavailable, Generation
 from service.engine.servers.choosing import Home
-from service.engine.servers.server import Server
+from service.engine.servers.server import EngineServer
 from service.shares import Rate, Share
 
 FIRST_EXPECTED = 512.0
@@ -77,7 +77,7 @@ class Ticket:
         self.need = need
         self.priority = asked.priority
         self.begun = isinstance(asked, Generation) and asked.begun
-        self.refused: set[Server] = set()
+        self.refused: set[EngineServer] = set()
         """Servers that are too busy for it."""
         self.trouble: EngineUnavailable | None = None
         """The reason why the last one didn't begin with it."""
@@ -97,13 +97,13 @@ class Ticket:
         if not alone_seconds:
             self.reach = max(self.reach, Reach.IDLE)
 
-    def fails(self, server: Server, trouble: EngineUnavailable) -> None:
+    def fails(self, server: EngineServer, trouble: EngineUnavailable) -> None:
         """A server didn't begin with it."""
         self.trouble = trouble
         if isinstance(trouble, EngineOverloaded):
             self.refused.add(server)
 
-    def may_have(self, server: Server) -> bool:
+    def may_have(self, server: EngineServer) -> bool:
         """Whether the server can serve it at all."""
         model = self.asked.model
         return server not in self.refused and (not model or (server.facts is not None and server.facts.model == model))
@@ -118,13 +118,13 @@ class _Stand(NamedTuple):
     order: tuple[bool, int, int]
     number: int
     ticket: Ticket
-    home: Server | None
+    home: EngineServer | None
 
 
 class Held:
     """A generation's place at a server, until `release`."""
 
-    def __init__(self, server: Server, need: Need, places: int, admission: "Admission") -> None:
+    def __init__(self, server: EngineServer, need: Need, places: int, admission: "EngineAdmission") -> None:
         self.server = server
         self._need = need
         self._places = places
@@ -156,14 +156,14 @@ class Held:
         self._admission.began(self._need.tenant, tokens)
 
 
-class Admission:
+class EngineAdmission:
     """The generations under way at an engine's servers, and those that wait, `waiting` at most."""
 
     def __init__(
         self,
         waiting: int,
-        servers: Callable[[], Collection[Server]],
-        give: Callable[[Ticket, Sequence[Server], Server | None], Held | None],
+        servers: Callable[[], Collection[EngineServer]],
+        give: Callable[[Ticket, Sequence[EngineServer], EngineServer | None], Held | None],
     ) -> None:
         """`servers` are those that have places, or will have. `give` gives a place at one of some, if there is one now,
         and at home where a home is named.
@@ -283,7 +283,7 @@ class Admission:
             if ticket.home is not None and ticket.reach > Reach.OWN:
                 yield _Stand(ticket.reach is Reach.IDLE, order, ticket.late, ticket, None)
 
-    def _firsts(self, stands: Iterable[_Stand]) -> Iterator[tuple[_Stand, list[Server]]]:
+    def _firsts(self, stands: Iterable[_Stand]) -> Iterator[tuple[_Stand, list[EngineServer]]]:
         """The stands in order, each with the servers for which no other goes before it."""
         servers = self._servers()
         left = list(servers)

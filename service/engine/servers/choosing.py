@@ -17,7 +17,7 @@ from cachetools import LRUCache
 
 from service.engine.pass_through import Passed
 from service.engine.port import Generation
-from service.engine.servers.server import Server
+from service.engine.servers.server import EngineServer
 
 SLACK = 1.25
 """How many times its even share a server may have before generations go elsewhere than where their prefix is cached."""
@@ -46,7 +46,7 @@ APART = 1 / 4
 class Home(NamedTuple):
     """The server that has so many `tokens` of a prompt cached, in this one of its lives."""
 
-    server: Server
+    server: EngineServer
     lives: int
     tokens: int
 
@@ -60,7 +60,9 @@ class Choosing:
         self._computed = deque[tuple[int, float]](maxlen=PACED_BY)
         """How many tokens of the latest prompts were computed, and in how many seconds the first one was sampled."""
 
-    def choose(self, asked: Generation | Passed, free: Collection[Server], up: Collection[Server]) -> Server:
+    def choose(
+        self, asked: Generation | Passed, free: Collection[EngineServer], up: Collection[EngineServer]
+    ) -> EngineServer:
         """The server for a request: one of the `free` ones (at least one), among all that are `up`."""
         calm = _calm(up, free, lambda server: server.running)
         if (warm := self._warm_for(asked)) and warm.server in calm:
@@ -69,7 +71,7 @@ class Choosing:
             calm = _calm(up, free, lambda server: server.running + server.others_running) or calm
         return first(asked.affinity, calm or free)
 
-    def home(self, asked: Generation | Passed, prompt: int, up: Sequence[Server]) -> Home | None:
+    def home(self, asked: Generation | Passed, prompt: int, up: Sequence[EngineServer]) -> Home | None:
         """The server that may have the beginning of a prompt of so many tokens cached, if there is one."""
         if len(up) < 2:
             return None
@@ -86,7 +88,7 @@ class Choosing:
         alone = 0.0 if home is None else min(self.seconds_to_compute(home.tokens), ALONE * wait_seconds)
         return alone, max(alone, APART * wait_seconds)
 
-    def note_warm(self, generation: Generation, server: Server) -> None:
+    def note_warm(self, generation: Generation, server: EngineServer) -> None:
         """Notes that a server has a response's prompt in its cache."""
         if generation.response:
             self._warm[generation.response] = Home(server, server.lives, len(generation.prompt))
@@ -112,7 +114,9 @@ class Choosing:
         return next((home for home in found if home is not None and home.server.lives == home.lives), None)
 
 
-def _calm(up: Collection[Server], free: Collection[Server], running: Callable[[Server], int]) -> list[Server]:
+def _calm(
+    up: Collection[EngineServer], free: Collection[EngineServer], running: Callable[[EngineServer], int]
+) -> list[EngineServer]:
     """The free servers that aren't far busier than the others, by how much is `running` at each."""
     even = (sum(map(running, up)) + 1) / sum(server.weight for server in up)
     return [server for server in free if running(server) < bearable(even * server.weight)]
@@ -123,7 +127,7 @@ def bearable(share: float) -> int:
     return max(LEAST_SHARE, math.ceil(SLACK * share + CHANCE * math.sqrt(share)))
 
 
-def first(affinity: str, servers: Collection[Server]) -> Server:
+def first(affinity: str, servers: Collection[EngineServer]) -> EngineServer:
     """The server that ranks first for an affinity."""
     return max(servers, key=lambda server: rank(affinity, server.url, server.weight))
 

@@ -57,7 +57,7 @@ class Peer(NamedTuple):
     certified: str
 
 
-class Target(msgspec.Struct, frozen=True):
+class RequestTarget(msgspec.Struct, frozen=True):
     """The target of requests: the other end, the host that they name, and the prefix of their paths."""
 
     peer: Peer
@@ -65,7 +65,7 @@ class Target(msgspec.Struct, frozen=True):
     prefix: str
 
 
-def target_of(place: ServerAddress) -> Target:
+def target_of(place: ServerAddress) -> RequestTarget:
     """The target for the server at an address. Raises ValueError for a host that can't be one."""
     parts = urlsplit(place.url)
     host = parts.hostname or ""
@@ -76,10 +76,10 @@ def target_of(place: ServerAddress) -> Target:
     if port != PORTS[parts.scheme]:
         authority = f"{authority}:{port}"
     peer = Peer(parts.scheme == "https", host, port, place.certified or host)
-    return Target(peer, place.host or authority, quote(parts.path, safe=KEPT_IN_PATHS))
+    return RequestTarget(peer, place.host or authority, quote(parts.path, safe=KEPT_IN_PATHS))
 
 
-def head(method: str, target: Target, path: str, headers: Mapping[str, str], length: int) -> bytes:
+def head(method: str, target: RequestTarget, path: str, headers: Mapping[str, str], length: int) -> bytes:
     """The head of a request whose body has so many bytes. Raises ValueError where a header would become two."""
     lines = [f"{name}: {value}" for name, value in headers.items()]
     if any(map(_TORN.search, lines)):
@@ -195,10 +195,12 @@ Tap = Callable[[bytes], bool]
 """Takes a piece of a body; whether it wants more."""
 
 
-class Connection(asyncio.Protocol):
+class ServerConnection(asyncio.Protocol):
     """A connection. `on_free` is called when it can be used again, and `on_lost` once it is closed."""
 
-    def __init__(self, on_free: "Callable[[Connection], None]", on_lost: "Callable[[Connection], None]") -> None:
+    def __init__(
+        self, on_free: "Callable[[ServerConnection], None]", on_lost: "Callable[[ServerConnection], None]"
+    ) -> None:
         self._on_free, self._on_lost = on_free, on_lost
         self.answer = Incoming()
         """The answer to the last request, as far as it came."""

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from service.engine.names import Names, is_name
+from service.engine.names import HostNames, is_name
 from service.engine.pass_through import Passed, PassedReply
 from service.engine.port import (
     MODEL_CREATED,
@@ -32,13 +32,13 @@ from service.engine.port import (
     ModelCard,
     Take,
 )
-from service.engine.servers.admission import Admission, Held, Ticket
+from service.engine.servers.admission import EngineAdmission, Held, Ticket
 from service.engine.servers.answer import Answer, Undecided
 from service.engine.servers.choosing import Choosing
-from service.engine.servers.kind import Kind, ServerChanged, Terms
+from service.engine.servers.kind import ServerChanged, ServerKind, ServerTerms
 from service.engine.servers.passing import BROKEN
 from service.engine.servers.pool import Pool
-from service.engine.servers.server import Server, State, Unreachable
+from service.engine.servers.server import EngineServer, ServerState, ServerUnreachable
 from service.logs import event
 from service.markup.speech import AUTO, HARMONY, Speech, Transcript
 from service.ssrf import LookUp, look_up
@@ -46,7 +46,7 @@ from service.steps import BRIEFLY
 
 logger = logging.getLogger(__name__)
 
-TRY_ANOTHER = (Unreachable, ServerChanged, EngineOverloaded)
+TRY_ANOTHER = (ServerUnreachable, ServerChanged, EngineOverloaded)
 """Errors after which another server may do what one hasn't begun."""
 
 MAX_CONTEXT_TOKENS = 1 << 24
@@ -99,7 +99,7 @@ class ServersEngine:
 
     def __init__(
         self,
-        kind: Kind,
+        kind: ServerKind,
         access: Access,
         *,
         model: str = "",
@@ -119,18 +119,18 @@ class ServersEngine:
         self._markup = markup
         self._sees = sees
         self._context_tokens = context_tokens
-        self._servers: list[Server] = []
-        self._leaving: list[Server] = []
+        self._servers: list[EngineServer] = []
+        self._leaving: list[EngineServer] = []
         """Servers that were taken out, and have generations under way."""
         self._tls = tls
         self._pool: Pool | None = None
-        self._names = Names(look_up)
+        self._names = HostNames(look_up)
         self._looking: asyncio.Task[None] | None = None
         self._changing = asyncio.Lock()
-        self._watchers: dict[Server, asyncio.Task[None]] = {}
+        self._watchers: dict[EngineServer, asyncio.Task[None]] = {}
         self._closed = False
-        self._under_way: dict[str, tuple[Server, Answer]] = {}
-        self._admission = Admission(access.waiting, self._open, self._give)
+        self._under_way: dict[str, tuple[EngineServer, Answer]] = {}
+        self._admission = EngineAdmission(access.waiting, self._open, self._give)
         self._choosing = Choosing()
 
     @property
@@ -189,7 +189,9 @@ class ServersEngine:
             access = access or self._access
             places = await self._names.places(access.urls, access.connect_seconds)
             known = {server.place: server for server in self._servers}
-            made = partial(Server, self._kind, pool=pool, wanted=self._terms, connect_seconds=access.connect_seconds)
+            made = partial(
+                EngineServer, self._kind, pool=pool, wanted=self._terms, connect_seconds=access.connect_seconds
+            )
             servers = [known.get(place) or made(place) for place in places]
             new = [server for server in servers if server.place not in known]
             if not self._servers:  # among them, the first that is up says which model is wanted
@@ -229,7 +231,7 @@ class ServersEngine:
 
     def servers(self) -> Mapping[str, bool]:
         """By host and port; see the port."""
-        return {urlsplit(server.url).netloc: server.state is State.UP for server in self._servers}
+        return {urlsplit(server.url).netloc: server.state is ServerState.UP for server in self._servers}
 
     def releases(self) -> Mapping[str, str]:
         """By name and version; see the port."""
@@ -397,11 +399,11 @@ class ServersEngine:
             if held is not None:
                 return held
 
-    def _open(self) -> list[Server]:
+    def _open(self) -> list[EngineServer]:
         """The servers that are up and have places, or will have, sooner or later."""
         return [server for server in self._up() if server.full or server.running < self._access.connections]
 
-    def _give(self, ticket: Ticket, servers: Sequence[Server], home: Server | None) -> Held | None:
+    def _give(self, ticket: Ticket, servers: Sequence[EngineServer], home: EngineServer | None) -> Held | None:
         """A place at one of the servers, if one has some now, and so has its home if it waits for that."""
         free = [server for server in servers if self._has_place(server, ticket)]
         if not free or (home is not None and home not in free):
@@ -410,11 +412,11 @@ class ServersEngine:
         server = self._choosing.choose(asked, free, self._up_for(ticket))
         return Held(server, ticket.need, asked.answers if isinstance(asked, Passed) else 1, self._admission)
 
-    def _up_for(self, ticket: Ticket) -> list[Server]:
+    def _up_for(self, ticket: Ticket) -> list[EngineServer]:
         """The servers that are up and haven't refused it."""
         return [server for server in self._up() if ticket.may_have(server)]
 
-    def _has_place(self, server: Server, ticket: Ticket) -> bool:
+    def _has_place(self, server: EngineServer, ticket: Ticket) -> bool:
         """Whether a generation may begin there now. Where nothing of ours is under way there is room for its tokens,
         and for what goes on here, too: else some would never be served, or half of them.
         """
@@ -424,7 +426,7 @@ class ServersEngine:
         taken = server.tokens + server.others_tokens
         return not room or not server.running or ticket.begun or taken + ticket.need.tokens <= room
 
-    def _room(self, server: Server) -> int:
+    def _room(self, server: EngineServer) -> int:
         """For how many tokens a server has room, 0 where nobody knows."""
         return self._access.kv_tokens or server.room
 
@@ -432,24 +434,24 @@ class ServersEngine:
         known = (server.facts.context_tokens for server in self._up() if server.facts)
         return self._admission.ticket(asked, min(known, default=MAX_CONTEXT_TOKENS))
 
-    async def _let_go(self, server: Server) -> None:
+    async def _let_go(self, server: EngineServer) -> None:
         """Close a server that was taken out, if nothing runs there any more."""
         if server in self._leaving and not server.running:
             self._leaving.remove(server)
             await server.leave()
             event(logger, logging.INFO, f"{self._kind.name} server has left", url=server.url)
 
-    def _up(self, model: str = "") -> list[Server]:
+    def _up(self, model: str = "") -> list[EngineServer]:
         """The servers that are up, those with another model left out if one is named."""
         if self._closed:
             return []
-        up = [server for server in self._servers if server.state is State.UP]
+        up = [server for server in self._servers if server.state is ServerState.UP]
         return [server for server in up if model in ("", server.facts and server.facts.model)]
 
-    def _terms(self) -> Terms:
+    def _terms(self) -> ServerTerms:
         """The terms on which a server is let in: our model, or that of the servers that are up; empty is any."""
         model = self._wanted or next((server.facts.model for server in self._up() if server.facts), "")
-        return Terms(model, self._context_tokens)
+        return ServerTerms(model, self._context_tokens)
 
     def _trouble(self) -> EngineUnavailable:
         """Why no server can be had."""
@@ -467,7 +469,7 @@ class ServersEngine:
         since, trouble = max(away)  # the last one that answered
         return EngineAway(trouble, monotonic() - since)
 
-    async def _probe(self, servers: list[Server]) -> None:
+    async def _probe(self, servers: list[EngineServer]) -> None:
         await asyncio.gather(*(server.probe() for server in servers))
         await asyncio.gather(*(server.weigh() for server in servers))
 
@@ -481,7 +483,7 @@ class ServersEngine:
         for waiting in asked:  # the probes themselves go on
             waiting.cancel()
 
-    async def _watch(self, server: Server) -> None:
+    async def _watch(self, server: EngineServer) -> None:
         """Ask a server how it is, for ever."""
         while True:
             await asyncio.sleep(self._access.probe_seconds)

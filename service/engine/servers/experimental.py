@@ -30,10 +30,10 @@ from service.engine.servers.kind import (
     UNREADABLE,
     Ask,
     Count,
-    Event,
-    Facts,
-    Kind,
     Request,
+    ServerEvent,
+    ServerFacts,
+    ServerKind,
     ServerLoad,
     Wanted,
     decode,
@@ -91,7 +91,7 @@ class _Meta(msgspec.Struct):
     output_top_logprobs: list[list[_Logprob] | None] | None = None
 
 
-class _SglangEvent(Event):
+class _SglangEvent(ServerEvent):
     """With --incremental-streaming-output, `output_ids` are those behind the last event's."""
 
     output_ids: list[GptOssId] = []
@@ -107,26 +107,26 @@ _SGLANG_EVENT, _INFO = msgspec.json.Decoder(_SglangEvent), msgspec.json.Decoder(
 _ENCODE = msgspec.json.Encoder().encode
 
 
-class Sglang(Kind):
+class Sglang(ServerKind):
     """SGLang's servers, and routers before some."""
 
     name = "SGLang"
     health = READY
     notices_hang_ups = False
 
-    async def facts(self, ask: Ask, wanted: Wanted) -> Facts:
+    async def facts(self, ask: Ask, wanted: Wanted) -> ServerFacts:
         unsaid = EngineUnavailable("the SGLang server does not say what kind of model it has; is it one?")
         kind = decode(_INFO, await self.ask_body(ask, MODEL), unsaid).model_type
         if kind != MODEL_TYPE:
             raise EngineUnavailable(f"the SGLang server's model is of the type {kind!r}, and gpt-oss {MODEL_TYPE!r}")
         model, context_tokens, _ = await self.served_model(ask, wanted)
-        return Facts(GENERATE, model, context_tokens)
+        return ServerFacts(GENERATE, model, context_tokens)
 
     async def load(self, ask: Ask) -> ServerLoad:
         answers = [await ask("GET", path, None) for path in (METRICS, INFO)]
         return await asyncio.to_thread(read_load, *(body if status == 200 else b"" for status, body in answers))
 
-    def request(self, facts: Facts, generation: Generation) -> Request:
+    def request(self, facts: ServerFacts, generation: Generation) -> Request:
         sampling, chance = generation.sampling, secrets.randbits(64)
         rid = f"{generation.id}-{chance:016x}"
         named = parameters(sampling) | stops(sampling)
@@ -239,7 +239,7 @@ class _TensorrtEvent(UsageEvent):
 _TENSORRT_EVENT = msgspec.json.Decoder(_TensorrtEvent)
 
 
-class Tensorrt(Kind):
+class Tensorrt(ServerKind):
     """TensorRT-LLM's servers. `shared` is whether several tenants use them; where not, `salt` is that of the one."""
 
     name = "TensorRT-LLM"
@@ -250,7 +250,7 @@ class Tensorrt(Kind):
         self._reuses = False
         """Whether one of them keeps cached prompts."""
 
-    async def facts(self, ask: Ask, wanted: Wanted) -> Facts:
+    async def facts(self, ask: Ask, wanted: Wanted) -> ServerFacts:
         """The facts. Whether constraints are on it doesn't say."""
         reuses = await self._finds_prompts(ask, (await self.served_model(ask, wanted)).model)
         if reuses and self._shared:
@@ -260,9 +260,9 @@ class Tensorrt(Kind):
         self._reuses |= reuses
         traits = frozenset({REUSES} if reuses else ())
         model, context, _ = await self.served_model(ask, wanted)
-        return Facts(COMPLETIONS, model, context, traits=traits, logprobs=False, constrains=False)
+        return ServerFacts(COMPLETIONS, model, context, traits=traits, logprobs=False, constrains=False)
 
-    def request(self, facts: Facts, generation: Generation) -> Request:
+    def request(self, facts: ServerFacts, generation: Generation) -> Request:
         self._refuse_salted(REUSES in facts.traits, generation.cache_salt)
         usage = {"include_usage": True, "continuous_usage_stats": True}
         members = _members(generation, facts.model) | {"stream": True, "stream_options": usage}

@@ -58,7 +58,7 @@ class Request(msgspec.Struct, frozen=True):
     end: "Request | None" = None
 
 
-class Facts(msgspec.Struct, frozen=True):
+class ServerFacts(msgspec.Struct, frozen=True):
     """The facts of a server: the path for token ids, the model, its context in tokens, how it samples by default.
 
     `places` is how many generations it can have under way at once, where more would keep it from answering; 0 is as
@@ -91,7 +91,7 @@ class ServerLoad(msgspec.Struct, frozen=True):
     room: int = 0
 
 
-class Terms(msgspec.Struct, frozen=True):
+class ServerTerms(msgspec.Struct, frozen=True):
     """The terms that a server has to meet: the model, where empty is the first that it lists, and the context in
     tokens, which counts where it doesn't say; 0 is nothing said.
     """
@@ -100,11 +100,11 @@ class Terms(msgspec.Struct, frozen=True):
     context_tokens: int = 0
 
 
-Wanted = Callable[[], Terms]
+Wanted = Callable[[], ServerTerms]
 """The terms of this moment: the first server that is up may have to say which model is wanted."""
 
 
-class Served(NamedTuple):
+class ServedModel(NamedTuple):
     """A model that a server lists: its id, its context in tokens, and the size of its vocabulary, 0 where not said."""
 
     model: str
@@ -130,7 +130,7 @@ class _Models(msgspec.Struct):
     data: list[_Model]
 
 
-class Kind(ABC):
+class ServerKind(ABC):
     """A kind of server. Methods that ask raise EngineError, and the errors of `ask`."""
 
     name: str
@@ -149,21 +149,21 @@ class Kind(ABC):
     """Whether it notices a hang-up only in a stream: a whole answer is made from a stream then."""
 
     @abstractmethod
-    async def facts(self, ask: Ask, wanted: Wanted) -> Facts:
+    async def facts(self, ask: Ask, wanted: Wanted) -> ServerFacts:
         """The facts of a server. Raises EngineError where they don't fit `wanted`, or it doesn't say.
 
         The model has to be asked for last, so that `wanted` still holds when the server counts as up.
         """
 
     @abstractmethod
-    def request(self, facts: Facts, generation: Generation) -> Request:
+    def request(self, facts: ServerFacts, generation: Generation) -> Request:
         """The request of a generation. Raises EngineRefused where the server can't do it."""
 
     @abstractmethod
     def answer(self, generation: Generation) -> Answer:
         """The reader of the stream that comes back."""
 
-    async def serves(self, ask: Ask, facts: Facts, wanted: Wanted) -> bool:
+    async def serves(self, ask: Ask, facts: ServerFacts, wanted: Wanted) -> bool:
         """Whether a server that is up still serves the same; cheap."""
         return (await self.served_model(ask, wanted))[:2] == (facts.model, facts.context_tokens)
 
@@ -171,7 +171,7 @@ class Kind(ABC):
         """The load that it reports, as far as it does."""
         return ServerLoad()
 
-    async def render(self, ask: Ask, facts: Facts, transcript: Transcript) -> list[int]:
+    async def render(self, ask: Ask, facts: ServerFacts, transcript: Transcript) -> list[int]:
         """The ids that the model's chat template makes."""
         raise EngineRefused(f"with {self.name}, only gpt-oss is served")
 
@@ -179,7 +179,7 @@ class Kind(ABC):
         """The ids of a text in which nothing is a mark."""
         raise EngineError(f"the {self.name} server has left out ids")
 
-    async def disarm(self, ask: Ask, facts: Facts, generation: Generation) -> Generation:
+    async def disarm(self, ask: Ask, facts: ServerFacts, generation: Generation) -> Generation:
         """The generation without marks in its texts, where the server makes the prompt itself."""
         return generation
 
@@ -200,7 +200,7 @@ class Kind(ABC):
             raise self.refusal(status, said)
         return said
 
-    async def served_model(self, ask: Ask, wanted: Wanted) -> Served:
+    async def served_model(self, ask: Ask, wanted: Wanted) -> ServedModel:
         """The model that a server serves. Raises EngineError where it isn't the wanted one."""
         unsaid = EngineUnavailable(f"the {self.name} server does not say what it serves; is it one?")
         listed, terms = decode(_MODELS, await self.ask_body(ask, MODELS), unsaid).data, wanted()
@@ -213,17 +213,17 @@ class Kind(ABC):
             raise EngineUnavailable(
                 f"the {self.name} server does not say how long its model's context is; set HARMONIUM_CONTEXT_TOKENS"
             )
-        return Served(found.id, context, meta.n_vocab)
+        return ServedModel(found.id, context, meta.n_vocab)
 
 
-class Event(msgspec.Struct):
+class ServerEvent(msgspec.Struct):
     """An event of a stream, which may report an error."""
 
     error: Any = None
     object: Any = None
 
 
-class Said(msgspec.Struct):
+class ReportedError(msgspec.Struct):
     """The error that a server reports."""
 
     message: Any = None
@@ -234,14 +234,14 @@ class Said(msgspec.Struct):
 class Envelope(msgspec.Struct):
     """The body of an error, or an event that may be one: OpenAI's envelope, vLLM's own of before, or FastAPI's."""
 
-    error: Said | str | None = None
+    error: ReportedError | str | None = None
     object: Any = None
     message: Any = None
     detail: Any = None
     code: Any = None
 
 
-E = TypeVar("E", bound=Event)
+E = TypeVar("E", bound=ServerEvent)
 T = TypeVar("T")
 
 _MODELS = msgspec.json.Decoder(_Models)
@@ -256,13 +256,17 @@ def decode(decoder: "msgspec.json.Decoder[T]", body: bytes, otherwise: EngineErr
         raise otherwise from error
 
 
-def said_in(body: bytes) -> Said:
+def said_in(body: bytes) -> ReportedError:
     """The error in a body; empty where it has none."""
     try:
         said = _ENVELOPE.decode(body)
     except UNREADABLE:
-        return Said()
-    return said.error if isinstance(said.error, Said) else Said(said.error or said.message or said.detail)
+        return ReportedError()
+    return (
+        said.error
+        if isinstance(said.error, ReportedError)
+        else ReportedError(said.error or said.message or said.detail)
+    )
 
 
 def read_refusal(name: str, status: int, body: bytes) -> EngineError:

@@ -15,11 +15,19 @@ from typing import Annotated, Any, cast
 
 import msgspec
 
-from service.engine.pass_through import File, PassedRefusal, PassedUsage
+from service.engine.pass_through import FormFile, PassedRefusal, PassedUsage
 from service.engine.port import EngineBroke, EngineError, EngineUnavailable
 from service.engine.servers.answer import DONE, MAX_EVENT_BYTES, LineEnds
-from service.engine.servers.connection import Connection
-from service.engine.servers.kind import SHOWN_CHARS, UNREADABLE, Envelope, Said, ServerChanged, refusal, said_in
+from service.engine.servers.connection import ServerConnection
+from service.engine.servers.kind import (
+    SHOWN_CHARS,
+    UNREADABLE,
+    Envelope,
+    ReportedError,
+    ServerChanged,
+    refusal,
+    said_in,
+)
 
 NOT_SERVED = (404, 405, 501)
 """A server that lacks an endpoint, or has a model that is not for it."""
@@ -137,7 +145,7 @@ def _word(value: object) -> str | None:
     return value if isinstance(value, str) and 0 < len(value) <= MAX_WORD_CHARS else None
 
 
-def form_body(members: Mapping[str, Any], file: File) -> tuple[bytes, str]:
+def form_body(members: Mapping[str, Any], file: FormFile) -> tuple[bytes, str]:
     """The form of these fields, each a text, a list of them or a literal, with a file; and its Content-Type.
 
     It is written anew, so that a server reads the fields that were checked here, however the client wrote them.
@@ -163,7 +171,7 @@ class ServerReply:
     def __init__(
         self,
         name: str,
-        connection: Connection,
+        connection: ServerConnection,
         hidden: list[str],
         broken: Callable[[], EngineUnavailable],
         *,
@@ -259,7 +267,7 @@ class ServerReply:
             return None
         if said.error is None and said.object != "error":
             return None
-        code = said.error.code if isinstance(said.error, Said) else said.code
+        code = said.error.code if isinstance(said.error, ReportedError) else said.code
         return passed_refusal(self._name, self._hidden, code if isinstance(code, int) else 500, line)
 
     def _look(self, piece: bytes) -> None:

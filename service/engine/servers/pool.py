@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 
 from aiohappyeyeballs import start_connection  # pyright: ignore[reportUnknownVariableType]
 
-from service.engine.servers.connection import Broken, Connection, Peer, Target, head
+from service.engine.servers.connection import Broken, Peer, RequestTarget, ServerConnection, head
 
 IDLE_SECONDS = 3.0
 """How long an unused connection is kept: less than the 5 s after which vLLM and llama.cpp close it, so that no request
@@ -65,8 +65,8 @@ class Pool:
         self._idle_seconds = idle_seconds
         self._turns: WeakValueDictionary[Peer, asyncio.Semaphore] = WeakValueDictionary()
         """The semaphores that limit connecting to a peer, as long as anybody waits for one."""
-        self._idle: dict[Peer, dict[Connection, asyncio.TimerHandle]] = {}
-        self._open: set[Connection] = set()
+        self._idle: dict[Peer, dict[ServerConnection, asyncio.TimerHandle]] = {}
+        self._open: set[ServerConnection] = set()
         self._closed = False
         self._empty = asyncio.Event()
 
@@ -75,7 +75,9 @@ class Pool:
         """How many connections there are."""
         return len(self._open)
 
-    async def send(self, method: str, target: Target, path: str, headers: Mapping[str, str], body: bytes) -> Connection:
+    async def send(
+        self, method: str, target: RequestTarget, path: str, headers: Mapping[str, str], body: bytes
+    ) -> ServerConnection:
         """A connection with the head of the answer, whose body is unread. The caller has to `leave` it.
 
         Raises Unconnected where nothing was sent, Broken where the server may have begun, and ValueError for headers
@@ -91,7 +93,7 @@ class Pool:
             raise
 
     async def ask(
-        self, target: Target, method: str, path: str, body: bytes | None, *, seconds: float, most: int
+        self, target: RequestTarget, method: str, path: str, body: bytes | None, *, seconds: float, most: int
     ) -> tuple[int, bytes]:
         """The status and the body of a small request, which may take so many seconds. Of a body that is larger than
         `most` only the beginning. Raises OSError, of which TimeoutError is one.
@@ -107,7 +109,7 @@ class Pool:
                     raise
             return await self._ask(target, method, path, b"", most)
 
-    async def _ask(self, target: Target, method: str, path: str, body: bytes, most: int) -> tuple[int, bytes]:
+    async def _ask(self, target: RequestTarget, method: str, path: str, body: bytes, most: int) -> tuple[int, bytes]:
         connection = await self.send(method, target, path, {}, body)
         try:
             return connection.answer.status, await read_bounded(connection.read, most)
@@ -123,7 +125,7 @@ class Pool:
             self._empty.clear()
             await self._empty.wait()
 
-    def _take(self, peer: Peer) -> Connection | None:
+    def _take(self, peer: Peer) -> ServerConnection | None:
         """One that is idle, and quiet; others are closed."""
         idle = self._idle.get(peer)
         while idle:
@@ -134,14 +136,14 @@ class Pool:
             connection.abort()
         return None
 
-    async def _dial(self, peer: Peer) -> Connection:
+    async def _dial(self, peer: Peer) -> ServerConnection:
         """A new one. Raises Unconnected."""
         connecting: socket.socket | None = None
         turns = self._turns.setdefault(peer, asyncio.Semaphore(DIALED_AT_ONCE))
         tls: dict[str, Any] = {}
         if peer.tls:
             tls = {"ssl": self._tls or verifying(), "server_hostname": peer.certified}
-        made = partial(Connection, partial(self._keep, peer), partial(self._lose, peer))
+        made = partial(ServerConnection, partial(self._keep, peer), partial(self._lose, peer))
         try:
             async with asyncio.timeout(self._connect_seconds), turns:
                 connecting = await start_connection(
@@ -160,7 +162,7 @@ class Pool:
             raise Unconnected("the pool is closed")
         return connection
 
-    def _keep(self, peer: Peer, connection: Connection) -> None:
+    def _keep(self, peer: Peer, connection: ServerConnection) -> None:
         """It has become idle."""
         if self._closed or not self._keeps:
             connection.abort()
@@ -168,7 +170,7 @@ class Pool:
         timer = asyncio.get_running_loop().call_later(self._idle_seconds, connection.abort)
         self._idle.setdefault(peer, {})[connection] = timer
 
-    def _lose(self, peer: Peer, connection: Connection) -> None:
+    def _lose(self, peer: Peer, connection: ServerConnection) -> None:
         """It is closed."""
         self._open.discard(connection)
         idle = self._idle.get(peer, {})

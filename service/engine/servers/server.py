@@ -36,8 +36,16 @@ from service.engine.port import (
     TokenLogprobs,
 )
 from service.engine.servers.answer import Answer
-from service.engine.servers.connection import Connection, target_of
-from service.engine.servers.kind import Facts, Kind, RefusedAlone, Request, ServerChanged, ServerLoad, Wanted
+from service.engine.servers.connection import ServerConnection, target_of
+from service.engine.servers.kind import (
+    RefusedAlone,
+    Request,
+    ServerChanged,
+    ServerFacts,
+    ServerKind,
+    ServerLoad,
+    Wanted,
+)
 from service.engine.servers.passing import (
     ACCEPTED,
     BROKEN,
@@ -75,15 +83,15 @@ MAX_KEY_BYTES = 64
 """How long a key of the digest in it may be."""
 
 
-class Unreachable(EngineUnavailable):
+class ServerUnreachable(EngineUnavailable):
     """The server isn't there, so it hasn't begun anything."""
 
 
-NOT_BEGUN = (Unreachable, EngineRefused, EngineOverloaded, ServerChanged)
+NOT_BEGUN = (ServerUnreachable, EngineRefused, EngineOverloaded, ServerChanged)
 """Errors behind which a server has nothing under way."""
 
 
-class State(Enum):
+class ServerState(Enum):
     """How a server is doing."""
 
     UNKNOWN = "unknown"
@@ -92,10 +100,12 @@ class State(Enum):
     CLOSED = "closed"
 
 
-class Server:
+class EngineServer:
     """A server of a kind at an address, or a router before some. `wanted` are the terms that it has to meet."""
 
-    def __init__(self, kind: Kind, place: ServerAddress, pool: Pool, *, wanted: Wanted, connect_seconds: float) -> None:
+    def __init__(
+        self, kind: ServerKind, place: ServerAddress, pool: Pool, *, wanted: Wanted, connect_seconds: float
+    ) -> None:
         self.kind, self.place, self.url = kind, place, place.url
         self.weight = 1.0
         """How much it gets beside the others."""
@@ -109,8 +119,8 @@ class Server:
         """The tokens for which it has room, as reported in this life; 0 is unknown."""
         self.lives = 0
         """How often it came up: each time with a cache of unknown content."""
-        self.state = State.UNKNOWN
-        self.facts: Facts | None = None
+        self.state = ServerState.UNKNOWN
+        self.facts: ServerFacts | None = None
         """The facts when it was last up."""
         self.trouble = f"the {kind.name} server was not asked yet"
         """Why it is not up. Clients may see it: it names no host."""
@@ -124,7 +134,7 @@ class Server:
         self._ask_at_length = partial(self._ask_within, RENDER_SECONDS, MAX_RENDERED_BYTES)
         """Asks something about a whole conversation."""
         self._probing: asyncio.Task[None] | None = None
-        self._streams: set[Connection] = set()
+        self._streams: set[ServerConnection] = set()
         self._ends: dict[str, Request] = {}
         """The request that ends each generation under way, by the generation's id."""
         self._ending: set[asyncio.Task[bool]] = set()
@@ -138,7 +148,7 @@ class Server:
 
     async def weigh(self) -> None:
         """Asks for its load. Where it reports none, or nonsense, it counts as if it were ours alone."""
-        if self.state is not State.UP:
+        if self.state is not ServerState.UP:
             return
         life, running, tokens = self.lives, self.running, self.tokens
         try:
@@ -166,7 +176,7 @@ class Server:
 
     async def close(self) -> None:
         """Ends the streams, and all else under way."""
-        self.state, self.trouble = State.CLOSED, "the engine is closed"
+        self.state, self.trouble = ServerState.CLOSED, "the engine is closed"
         for task in self._ending:
             task.cancel()
         for connection in self._streams:
@@ -176,14 +186,14 @@ class Server:
             await asyncio.wait([self._probing])
 
     @asynccontextmanager
-    async def stream(self, generation: Generation) -> AsyncGenerator[Connection, None]:
+    async def stream(self, generation: Generation) -> AsyncGenerator[ServerConnection, None]:
         """The bytes of a generation's events. Leaving early aborts the generation.
 
         Raises EngineError: Unreachable, ServerChanged and EngineOverloaded mean that the server didn't begin.
         """
         facts = self._fetch_facts()
         disarming = self.kind.disarm(self._ask_at_length, facts, generation)
-        generation = await self._outcome_of(disarming, Unreachable(f"the {self.kind.name} server did not answer"))
+        generation = await self._outcome_of(disarming, ServerUnreachable(f"the {self.kind.name} server did not answer"))
         request = self.kind.request(facts, generation)
         if request.end is not None:
             self._ends[generation.id] = request.end
@@ -223,15 +233,15 @@ class Server:
         headers: Mapping[str, str],
         refused: Callable[[int, bytes], EngineError],
         seconds: float | None,
-    ) -> AsyncGenerator[Connection, None]:
+    ) -> AsyncGenerator[ServerConnection, None]:
         """The connection with the answer, its body unread; its head may take `seconds`. Raises as `stream` does."""
         over = False
         try:
             connection = await self._post(request, headers, refused, seconds)
             self._streams.add(connection)
             try:
-                if self.state is State.CLOSED:  # too late for `close` to end it
-                    raise Unreachable(self.trouble)
+                if self.state is ServerState.CLOSED:  # too late for `close` to end it
+                    raise ServerUnreachable(self.trouble)
                 yield connection
             finally:
                 over = connection.at_eof
@@ -248,7 +258,7 @@ class Server:
 
     def _left(self, request: Request) -> None:
         """Ends a generation that was hung up on, where the server doesn't notice that soon."""
-        if request.end is not None and not self.kind.notices_hang_ups and self.state is not State.CLOSED:
+        if request.end is not None and not self.kind.notices_hang_ups and self.state is not ServerState.CLOSED:
             task = asyncio.create_task(self._end(request.end))
             self._ending.add(task)
             task.add_done_callback(self._ending.discard)
@@ -265,10 +275,10 @@ class Server:
             event(logger, logging.WARNING, words, url=self.url, path=request.path, status=status)
         return status == 200
 
-    def _fetch_facts(self) -> Facts:
-        """The server's facts. Raises Unreachable."""
-        if self.facts is None or self.state is not State.UP:
-            raise Unreachable(self.trouble)
+    def _fetch_facts(self) -> ServerFacts:
+        """The server's facts. Raises ServerUnreachable."""
+        if self.facts is None or self.state is not ServerState.UP:
+            raise ServerUnreachable(self.trouble)
         return self.facts
 
     def _broke(self) -> EngineUnavailable:
@@ -308,20 +318,20 @@ class Server:
 
     def down(self, trouble: EngineUnavailable, cause: Exception | None = None) -> EngineUnavailable:
         """Notes and returns the reason why it can't serve now. `cause` is for the log."""
-        if self.state is State.CLOSED:
+        if self.state is ServerState.CLOSED:
             return trouble
-        if self.state is not State.DOWN or str(trouble) != self.trouble:
+        if self.state is not ServerState.DOWN or str(trouble) != self.trouble:
             reason = f"{trouble} ({type(cause.__cause__ or cause).__name__})" if cause else str(trouble)
             event(logger, logging.WARNING, f"{self.kind.name} server is down", url=self.url, reason=reason)
-        self.state, self.trouble = State.DOWN, str(trouble)
-        if not isinstance(trouble, Unreachable):
+        self.state, self.trouble = ServerState.DOWN, str(trouble)
+        if not isinstance(trouble, ServerUnreachable):
             self.away_since = None
         elif self.away_since is None:
             self.away_since = monotonic()
         return trouble
 
-    def _unreachable(self) -> Unreachable:
-        return Unreachable(f"the {self.kind.name} server can't be reached{self.kind.loading}")
+    def _unreachable(self) -> ServerUnreachable:
+        return ServerUnreachable(f"the {self.kind.name} server can't be reached{self.kind.loading}")
 
     async def _post(
         self,
@@ -329,9 +339,9 @@ class Server:
         headers: Mapping[str, str],
         refused: Callable[[int, bytes], EngineError],
         seconds: float | None,
-    ) -> Connection:
-        """The connection with the answer to a request, its body unread. Raises Unreachable, and what the server refuses
-        it with.
+    ) -> ServerConnection:
+        """The connection with the answer to a request, its body unread. Raises ServerUnreachable, and the
+        error with which the server refuses it.
         """
         name = self.kind.name
         try:
@@ -360,14 +370,16 @@ class Server:
         try:
             status, _ = await self._ask("GET", self.kind.health, None)
             if status == 503:
-                raise Unreachable(f"the {name} server is not healthy (status 503){self.kind.loading}")
+                raise ServerUnreachable(f"the {name} server is not healthy (status 503){self.kind.loading}")
             if status != 200:
                 raise EngineUnavailable(f"the {name} server is not healthy (status {status})")
-            if self.state is State.UP and not await self.kind.serves(self._ask, self._fetch_facts(), self._wanted):
+            if self.state is ServerState.UP and not await self.kind.serves(
+                self._ask, self._fetch_facts(), self._wanted
+            ):
                 self.down(EngineUnavailable(f"the {name} server serves something else now"))
-            if self.state is not State.UP:
+            if self.state is not ServerState.UP:
                 self.facts = await self.kind.facts(self._ask, self._wanted)
-                self.state = State.UP
+                self.state = ServerState.UP
                 self.lives += 1
                 self.room = self.others_running = self.others_tokens = 0
                 self.away_since = None

@@ -14,7 +14,7 @@ import msgspec
 from service.engine.port import EngineError, EngineUnavailable
 from service.markup.families import ENDS, MARKS, family_of
 from service.markup.marks import LOOKS_LIKE_A_MARK, like_marks
-from service.markup.speech import SHOWN, Shown, Speech, Transcript
+from service.markup.speech import SHOWN, ShownTools, Speech, Transcript
 from service.steps import BRIEFLY
 
 Pieces = Callable[[str], Awaitable[Sequence[tuple[int, str]]]]
@@ -80,13 +80,13 @@ async def speech_of(pieces: Pieces, written: Written, model: str) -> Speech:
     )
 
 
-async def _shown_parts(written: Written) -> Shown:
+async def _shown_parts(written: Written) -> ShownTools:
     """The parts that a template shows of tools: all, where it shows that there is one, or it can't be found out."""
     prompt = await _try_prompt(written, Transcript(msgspec.json.encode(_PROBE[:1]), msgspec.json.encode([_TOOL])))
     if prompt is None or _PROBED_NAME in prompt:
         return SHOWN
     prompt = await _try_prompt(written, Transcript(msgspec.json.encode(_PROBE))) or ""
-    return Shown(tools=False, calls=_PROBED_ARGUMENT in prompt, outputs=_PROBED_OUTPUT in prompt)
+    return ShownTools(tools=False, calls=_PROBED_ARGUMENT in prompt, outputs=_PROBED_OUTPUT in prompt)
 
 
 async def _try_prompt(written: Written, transcript: Transcript) -> str | None:

@@ -24,7 +24,7 @@ import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
 from service.engine.port import EngineRefused, Generation, Sampling
-from service.engine.servers.kind import Count, Event
+from service.engine.servers.kind import Count, ServerEvent
 from service.errors import InvalidRequest
 from service.grammar.regex import unchecked_tree
 from service.harmony.tokens import ENDS, LAST_LEGAL
@@ -63,7 +63,7 @@ class _Usage(msgspec.Struct):
     prompt_tokens_details: _PromptDetails | None = None
 
 
-class UsageEvent(Event):
+class UsageEvent(ServerEvent):
     """An event of a completion, which may tell its usage."""
 
     usage: _Usage | None = None

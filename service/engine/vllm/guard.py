@@ -19,7 +19,7 @@ PATIENCE_SECONDS = 15.0
 """The time that vLLM's core gets to end by itself."""
 
 
-class Guard:
+class EngineGuard:
     """A guard, from its making to `dismiss`. Linux alone can have one; elsewhere this does nothing.
 
     `patience_seconds` is the time that a core gets to end by itself, before it is killed.

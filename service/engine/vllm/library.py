@@ -48,7 +48,7 @@ TERMINAL_SIGNALS = frozenset({signal.SIGINT, signal.SIGHUP})
 
 
 @dataclasses.dataclass(frozen=True)
-class Vllm:
+class VllmLibrary:
     """vLLM's classes and functions, and its exceptions by what they mean."""
 
     async_llm: Any
@@ -96,12 +96,12 @@ class Vllm:
                 raise EngineUnavailable(f"HARMONIUM_LOCAL_ARGS: vLLM has no engine argument {name[:100]!r}{hint}")
 
 
-def load() -> Vllm:
+def load() -> VllmLibrary:
     """Import vLLM, with ENVIRONMENT set in this process. Raises EngineUnavailable where it isn't installed."""
     os.environ.update(ENVIRONMENT)
     try:
         sampling, exceptions = import_module("vllm.sampling_params"), import_module("vllm.exceptions")
-        return Vllm(
+        return VllmLibrary(
             async_llm=import_module("vllm.v1.engine.async_llm").AsyncLLM,
             engine_args=import_module("vllm.engine.arg_utils").AsyncEngineArgs,
             tokens_input=import_module("vllm.inputs").tokens_input,

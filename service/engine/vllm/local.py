@@ -33,8 +33,8 @@ from service.engine.port import (
     Take,
 )
 from service.engine.servers.answer import FINISHES
-from service.engine.vllm.guard import Guard
-from service.engine.vllm.library import CORE, Vllm, brief, load, read_logprobs
+from service.engine.vllm.guard import EngineGuard
+from service.engine.vllm.library import CORE, VllmLibrary, brief, load, read_logprobs
 from service.logs import event
 
 logger = logging.getLogger(__name__)
@@ -64,10 +64,10 @@ class VllmLocalEngine:
         self._args = dict(args)
         self._served_as = served_as
         self._context_tokens = context_tokens
-        self._vllm: Vllm | None = None
+        self._vllm: VllmLibrary | None = None
         self._llm: Any = None
         """vLLM's AsyncLLM, while it runs."""
-        self._guard: Guard | None = None
+        self._guard: EngineGuard | None = None
         self._others: frozenset[BaseProcess] = frozenset()
         self._card: ModelCard | None = None
         self._tracing = False
@@ -163,7 +163,7 @@ class VllmLocalEngine:
     async def _load(self) -> None:
         """Build vLLM, read its model's facts, and see whether it samples."""
         self._others = frozenset(multiprocessing.active_children())
-        self._guard = Guard()
+        self._guard = EngineGuard()
         building = asyncio.get_running_loop().run_in_executor(None, self._build)
         try:
             while not building.done():
@@ -211,7 +211,7 @@ class VllmLocalEngine:
         if error := building.exception():
             event(logger, logging.INFO, "loading was given up", reason=brief(error))
 
-    def _ready(self) -> tuple[Vllm, Any]:
+    def _ready(self) -> tuple[VllmLibrary, Any]:
         """The running library and its engine. Raises EngineUnavailable if none runs."""
         if self._vllm is None or self._llm is None:
             raise EngineUnavailable("vLLM is not running")
@@ -241,7 +241,7 @@ class VllmLocalEngine:
             None if logprobs is None else read_logprobs(completion, logprobs),
         )
 
-    def _failure(self, vllm: Vllm, error: Exception) -> EngineError:
+    def _failure(self, vllm: VllmLibrary, error: Exception) -> EngineError:
         """Our error for an exception of vLLM."""
         if self._llm is None:
             return EngineUnavailable("vLLM was stopped")

@@ -30,9 +30,9 @@ from service.engine.servers.answer import Answer
 from service.engine.servers.kind import (
     UNREADABLE,
     Ask,
-    Facts,
-    Kind,
     Request,
+    ServerFacts,
+    ServerKind,
     ServerLoad,
     TokenId,
     Wanted,
@@ -58,7 +58,7 @@ TOKENIZE = "/tokenize"
 """Where a server tells how it cuts a text, or what its chat template makes of messages."""
 
 
-class Endpoint(StrEnum):
+class TokensEndpoint(StrEnum):
     """Where a server takes token ids, the better one first."""
 
     GENERATE = "/inference/v1/generate"
@@ -142,7 +142,7 @@ class _Logprobs(msgspec.Struct):
     top_logprobs: list[dict[str, float] | None] | None = None
 
 
-class Cut(msgspec.Struct):
+class CutText(msgspec.Struct):
     """The ids of a text, and what each stands for."""
 
     tokens: list[TokenId]
@@ -156,7 +156,7 @@ class _Choice(msgspec.Struct):
     logprobs: _Logprobs | None = None
 
 
-class Event(UsageEvent):
+class VllmEvent(UsageEvent):
     """One event of a stream."""
 
     choices: list[_Choice] = []
@@ -176,16 +176,16 @@ METRICS = "/metrics"
 RUNNING, WAITING, CONFIG = "vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:cache_config_info"
 USED = "vllm:kv_cache_usage_perc"
 
-EVENT = msgspec.json.Decoder(Event)
+EVENT = msgspec.json.Decoder(VllmEvent)
 _VERSION = msgspec.json.Decoder(_Version)
-_CUT = msgspec.json.Decoder(Cut)
+_CUT = msgspec.json.Decoder(CutText)
 _RENDERED = msgspec.json.Decoder(list[_Rendered])
 _WRITTEN = msgspec.json.Decoder(_Written)
 _ENCODE = msgspec.json.Encoder().encode
 _LOGPROB = attrgetter("logprob")
 
 
-def request_body(endpoint: Endpoint, generation: Generation, model: str, mark: Sequence[int] = ()) -> bytes:
+def request_body(endpoint: TokensEndpoint, generation: Generation, model: str, mark: Sequence[int] = ()) -> bytes:
     """The body that asks for a generation; `mark` stands for a picture in its prompt."""
     prompt, sampling = prompt_json(generation), parameters(generation.sampling)
     if generation.sampling.structural_tag is not None:
@@ -197,7 +197,7 @@ def request_body(endpoint: Endpoint, generation: Generation, model: str, mark: S
         "cache_salt": generation.cache_salt,
         "priority": generation.priority,
     }
-    if endpoint is Endpoint.GENERATE:
+    if endpoint is TokensEndpoint.GENERATE:
         if generation.sampling.logprobs:
             sampling["logprobs"] = _with_the_sampled(generation.sampling.logprobs)
         # without need of the text none is made; a constraint holds from the first token, whatever parser a server has
@@ -236,7 +236,7 @@ def template_body(transcript: Transcript, model: str, *, texts: bool = False, **
     return _ENCODE(body | tools)
 
 
-def read_cut(body: bytes) -> Cut:
+def read_cut(body: bytes) -> CutText:
     """The ids of a text. Raises EngineError."""
     return decode(_CUT, body, EngineError("the vLLM server sent something else than ids"))
 
@@ -386,7 +386,7 @@ HARMONY_START = "<|start|>"
 """A mark that only the vocabulary of gpt-oss has as the id START."""
 
 
-class Vllm(Kind):
+class Vllm(ServerKind):
     """vLLM's servers, and routers before some."""
 
     name = NAME
@@ -394,23 +394,23 @@ class Vllm(Kind):
     def __init__(self) -> None:
         self._disarming = Disarming()
 
-    async def facts(self, ask: Ask, wanted: Wanted) -> Facts:
+    async def facts(self, ask: Ask, wanted: Wanted) -> ServerFacts:
         """The facts. Where a router doesn't say how texts are cut, the model is taken for gpt-oss."""
         status, body = await ask("GET", VERSION, None)
         release = read_release(body) if status == 200 else UNTOLD
-        endpoint = await self._endpoint(ask) if release.whole else Endpoint.COMPLETIONS
+        endpoint = await self._endpoint(ask) if release.whole else TokensEndpoint.COMPLETIONS
         defaults = Defaults()
-        if endpoint is Endpoint.GENERATE:  # its parameters, as it fills them in for a request without any
+        if endpoint is TokensEndpoint.GENERATE:  # its parameters, as it fills them in for a request without any
             status, body = await ask("POST", "/v1/completions/render", b'{"prompt": [0]}')
             defaults = read_defaults(body) if status == 200 else defaults
         model, context_tokens, _ = await self.served_model(ask, wanted)
         speech = await self._speech(ask, model)
-        if speech is not None and endpoint is Endpoint.GENERATE:
+        if speech is not None and endpoint is TokensEndpoint.GENERATE:
             mark = await self._mark(ask, model)
             speech = msgspec.structs.replace(speech, sees=bool(mark), mark=mark)
         if model != (again := (await self.served_model(ask, wanted)).model):
             raise EngineUnavailable(f"the vLLM server served {model!r} a moment ago, and now {again!r}")
-        return Facts(
+        return ServerFacts(
             endpoint,
             model,
             context_tokens,
@@ -421,7 +421,7 @@ class Vllm(Kind):
             advice=advice_on(release, harmony=speech is None),
         )
 
-    async def render(self, ask: Ask, facts: Facts, transcript: Transcript) -> list[int]:
+    async def render(self, ask: Ask, facts: ServerFacts, transcript: Transcript) -> list[int]:
         sees = facts.speech is not None and facts.speech.sees
         disarmed = await self._disarming.disarm(self.pieces(ask, facts.model), transcript, sees=sees)
         if facts.speech is not None and facts.speech.mark and shows_pictures(disarmed):
@@ -436,7 +436,7 @@ class Vllm(Kind):
             return ids
         return await self._ids_of(ask, facts, disarmed)
 
-    async def _ids_of(self, ask: Ask, facts: Facts, transcript: Transcript) -> list[int]:
+    async def _ids_of(self, ask: Ask, facts: ServerFacts, transcript: Transcript) -> list[int]:
         """The ids of a prompt as the model reads it. Raises EngineError."""
         return read_cut(await self.ask_body(ask, TOKENIZE, template_body(transcript, facts.model))).tokens
 
@@ -444,9 +444,9 @@ class Vllm(Kind):
         status, body = await ask("GET", METRICS, None)
         return await asyncio.to_thread(read_told, body) if status == 200 else ServerLoad()
 
-    def request(self, facts: Facts, generation: Generation) -> Request:
-        endpoint = Endpoint(facts.endpoint)
-        end = Request(ABORT, abort_body(generation.id)) if endpoint is Endpoint.GENERATE else None
+    def request(self, facts: ServerFacts, generation: Generation) -> Request:
+        endpoint = TokensEndpoint(facts.endpoint)
+        end = Request(ABORT, abort_body(generation.id)) if endpoint is TokensEndpoint.GENERATE else None
         mark = facts.speech.mark if facts.speech is not None else ()
         return Request(endpoint, request_body(endpoint, generation, facts.model, mark), end)
 
@@ -498,11 +498,11 @@ class Vllm(Kind):
         template = read_cut(await self.ask_body(ask, TOKENIZE, tokenize_body(text, model))).tokens
         return read_rendered(rendered).mark(template)
 
-    async def _endpoint(self, ask: Ask) -> Endpoint:
+    async def _endpoint(self, ask: Ask) -> TokensEndpoint:
         """The better endpoint that it has. A request without a prompt is 400 where it is, and 403 or 404 else."""
-        status, body = await ask("POST", Endpoint.GENERATE, b"{}")
+        status, body = await ask("POST", TokensEndpoint.GENERATE, b"{}")
         if status in (400, 422):
-            return Endpoint.GENERATE
+            return TokensEndpoint.GENERATE
         if status in (403, 404, 405):
-            return Endpoint.COMPLETIONS
+            return TokensEndpoint.COMPLETIONS
         raise self.refusal(status, body)

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from service.api.response import Logprob
 from service.browser.citations import Citations, source_of
-from service.browser.citations import Cited as PageCited
+from service.browser.citations import CitedPart as PageCited
 from service.browser.page import Display
 
 DRIVE = "/mnt/data/"

@@ -13,7 +13,7 @@ import msgspec
 from service.harmony.render import message_steps
 from service.harmony.tokens import BYTES_A_TOKEN
 from service.markup.messages import without_pictures
-from service.responses.output.sealed import MAX_SUMMARY_BYTES, Compaction, size_of
+from service.responses.output.sealed import MAX_SUMMARY_BYTES, SealedCompaction, size_of
 from service.steps import in_one_go
 from store.turn import StoredMessage
 
@@ -31,7 +31,7 @@ _KEPT = (
 _SUMMARY = "# Summary\n\nThis is a summary of what was said and done in the conversation so far:"
 
 
-def compaction_messages(compaction: Compaction, *, limit: int) -> list[StoredMessage]:
+def compaction_messages(compaction: SealedCompaction, *, limit: int) -> list[StoredMessage]:
     """The messages that stand for a compacted conversation; `limit` is the most tokens of the summary.
 
     A summary has at most MAX_SUMMARY_BYTES, which takes some 10 ms. Raises TooManyTokens.

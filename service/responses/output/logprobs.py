@@ -43,11 +43,11 @@ def shown_logprob(token: int, sampled: TokenLogprobs) -> Logprob:
     return Logprob(text, _finite(sampled.logprob), raw, [_alternative(*each) for each in sampled.top])
 
 
-def without_bytes(logprobs: Iterable[Logprob]) -> tuple[events.Logprob, ...]:
+def without_bytes(logprobs: Iterable[Logprob]) -> tuple[events.EventLogprob, ...]:
     """The same as events have it."""
     return tuple(
-        events.Logprob(
-            each.token, each.logprob, tuple(events.TopLogprob(top.token, top.logprob) for top in each.top_logprobs)
+        events.EventLogprob(
+            each.token, each.logprob, tuple(events.EventTopLogprob(top.token, top.logprob) for top in each.top_logprobs)
         )
         for each in logprobs
     )

@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterable, Sequence
 import msgspec
 
 from service.api import events
-from service.api.approval import Answer, ApprovalRequest
+from service.api.approval import ApprovalOutcome, ApprovalRequest
 from service.api.content import head_of
 from service.api.events import Event
 from service.api.ids import MAX_OUTPUT_ITEMS
@@ -114,7 +114,7 @@ class Machine:
         self.gone_on: list[str] = []
         """The requests from which it went on, by their ids."""
         answers = rules.answers
-        self._answers: list[Answer] = [] if answers is None else list(reversed(answers.given))
+        self._answers: list[ApprovalOutcome] = [] if answers is None else list(reversed(answers.given))
         """The answers that are left to handle before anything is sampled, the next one last."""
         self._behind: Messages | None = None if answers is None else answers.behind
         """The messages that then stand before the model."""

@@ -17,10 +17,10 @@ from service.grammar.tags import HeaderState, addressing_tag, content_tag
 from service.harmony import tokens
 from service.markup import tags
 from service.markup.chat import Chat
-from service.markup.families import FAMILIES, Reasoning
+from service.markup.families import FAMILIES, ReasoningPlace
 from service.markup.messages import name_of
 from service.markup.speech import ChatRequest, Transcript
-from service.markup.stream import Part
+from service.markup.stream import MarkupPart
 from service.markup.tags import Callable, TurnConstraint, response_format, tools_asked
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.phases import Phase
@@ -200,7 +200,13 @@ def turn_tag(rules: Rules, chat: Chat, *, thinking: bool) -> str | None:
         answer=rules.answer,
     )
     family = FAMILIES[chat.family]
-    part = Part.THINKING if thinking else Part.TEXT if family.reasoning is Reasoning.NONE else Part.BEFORE
+    part = (
+        MarkupPart.THINKING
+        if thinking
+        else MarkupPart.TEXT
+        if family.reasoning is ReasoningPlace.NONE
+        else MarkupPart.BEFORE
+    )
     try:
         return tags.tag(family.markup, tuple(chat.marks.items()), asked, part)
     except LookupError:

@@ -279,7 +279,7 @@ class OpenItem:
         if isinstance(done, Compaction):
             if not done.encrypted_content:
                 return ()
-            short = sealed.Compaction(self.content, rules.kept_messages, rules.newest)
+            short = sealed.SealedCompaction(self.content, rules.kept_messages, rules.newest)
             return tuple(compaction_messages(short, limit=MAX_SUMMARY_TOKENS))
         if isinstance(done, Message | Reasoning):
             answer = "final" if isinstance(done, Message) and done.phase == "final_answer" else "commentary"

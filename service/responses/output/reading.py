@@ -22,7 +22,7 @@ from service.engine.port import TokenLogprobs
 from service.grammar.tags import HeaderState
 from service.harmony import tokens
 from service.harmony.render import PROMPT_END
-from service.harmony.segments import Segment, Segmenter, State
+from service.harmony.segments import Segment, Segmenter, SegmenterState
 from service.markup.chat import Chat
 from service.markup.messages import with_pictures
 from service.markup.prompts import Templated
@@ -180,9 +180,9 @@ class HarmonyReading(Stretches):
         nothing, or no answer.
         """
         state = self.parser.state
-        if state is State.HEADER:
+        if state is SegmenterState.HEADER:
             return HeaderState.NEXT if self.parser.at_start else None
-        if state is State.BETWEEN:
+        if state is SegmenterState.BETWEEN:
             return HeaderState.CALLED if called else HeaderState.BETWEEN
         return HeaderState.INSIDE if free else None
 

@@ -54,7 +54,7 @@ class Opener(Protocol):
         ...
 
 
-class Compaction(msgspec.Struct, frozen=True, array_like=True):
+class SealedCompaction(msgspec.Struct, frozen=True, array_like=True):
     """The basis of a conversation once it was compacted: the summary, and the messages kept word by word.
 
     `kept` are Harmony messages of the user in their order; empty where the client keeps them itself. `newest` are those
@@ -67,7 +67,7 @@ class Compaction(msgspec.Struct, frozen=True, array_like=True):
 
 
 _reasoning = msgspec.msgpack.Decoder(StoredMessage | str)
-_compaction = msgspec.msgpack.Decoder(Compaction)
+_compaction = msgspec.msgpack.Decoder(SealedCompaction)
 
 
 def reasoning(thought: StoredMessage | str) -> bytes:
@@ -90,7 +90,7 @@ def size_of(message: StoredMessage) -> int:
     return len(msgspec.msgpack.encode(_bare(message)))
 
 
-def read_compaction(payload: bytes) -> Compaction:
+def read_compaction(payload: bytes) -> SealedCompaction:
     """The compaction of a payload. Raises Unsealable for one of a later release."""
     return _read(payload, _compaction)
 
@@ -100,7 +100,7 @@ def open_reasoning(text: str, opener: Opener) -> StoredMessage | str:
     return read_reasoning(_open(text, REASONING, opener))
 
 
-def open_compaction(text: str, opener: Opener) -> Compaction:
+def open_compaction(text: str, opener: Opener) -> SealedCompaction:
     """The compaction sealed in `text`. Raises Unsealable, also for a payload of another kind."""
     return read_compaction(_open(text, COMPACTION, opener))
 

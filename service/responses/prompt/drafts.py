@@ -11,7 +11,7 @@ from typing import Any, Unpack
 import msgspec
 
 from service.api import ids
-from service.api.approval import Answer, Answers, ApprovalRequest
+from service.api.approval import Answers, ApprovalOutcome, ApprovalRequest
 from service.api.approval import answer_note as approval_answered
 from service.api.content import ReadPictures, shown_in
 from service.api.history import Earlier, unknown_call
@@ -47,7 +47,7 @@ from service.errors import InvalidRequest, brief
 from service.harmony import render, tokens
 from service.harmony.calls import cut_call
 from service.harmony.header import CHANNELS, JSON_TYPE
-from service.harmony.render import Header, developer_text, message_steps
+from service.harmony.render import HeaderParts, developer_text, message_steps
 from service.markup.messages import pictures_note
 from service.markup.speech import REFERENCE
 from service.responses.output import sealed
@@ -188,17 +188,17 @@ class Conversion:
         """Part the messages behind the answers to requests for approval from those before them."""
         approving = self._approving
         self.messages += map(approval_answered, approving.passed)
-        given: list[Answer] = []
+        given: list[ApprovalOutcome] = []
         for pending in approving.answered:
             recipient = approving.recipient(pending.request)
             callee = self._rules.hosted_callee(pending.request.server, pending.request.tool)
             if pending.approved and callee is not None and callee.hosted is not None:
                 request = msgspec.structs.replace(pending.request, at=callee.hosted.at)
-                given.append(Answer(request, callee.recipient, tool=callee.hosted))
+                given.append(ApprovalOutcome(request, callee.recipient, tool=callee.hosted))
             elif recipient is not None:
                 channel = _channel_of(pending)
                 told = render.message(pending.told, "tool", name=recipient, channel=channel, recipient="assistant")
-                given.append(Answer(pending.request, recipient, told=told))
+                given.append(ApprovalOutcome(pending.request, recipient, told=told))
         if given:
             last = self.messages[self._split :]
             behind = [message for message in last if message.tokens or message.role == PICTURES]
@@ -219,7 +219,7 @@ class Conversion:
             self._unbroken = 0
             yield
 
-    def _message_of(self, text: str, role: str, call_id: str | None = None, **header: Unpack[Header]) -> Drafts:
+    def _message_of(self, text: str, role: str, call_id: str | None = None, **header: Unpack[HeaderParts]) -> Drafts:
         return [message_steps(text, role, limit=self._room, call_id=call_id, **header)]
 
     def _call_draft(

@@ -30,7 +30,7 @@ SOURCES_KEPT = 64
 """Cells whose lines later tracebacks can show."""
 
 
-class Shown(io.TextIOBase):
+class PrintedText(io.TextIOBase):
     """The printed text of a cell: of a long text the beginning and the end, as much of both."""
 
     def __init__(self, chars: int) -> None:
@@ -122,7 +122,7 @@ class Cells:
 
     def run(self, code: str) -> tuple[dict[str, object], list[bytes]]:
         """Run a cell to its end, or until it is interrupted. Returns its output, whether it raised, and its figures."""
-        shown, images = Shown(self._chars), list[bytes]()
+        shown, images = PrintedText(self._chars), list[bytes]()
         with contextlib.redirect_stdout(shown), contextlib.redirect_stderr(shown):
             error = self.interrupts.attempt(lambda: self._execute(code))
             error = error or self.interrupts.attempt(lambda: _show_figures(images, shown))
@@ -149,7 +149,7 @@ class Cells:
                 sys.stdout.write(f"{value!r}\n")
 
 
-def _tell(error: BaseException, shown: Shown) -> None:
+def _tell(error: BaseException, shown: PrintedText) -> None:
     """The traceback from the cell on. An exception may be of the cell's own making, and fail to tell of itself."""
     place = error.__traceback__
     while place is not None and not place.tb_frame.f_code.co_filename.startswith("<cell "):
@@ -160,7 +160,7 @@ def _tell(error: BaseException, shown: Shown) -> None:
         shown.write(f"{type(error).__name__}, which can't be shown: {type(another).__name__}\n")
 
 
-def _show_figures(images: list[bytes], shown: Shown) -> None:
+def _show_figures(images: list[bytes], shown: PrintedText) -> None:
     """The open figures of matplotlib, if it is there, as PNG. They are closed."""
     pyplot: Any = sys.modules.get("matplotlib.pyplot")
     if pyplot is None:

@@ -46,7 +46,7 @@ NICE = 10
 
 
 @dataclass(frozen=True)
-class Bounds:
+class KernelBounds:
     """The kernel's limits for a session: bytes of memory beyond those that it begins with, bytes of one file, seconds
     of processor time, and threads of its user.
     """
@@ -62,7 +62,7 @@ def landlock_version() -> int:
     return max(LIBC.syscall(_LANDLOCK_CREATE, None, 0, 1), 0)
 
 
-def confine(readable: Iterable[str], folders: Sequence[str], bounds: Bounds, uid: int | None) -> None:
+def confine(readable: Iterable[str], folders: Sequence[str], bounds: KernelBounds, uid: int | None) -> None:
     """Confine this process, which has one thread, and is the session's own: it reads `readable`, and works in
     `folders`. `uid` is the user to become, which only root can. Raises OSError where any of it is refused.
     """
@@ -84,7 +84,7 @@ def die_with_parent() -> None:
     check("pdeathsig", LIBC.prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0))
 
 
-def _limit(bounds: Bounds) -> None:
+def _limit(bounds: KernelBounds) -> None:
     with open("/proc/self/statm") as statm:
         begun = int(statm.read().split()[0]) * resource.getpagesize()
     limits = {

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from service.sandbox.inside import cells, mounts
-from service.sandbox.inside.confine import Bounds, confine, die_with_parent
+from service.sandbox.inside.confine import KernelBounds, confine, die_with_parent
 
 CONTROL = 0
 """The file of the socket to the service: the standard input."""
@@ -70,7 +70,7 @@ def tasks_of(user: int) -> int:
     return count
 
 
-class Zygote:
+class ZygoteLoop:
     """The loop: it takes messages, forks, signals, and tells who died."""
 
     def __init__(self, control: socket.socket, readable: Sequence[str], *, linked: bool) -> None:
@@ -149,7 +149,7 @@ class Zygote:
         os.environ.update(SESSION_ENVIRONMENT, HOME=home, TMPDIR=temporary, MPLCONFIGDIR=temporary)
         os.chdir(files)
         os.umask(0o022)
-        bounds = Bounds(**message["bounds"])
+        bounds = KernelBounds(**message["bounds"])
         if uid is None:  # its threads count together with all others of the user
             bounds = replace(bounds, threads=bounds.threads + self._tasks)
         for name in [name for name in sys.modules if name.split(".")[0] == "service"]:
@@ -193,7 +193,7 @@ def main() -> None:
             _warm_pyplot()
         gc.collect()
         gc.freeze()
-        zygote = Zygote(control, readable, linked=linked)
+        zygote = ZygoteLoop(control, readable, linked=linked)
         zygote.run()
         zygote.end()
     except BaseException as error:

@@ -12,14 +12,14 @@ import msgspec
 from pydantic import Field
 
 from service.errors import invalid_value, missing, not_served
-from service.tenants.audit import Actor, Wanted, page_of_entries
+from service.tenants.audit import Actor, AuditFilter, page_of_entries
 from service.tenants.directory import Directory, RecordPage, not_found
 from service.tenants.limits import Limit, fill_limit
 from service.tenants.records import Account, Key, Project
 from service.tenants.usage import DAY_HOURS, Bucket, UsageScope, usage_of
 from service.web.admin import shapes
 from service.web.received import Received
-from service.web.routing import Page, PageQuery, Query, Router
+from service.web.routing import ListPage, PageQuery, Query, Router
 from store.spending import HOUR_SECONDS, Spender, Sums
 
 router = Router()
@@ -54,11 +54,13 @@ def actor_of(request: Received) -> Actor:
     return actor
 
 
-def page_of(listed: RecordPage[Project] | RecordPage[Account] | RecordPage[Key], shown: list[object]) -> Page[object]:
+def page_of(
+    listed: RecordPage[Project] | RecordPage[Account] | RecordPage[Key], shown: list[object]
+) -> ListPage[object]:
     """A page of a list, as its records are shown."""
     ids = [each.id for each in listed.records]
     last = ids[-1] if ids and not listed.more else listed.last
-    return Page(shown, ids[0] if ids else None, last, listed.more)
+    return ListPage(shown, ids[0] if ids else None, last, listed.more)
 
 
 @router.route("GET", "/organization/projects", query=ProjectsQuery)
@@ -223,7 +225,7 @@ async def list_limits(request: Received, query: LimitsQuery, project_id: str) ->
             raise invalid_value(name, cursor, "Give the id of a limit in this list.")
     data = [limit_shown(project, request.service.tenants.limiter.default)] if after is before is None else []
     first = data[0].id if data else None
-    return Page(data, first, first, has_more=False)
+    return ListPage(data, first, first, has_more=False)
 
 
 @router.route("GET", _ONE)
@@ -325,7 +327,7 @@ async def list_entries(request: Received, query: EntriesQuery) -> object:
     begin = [each for each in (None if query.above is None else query.above + 1, query.first) if each is not None]
     end = [each for each in (None if query.below is None else query.below - 1, query.last) if each is not None]
     named = (query.event_types, query.project_ids, query.actor_ids, query.resource_ids)
-    wanted = Wanted(
+    wanted = AuditFilter(
         *(tuple(each or ()) for each in named),
         first=max(begin, default=None),
         last=min(end, default=None),
@@ -333,7 +335,7 @@ async def list_entries(request: Received, query: EntriesQuery) -> object:
     page = await page_of_entries(
         directory_of(request).registry, wanted, after=query.after, before=query.before, limit=query.limit
     )
-    return Page(page.shown, page.first, page.last, page.more)
+    return ListPage(page.shown, page.first, page.last, page.more)
 
 
 # --- usage ---

@@ -52,7 +52,7 @@ class _Account:
     expected: float = 0.0
 
 
-class Served:
+class ServedTenants:
     """The accounts of all tenants."""
 
     def __init__(self, weight: Callable[[str], float] = lambda _: 1.0) -> None:
@@ -122,7 +122,7 @@ class Served:
 class Bill:
     """The virtual tokens of one request, from its beginning to `settle`."""
 
-    def __init__(self, served: Served, tenant: str, mean: float) -> None:
+    def __init__(self, served: ServedTenants, tenant: str, mean: float) -> None:
         """The bill of a request that is expected to take its tenant's `mean`."""
         self._served = served
         self._tenant = tenant
@@ -165,7 +165,7 @@ class QueueTicket(Generic[T]):
 class Queue(Generic[T]):
     """The requests that wait. Their number is bounded by the caller that lets them in."""
 
-    def __init__(self, served: Served) -> None:
+    def __init__(self, served: ServedTenants) -> None:
         self._served = served
         self._lines: dict[str, deque[QueueTicket[T]]] = {}
         """The waiting requests of each tenant, in the order in which they came."""

@@ -33,7 +33,7 @@ from service.metrics.counters import Metrics
 from service.settings.settings import variable
 from service.shares import Rate, Room, Share, aside
 from service.steps import BRIEFLY, pause_after
-from service.web.admission.queue import Bill, Queue, QueueTicket, Served
+from service.web.admission.queue import Bill, Queue, QueueTicket, ServedTenants
 
 ASIDE = 8
 """Requests that ask no model have such a part of the slots more, and at least as many slots."""
@@ -87,7 +87,7 @@ class Admission:
         self.followers = slots(followers, "followers", "streams of background responses")
         self._sockets = slots(sockets, "sockets", "WebSockets")
         self.bodies = slots(bodies, "bodies", "bytes of bodies", "max_body_bytes")
-        self._served = Served(weight)
+        self._served = ServedTenants(weight)
         self._queue = Queue[asyncio.Future[Slot]](self._served)
         self._queued = Share(queued, several=several)
         self._queue_seconds = queue_seconds

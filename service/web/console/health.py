@@ -8,7 +8,7 @@ from service.metrics.scrape import LEVELS
 from service.web.auth import HEALTH
 from service.web.received import Received
 from service.web.routing import Router
-from store.jobs.model import Queue
+from store.jobs.model import QueueFigures
 
 router = Router()
 
@@ -62,7 +62,7 @@ async def health(request: Received) -> object:
     return Health(dict(found.limits), shards, dict(found.removed), engines, found.waiting)
 
 
-def _shard_shown(number: int, shard: Queue) -> ShardShown:
+def _shard_shown(number: int, shard: QueueFigures) -> ShardShown:
     queued = dict(zip(LEVELS, shard.waiting, strict=True))
     sizes = shard.responses, shard.bytes, shard.log_bytes, shard.pending
     return ShardShown(number, *sizes, shard.running, shard.oldest_seconds, queued)

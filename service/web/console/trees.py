@@ -33,7 +33,7 @@ from store.errors import ArchiveDamaged, ArchiveUnavailable, NewerFormat, NotFou
 from store.history import elsewhere
 from store.history.history import ConversationHistoryStore
 from store.history.listing import SHARDS_AT_ONCE, ScoredDigits, Tree, TreeListing, by_shard
-from store.history.tree_turns import Node, TreeTurns, away_from, shown_of, turns_of, under_way
+from store.history.tree_turns import TreeNode, TreeTurns, away_from, shown_of, turns_of, under_way
 from store.ids import TREE_DIGITS
 from store.keys import (
     BY_HAND_MARK,
@@ -49,7 +49,7 @@ from store.keys import (
 EXCERPT_CHARS = 120
 
 
-class Usage(msgspec.Struct, frozen=True):
+class TurnUsage(msgspec.Struct, frozen=True):
     """The tokens of a response."""
 
     input_tokens: int = 0
@@ -60,7 +60,7 @@ class _Response(msgspec.Struct, frozen=True):
     """The fields that are read of a stored response; a turn that was added by hand has none of them."""
 
     model: str | None = None
-    usage: Usage | None = None
+    usage: TurnUsage | None = None
     metadata: dict[str, str] | None = None
     output: list[msgspec.Raw] = []
     omits: str | None = None
@@ -71,7 +71,7 @@ class Excerpt(msgspec.Struct, frozen=True):
     """The excerpt of a turn."""
 
     model: str | None
-    usage: Usage
+    usage: TurnUsage
     metadata: dict[str, str]
     input: str
     output: str
@@ -105,7 +105,7 @@ def excerpt_of(response: bytes, items: bytes) -> Excerpt:
     approvals = list(islice(_approvals(told, found.output), MOST_APPROVALS))
     return Excerpt(
         model=found.model,
-        usage=found.usage or Usage(),
+        usage=found.usage or TurnUsage(),
         metadata=found.metadata or {},
         input=_first_words(told) or ", ".join(dict.fromkeys(each.words for each in approvals))[:EXCERPT_CHARS],
         output=_answer(found.output),
@@ -219,7 +219,7 @@ class ShownTurn(msgspec.Struct):
     """The answers to requests for approval that its input gives."""
 
 
-class Found(msgspec.Struct, frozen=True):
+class FoundTurn(msgspec.Struct, frozen=True):
     """The turn or conversation of a tree that is as was asked for, with the text around the first of the words."""
 
     id: str
@@ -240,7 +240,7 @@ class ShownTree(msgspec.Struct):
     conversation: str | None
     newest: ShownTurn
     metadata: dict[str, str]
-    found: Found | None = None
+    found: FoundTurn | None = None
     object: str = "console.tree"
 
 
@@ -290,7 +290,7 @@ class ArchivedTreePage(msgspec.Struct):
     object: str = "list"
 
 
-class Archived(msgspec.Struct):
+class ArchivedBranches(msgspec.Struct):
     """The branches of a tree that are in the archive alone, by the ids of their ends, the newest first: a branch comes
     back where the tree is asked for by its end. Where they are more, `complete` is false.
     """
@@ -309,7 +309,7 @@ class WholeTree(msgspec.Struct):
     turns: list[ShownTurn]
     turns_complete: bool
     excerpts_complete: bool
-    archived: Archived | None
+    archived: ArchivedBranches | None
     """None where the archive doesn't say."""
     object: str = "console.tree"
 
@@ -319,7 +319,7 @@ def kind_of(digits: str) -> Kind:
     return _KINDS.get(mark_of(digits), "response")
 
 
-def shown_turn(node: Node, excerpt: Excerpt | None) -> ShownTurn:
+def shown_turn(node: TreeNode, excerpt: Excerpt | None) -> ShownTurn:
     """A turn in its tree."""
     return with_excerpt(
         ShownTurn(
@@ -335,7 +335,7 @@ def shown_turn(node: Node, excerpt: Excerpt | None) -> ShownTurn:
     )
 
 
-def shown_tree(tree: Tree, excerpts: Mapping[str, Excerpt], found: Found | None) -> ShownTree:
+def shown_tree(tree: Tree, excerpts: Mapping[str, Excerpt], found: FoundTurn | None) -> ShownTree:
     """A tree in a list, with the excerpts of its newest turn and of those that it begins with, by their digits."""
     excerpt = excerpts.get(digits_of(tree.newest))
     titles = (excerpts[each].input for each in tree.opening if each in excerpts)
@@ -383,7 +383,7 @@ class Box:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class TreeFilter:
     """The filters of a tree: `status` of its newest turn; `model`, `metadata` and `words`, which are casefolded, of any
     one; `begin` of the digits of any. Times are in seconds since 1970.
     """
@@ -465,7 +465,7 @@ READ_BYTES_A_CHAR = 4
 class Look:
     """Looks for one turn of a tree that is wanted, in any number of trees one after the other."""
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: TreeFilter) -> None:
         self._wanted = wanted
         self._reach = max(map(len, wanted.words), default=0)
         self._work = 0
@@ -525,11 +525,11 @@ def cursor_of(place: ScoredDigits) -> str:
     return f"{place.score}-{place.digits}"
 
 
-class Search:
+class TreeSearch:
     """The search for one page."""
 
     def __init__(
-        self, history: ConversationHistoryStore, tenant: str, wanted: Wanted, after: ScoredDigits | None, box: Box
+        self, history: ConversationHistoryStore, tenant: str, wanted: TreeFilter, after: ScoredDigits | None, box: Box
     ) -> None:
         """`after` is where the page before ended."""
         self._history, self._tenant, self._wanted, self._box = history, tenant, wanted, box
@@ -600,9 +600,9 @@ class Search:
             self._unread += sum(size > 0 and digits not in read for digits, size in sizes.items())
         return [shown_tree(tree, read, None if found is None else found[tree.id]) for tree in shown]
 
-    async def _found_in(self, trees: list[Tree]) -> dict[str, Found]:
+    async def _found_in(self, trees: list[Tree]) -> dict[str, FoundTurn]:
         """For those of some trees that have a turn that is wanted, by their ids: the newest one, or a deep one."""
-        found: dict[str, Found] = {}
+        found: dict[str, FoundTurn] = {}
         sizes: dict[str, int] = {}
         owners: dict[str, Tree] = {}
         lacking: set[str] = set()
@@ -612,7 +612,7 @@ class Search:
                 lacking |= set() if turns.whole else {tree.id}
                 begun = self._begun_in(tree, turns.nodes)
                 if begun and not self._wanted.is_read:
-                    found[tree.id] = Found(begun[0].id)
+                    found[tree.id] = FoundTurn(begun[0].id)
                 for node in begun if self._wanted.is_read else ():
                     sizes[node.digits], owners[node.digits] = node.size, tree
         omitted: dict[str, set[str]] = {tree.id: set() for tree in trees}
@@ -623,14 +623,14 @@ class Search:
                 continue
             text = await in_steps(self._look.at(response, items, omitted[id]))
             if text is not None:
-                found[id] = Found(name_of(digits), text)
+                found[id] = FoundTurn(name_of(digits), text)
             if len(found) == len(trees):
                 break
         lacking |= {tree.id for digits, tree in owners.items() if sizes[digits]}
         self._unread += len(lacking - found.keys())
         return found
 
-    def _begun_in(self, tree: Tree, nodes: list[Node]) -> list[Node]:
+    def _begun_in(self, tree: Tree, nodes: list[TreeNode]) -> list[TreeNode]:
         """Those of a tree's turns that are looked at, the newest first, then the deepest: an item comes behind the turn
         that omits it.
         """
@@ -704,7 +704,7 @@ class TreesQuery(PageQuery):
 @router.route("GET", "/console/api/trees", query=TreesQuery)
 async def list_trees(request: Received, query: TreesQuery) -> object:
     """Trees, the one used last first; all, or those that are as is asked for."""
-    wanted = Wanted(
+    wanted = TreeFilter(
         query.status,
         query.since,
         query.until,
@@ -716,7 +716,7 @@ async def list_trees(request: Received, query: TreesQuery) -> object:
     place = None if query.after is None else read_cursor(query.after)
     service = request.service
     async with request.preparing(SEARCH_ROOM if wanted.is_read else 0):
-        found = await Search(service.store, request.tenant, wanted, place, Box()).page(query.limit)
+        found = await TreeSearch(service.store, request.tenant, wanted, place, Box()).page(query.limit)
     return request.with_room(msgspec.structs.replace(found, has_archive=service.archive is not None))
 
 
@@ -758,7 +758,7 @@ async def retrieve_tree(request: Received, id: str) -> object:
     return request.with_room(answer)
 
 
-async def archived_of(store: ConversationHistoryStore, tenant: str, tree: TreeTurns) -> Archived | None:
+async def archived_of(store: ConversationHistoryStore, tenant: str, tree: TreeTurns) -> ArchivedBranches | None:
     """The turns of a tree that are only in the archive; None where it can't be read, as the rest can still be shown.
 
     Raises StoreUnavailable.
@@ -767,7 +767,7 @@ async def archived_of(store: ConversationHistoryStore, tenant: str, tree: TreeTu
         away = await away_from(store, tenant, tree)
     except (ArchiveUnavailable, ArchiveDamaged, NewerFormat):
         return None
-    return Archived([name_of(end) for end in away.ends], away.whole)
+    return ArchivedBranches([name_of(end) for end in away.ends], away.whole)
 
 
 def response_id_of(id: str) -> str:
@@ -802,7 +802,7 @@ class ShownJob(ShownTurn):
     completion_window: str | None = None
 
 
-class Jobs(msgspec.Struct):
+class ListedJobs(msgspec.Struct):
     """The responses under way, the newest first; `has_more` where there are more than were asked for."""
 
     data: list[ShownJob]
@@ -825,12 +825,12 @@ async def list_jobs(request: Received, query: JobsQuery) -> object:
     data = list(map(_shown_job, found))
     for job, each in zip(data, found, strict=True):
         with_excerpt(job, excerpts.get(each.digits))
-    return request.with_room(Jobs(data, not whole))
+    return request.with_room(ListedJobs(data, not whole))
 
 
 _WINDOWS: dict[int, str] = {priority: window for window, priority in WINDOWS.items()}
 
 
-def _shown_job(job: Node) -> ShownJob:
+def _shown_job(job: TreeNode) -> ShownJob:
     above, window = None if job.parent is None else name_of(job.parent), _WINDOWS.get(job.priority)
     return ShownJob(job.id, "response", job.status, job.created // US, parent=above, completion_window=window)

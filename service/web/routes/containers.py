@@ -19,11 +19,11 @@ from service.api.containers import (
     read_new,
 )
 from service.errors import ApiError, not_served, unavailable
-from service.sandbox.port import Full, Gone, Unusable
-from service.tools.containers import Containers, KeptFile, Record, not_found
+from service.sandbox.port import Full, SessionGone, Unusable
+from service.tools.containers import ContainerRecord, Containers, KeptFile, not_found
 from service.web.form import read_form
 from service.web.received import Received
-from service.web.routing import OrderedQuery, Page, Router
+from service.web.routing import ListPage, OrderedQuery, Router
 
 RETRY_SECONDS = 30
 """When a client may come back to a sandbox that is full."""
@@ -51,7 +51,7 @@ async def create(request: Received) -> object:
         made = await containers.open(
             tenant, containers.new_id(tenant), name=sent.name, minutes=minutes, memory_limit=sent.memory_limit
         )
-    except (Full, Gone, Unusable) as error:
+    except (Full, SessionGone, Unusable) as error:
         raise _no_room(error) from error
     return _resource_of(containers, made.id, made.record)
 
@@ -94,7 +94,7 @@ def existing(request: Received, id: str) -> Containers:
     return containers
 
 
-def _resource_of(containers: Containers, id: str, record: Record) -> ContainerResource:
+def _resource_of(containers: Containers, id: str, record: ContainerRecord) -> ContainerResource:
     return ContainerResource(
         id=id,
         created_at=record.created_at,
@@ -106,7 +106,7 @@ def _resource_of(containers: Containers, id: str, record: Record) -> ContainerRe
     )
 
 
-def page_of(shown: Sequence[R], query: OrderedQuery, what: str) -> Page[R]:
+def page_of(shown: Sequence[R], query: OrderedQuery, what: str) -> ListPage[R]:
     """At most `limit` of the shown objects, behind the one with the id `after`. Raises ApiError 400."""
     start, limit, after = 0, query.limit, query.after
     if after is not None:
@@ -117,7 +117,7 @@ def page_of(shown: Sequence[R], query: OrderedQuery, what: str) -> Page[R]:
             )
     some = shown[start : start + limit]
     ids: list[Any] = [each.id for each in some] or [None]
-    return Page(some, ids[0], ids[-1], has_more=start + limit < len(shown))
+    return ListPage(some, ids[0], ids[-1], has_more=start + limit < len(shown))
 
 
 def _no_room(error: Exception) -> ApiError:

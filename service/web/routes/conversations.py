@@ -20,7 +20,7 @@ from service.tenants.permissions import check_scope
 from service.web.received import Received
 from service.web.routes.included import Including, ItemsQuery, answer_page, items_shown
 from service.web.routes.input_items import added_items, item_of, page_of
-from service.web.routing import FILTER, OrderedQuery, Page, Query, Router, not_in_list
+from service.web.routing import FILTER, ListPage, OrderedQuery, Query, Router, not_in_list
 from store.errors import ConversationNotFound
 from store.history.conversations import Conversations
 from store.keys import CONVERSATION_PREFIX, id_of
@@ -110,7 +110,7 @@ async def create_items(request: Received, query: Including, conversation_id: str
                 )
             listed, turn = [msgspec.Raw(msgspec.json.encode(item)) for item in items], ids.response_of(items[0].id)
             data = await with_data_urls(service.store, exchange.tenant, turn or "", listed)
-            page = Page(data, items[0].id, items[-1].id, has_more=False)
+            page = ListPage(data, items[0].id, items[-1].id, has_more=False)
     return await answer_page(request, page, wanted)
 
 
@@ -203,7 +203,7 @@ def read_filter(parameters: Iterable[tuple[str, str]]) -> Filter:
 
 async def page_of_conversations(
     conversations: Conversations, tenant: str, query: OrderedQuery, wanted: Filter
-) -> Page[msgspec.Raw]:
+) -> ListPage[msgspec.Raw]:
     """The conversations that a query asks for, and that have all that is wanted. Metadata is looked at one conversation
     after the other, so a page of a filter ends after so many of them, wherever it is by then, and says that there may
     be more. Never go on to the end for one that matches: a tenant may have a million.
@@ -237,5 +237,5 @@ def _has(json: bytes, wanted: Filter) -> bool:
     return not wanted or wanted.items() <= decode_conversation(json).metadata.items()
 
 
-def _page(found: list[tuple[str, bytes]], last_id: str | None, *, more: bool) -> Page[msgspec.Raw]:
-    return Page([msgspec.Raw(json) for _, json in found], found[0][0] if found else None, last_id, more)
+def _page(found: list[tuple[str, bytes]], last_id: str | None, *, more: bool) -> ListPage[msgspec.Raw]:
+    return ListPage([msgspec.Raw(json) for _, json in found], found[0][0] if found else None, last_id, more)

@@ -16,7 +16,7 @@ from typing import Literal, TypeVar
 import msgspec
 from starlette.responses import Response as HttpResponse
 
-from service.api.chat import Chat, ChatLimits, read_chat
+from service.api.chat import ChatLimits, TranslatedChat, read_chat
 from service.api.messages import Told, read_messages
 from service.api.request import ChatBody, CreateBody, CreateRequest, read_count, read_create
 from service.api.response import Compaction, Response, ResponseStatus
@@ -54,7 +54,7 @@ chats = Router("Chat Completions")
 Read = Callable[[bytes], CreateRequest]
 """Reads and checks the body of a request."""
 
-Form = TypeVar("Form", Chat, Told)
+Form = TypeVar("Form", TranslatedChat, Told)
 """A request of another API that was translated."""
 
 

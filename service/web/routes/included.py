@@ -13,13 +13,13 @@ import msgspec
 from service.api.items import ReasoningItem
 from service.api.request import MAX_INCLUDES, Include
 from service.api.response import CodeInterpreterCall, Message, Response, decode_response
-from service.decoding import Kind
+from service.decoding import ObjectKind
 from service.errors import invalid_value, not_served
 from service.responses.output.emitter import Seal
 from service.responses.output.sealed import REASONING, TooLong, reasoning
 from service.tools.python import OUTPUTS
 from service.web.received import Received
-from service.web.routing import OrderedQuery, Page, Query
+from service.web.routing import ListPage, OrderedQuery, Query
 
 SEALED = "reasoning.encrypted_content"
 LOGPROBS = "message.output_text.logprobs"
@@ -80,7 +80,7 @@ async def items_shown(request: Received, items: Sequence[msgspec.Raw], wanted: f
     return found
 
 
-async def answer_page(request: Received, page: Page[msgspec.Raw], wanted: frozenset[str]) -> object:
+async def answer_page(request: Received, page: ListPage[msgspec.Raw], wanted: frozenset[str]) -> object:
     """The answer with a page of items, and what is wanted of them. Raises ApiError 503, StoreUnavailable."""
     page.data = await items_shown(request, page.data, wanted)
     return request.with_room(page)
@@ -100,7 +100,7 @@ def _check_outputs(response: Response) -> None:
 
 def _with_seal(raw: msgspec.Raw, seal: Seal) -> msgspec.Raw:
     """An item as it is listed; reasoning that has ended with its seal."""
-    if msgspec.json.decode(raw, type=Kind).type != "reasoning":
+    if msgspec.json.decode(raw, type=ObjectKind).type != "reasoning":
         return raw
     item = _REASONING.decode(raw)
     if item.encrypted_content is not msgspec.UNSET or not item.text or item.status == "in_progress":

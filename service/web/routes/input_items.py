@@ -12,7 +12,7 @@ import msgspec
 from service.api import ids
 from service.errors import ApiError, InvalidRequest
 from service.responses.references import omitted_items, with_data_urls
-from service.web.routing import OrderedQuery, Page, not_in_list
+from service.web.routing import ListPage, OrderedQuery, not_in_list
 from store.errors import NotFound
 from store.history.history import ConversationHistoryStore
 
@@ -42,7 +42,7 @@ _ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
 _ID = msgspec.json.Decoder(_Id)
 
 
-async def added_items(store: ConversationHistoryStore, tenant: str, turn: str) -> Page[msgspec.Raw] | None:
+async def added_items(store: ConversationHistoryStore, tenant: str, turn: str) -> ListPage[msgspec.Raw] | None:
     """All items that are left of a turn that somebody added by hand; None where it is deleted. Raises
     StoreUnavailable.
     """
@@ -52,9 +52,9 @@ async def added_items(store: ConversationHistoryStore, tenant: str, turn: str) -
     return _page(await with_data_urls(store, tenant, turn, _ITEMS.decode(items)), more=False)
 
 
-def _page(items: list[msgspec.Raw], *, more: bool) -> Page[msgspec.Raw]:
+def _page(items: list[msgspec.Raw], *, more: bool) -> ListPage[msgspec.Raw]:
     first, last = (_ID.decode(items[at]).id if items else None for at in (0, -1))
-    return Page(items, first, last, more)
+    return ListPage(items, first, last, more)
 
 
 async def page_of(
@@ -65,7 +65,7 @@ async def page_of(
     *,
     asked: str | None = None,
     remains: bool = False,
-) -> Page[msgspec.Raw]:
+) -> ListPage[msgspec.Raw]:
     """The items of some turns, oldest first, that a query wants; of the turn that is `asked` for only its input. With
     `remains`, as for a conversation, those of deleted responses, too.
 

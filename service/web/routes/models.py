@@ -9,7 +9,7 @@ from typing import Annotated, Any, cast
 
 from pydantic import Field
 
-from service.engine.engines import Offer
+from service.engine.engines import ModelOffer
 from service.engine.port import MODEL_CREATED, ModelCard
 from service.errors import ApiError, InvalidRequest
 from service.markup.tags import written_by
@@ -52,7 +52,7 @@ async def model(request: Received, model_id: str) -> object:
     raise ApiError(404, f"The model '{model_id[:100]}' does not exist here.", code="model_not_found", param="model")
 
 
-async def _offers(request: Received) -> list[Offer]:
+async def _offers(request: Received) -> list[ModelOffer]:
     """The caller's models. Raises EngineUnavailable where the only engine has yet to say what it serves."""
     engine = request.service.engine
     if not engine.offers()[0].names:
@@ -60,7 +60,7 @@ async def _offers(request: Received) -> list[Offer]:
     return engine.offers(request.exchange.caller.may_use)
 
 
-def _model(offer: Offer, name: str) -> dict[str, Any]:
+def _model(offer: ModelOffer, name: str) -> dict[str, Any]:
     """A model under one of its names. Facts from its servers are left out where none of them has been up yet: its
     context's length by the names of vLLM and OpenRouter, and its abilities by those of Ollama and OpenRouter.
     """
@@ -79,7 +79,7 @@ def _model(offer: Offer, name: str) -> dict[str, Any]:
     return shown
 
 
-def _page(listed: list[tuple[Offer, str]], query: AnthropicQuery) -> dict[str, Any]:
+def _page(listed: list[tuple[ModelOffer, str]], query: AnthropicQuery) -> dict[str, Any]:
     """A page of the models, behind one of them or right before one. Raises InvalidRequest."""
     names = [name for _, name in listed]
     for param, id in (("after_id", query.after_id), ("before_id", query.before_id)):
@@ -100,7 +100,7 @@ def _page(listed: list[tuple[Offer, str]], query: AnthropicQuery) -> dict[str, A
     return {"data": data, "has_more": more, **ends}
 
 
-def _anthropics(offer: Offer, name: str) -> dict[str, Any]:
+def _anthropics(offer: ModelOffer, name: str) -> dict[str, Any]:
     """A model in Anthropic's form. What its API tells of its own models alone is null."""
     card = offer.card
     created = MODEL_CREATED if card is None else card.created

@@ -25,12 +25,12 @@ from service.api.passed import (
     SALTED,
     Endpoint,
     PassedLimits,
-    Read,
+    ReadPassed,
     members_of_form,
     read_passed,
 )
 from service.engine.engines import salt_of
-from service.engine.pass_through import File, Passed, PassedReply, PassedUsage, PassesOn
+from service.engine.pass_through import FormFile, Passed, PassedReply, PassedUsage, PassesOn
 from service.engine.port import EngineBroke, EngineError, EngineRefused
 from service.errors import ApiError, ClientGone, InvalidRequest, invalid_value
 from service.logs import event
@@ -38,7 +38,7 @@ from service.responses.plan import MODEL_CHARS
 from service.responses.prepare import model_of
 from service.responses.refusals import refusal_of
 from service.settings.settings import Settings
-from service.spans import Fact, Kind
+from service.spans import Fact, SpanSide
 from service.steps import in_steps
 from service.tenants.limits import Reservation
 from service.web.body import break_off, watching
@@ -60,7 +60,7 @@ TOKEN_BYTES = 4
 router = Router("Passed on")
 
 
-class Known(NamedTuple):
+class KnownEndpoint(NamedTuple):
     """The facts of an endpoint whose requests are passed on."""
 
     summary: str
@@ -69,16 +69,16 @@ class Known(NamedTuple):
     """Its name in a trace, one of OpenTelemetry's GenAI conventions where these have one."""
 
 
-KNOWN: dict[str, Known] = {
-    Endpoint.CHAT: Known("Create a chat completion", "createChatCompletion", "chat"),
-    Endpoint.COMPLETIONS: Known("Create a completion", "createCompletion", "text_completion"),
-    Endpoint.EMBEDDINGS: Known("Create embeddings", "createEmbedding", "embeddings"),
-    Endpoint.MESSAGES: Known("Create a message", "createMessage", "chat"),
-    Endpoint.COUNT: Known("Count the tokens of messages", "countMessageTokens", "count_tokens"),
-    Endpoint.RERANK: Known("Rank documents", "createRerank", "rerank"),
-    Endpoint.SCORE: Known("Score texts", "createScore", "score"),
-    Endpoint.DECISIONS: Known("Decide questions", "createDecision", "decide"),
-    Endpoint.TRANSCRIBE: Known("Transcribe audio", "createTranscription", "transcribe"),
+KNOWN: dict[str, KnownEndpoint] = {
+    Endpoint.CHAT: KnownEndpoint("Create a chat completion", "createChatCompletion", "chat"),
+    Endpoint.COMPLETIONS: KnownEndpoint("Create a completion", "createCompletion", "text_completion"),
+    Endpoint.EMBEDDINGS: KnownEndpoint("Create embeddings", "createEmbedding", "embeddings"),
+    Endpoint.MESSAGES: KnownEndpoint("Create a message", "createMessage", "chat"),
+    Endpoint.COUNT: KnownEndpoint("Count the tokens of messages", "countMessageTokens", "count_tokens"),
+    Endpoint.RERANK: KnownEndpoint("Rank documents", "createRerank", "rerank"),
+    Endpoint.SCORE: KnownEndpoint("Score texts", "createScore", "score"),
+    Endpoint.DECISIONS: KnownEndpoint("Decide questions", "createDecision", "decide"),
+    Endpoint.TRANSCRIBE: KnownEndpoint("Transcribe audio", "createTranscription", "transcribe"),
 }
 
 HEADERS_ON = (b"anthropic-version", b"anthropic-beta")
@@ -131,14 +131,14 @@ async def _passed_on(request: Received, endpoint: Endpoint) -> object:
     return PassedAnswer(service.engine, passed, admitted, settings, count, reserved)
 
 
-async def _json_read(request: Received, endpoint: Endpoint) -> tuple[Read, None, int]:
+async def _json_read(request: Received, endpoint: Endpoint) -> tuple[ReadPassed, None, int]:
     """A request in JSON, and about how many tokens it has. Raises ApiError."""
     body = await request.body()
     async with request.preparing(len(body)):
         return await in_steps(read_passed(body, endpoint, PassedLimits())), None, len(body) // TOKEN_BYTES
 
 
-async def _form_read(request: Received, endpoint: Endpoint) -> tuple[Read, File, int]:
+async def _form_read(request: Received, endpoint: Endpoint) -> tuple[ReadPassed, FormFile, int]:
     """A request as a form, its file, and about how many tokens its fields have: of the file its server knows alone.
     Raises ApiError.
     """
@@ -147,7 +147,7 @@ async def _form_read(request: Received, endpoint: Endpoint) -> tuple[Read, File,
         form = await read_form(body, kind)
         members = members_of_form(form.fields)
         read = await in_steps(read_passed(members, endpoint, PassedLimits()))
-    return read, File(form.name, form.kind.decode("latin-1"), form.content), len(members) // TOKEN_BYTES
+    return read, FormFile(form.name, form.kind.decode("latin-1"), form.content), len(members) // TOKEN_BYTES
 
 
 class MessagesQuery(Query):
@@ -180,7 +180,7 @@ def _headers(headers: Mapping[bytes, bytes]) -> tuple[tuple[str, str], ...]:
     return tuple((name.decode(), headers[name].decode()) for name in HEADERS_ON if name in headers)
 
 
-def _priority(read: Read, *, goes_first: bool) -> int:
+def _priority(read: ReadPassed, *, goes_first: bool) -> int:
     """Its place in the server's queue. Raises ApiError for one before other tenants', unless this one `goes_first`."""
     if read.priority is None:
         return read.tier if goes_first else max(0, read.tier)
@@ -189,7 +189,7 @@ def _priority(read: Read, *, goes_first: bool) -> int:
     return read.priority
 
 
-def _affinity(tenant: str, read: Read) -> str:
+def _affinity(tenant: str, read: ReadPassed) -> str:
     """The key that requests of one conversation share where nothing else names it: a digest of its beginning. Tenants
     share no conversation.
     """
@@ -279,7 +279,7 @@ class PassedAnswer(HttpResponse):
             return await self._answer(send)
         operation = KNOWN[passed.path].operation
         facts: dict[str, Fact] = {"gen_ai.operation.name": operation, "gen_ai.request.model": passed.model}
-        with span.child(f"{operation} {passed.model}", Kind.CLIENT, facts) as asking:
+        with span.child(f"{operation} {passed.model}", SpanSide.CLIENT, facts) as asking:
             self._passed = msgspec.structs.replace(passed, trace=asking.headers)
             try:
                 return await self._answer(send)

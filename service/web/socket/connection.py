@@ -21,7 +21,7 @@ from websockets.frames import CloseCode
 
 from service.api.steer import NotSteered, read_in_steps, read_sent, read_steer
 from service.errors import ApiError, InvalidRequest, stopping, unavailable
-from service.responses.remembered import Memory, Remembered
+from service.responses.remembered import Remembered, ResponseMemory
 from service.responses.service import Service
 from service.steps import in_steps
 from service.web.admission.slots import Admission
@@ -29,8 +29,8 @@ from service.web.gate import Visit
 from service.web.socket.frames import CANCEL, CREATE, STEER, ClientFrame, error_frame, lane_of, read_envelope
 from service.web.socket.lane import Lane, LaneRequest
 from service.web.socket.protocol import WIRE, SocketProtocol
-from service.web.socket.reply import Opened, Reply
-from service.web.socket.steering import Steer, Steering, count_steers, failure_of
+from service.web.socket.reply import OpenedSocket, SocketReply
+from service.web.socket.steering import SocketSteer, Steering, count_steers, failure_of
 
 MEMORY_BYTES = 128 * 1024 * 1024
 """The memory in which a process keeps what its WebSockets may continue. Beyond it, what was used least by the tenant
@@ -58,15 +58,15 @@ class Sockets:
     def __init__(self, service: Service, admission: Admission) -> None:
         self.service = service
         self.admission = admission
-        self.memory = Memory(MEMORY_BYTES)
+        self.memory = ResponseMemory(MEMORY_BYTES)
 
     async def __call__(self, visit: Visit, receive: Receive, send: Send) -> None:
         """Serve one, to its end."""
         await send({"type": "websocket.accept"})
-        await Connection(self, visit, receive, send).serve()
+        await SocketConnection(self, visit, receive, send).serve()
 
 
-class Connection:
+class SocketConnection:
     """One WebSocket that was accepted."""
 
     def __init__(self, sockets: Sockets, visit: Visit, receive: Receive, send: Send) -> None:
@@ -74,7 +74,7 @@ class Connection:
         self._memory = sockets.memory
         self._exchange = visit.exchange
         self._wire = cast(SocketProtocol, visit.exchange.scope["extensions"][WIRE])
-        self._opened = Opened(sockets.service, sockets.admission, self._wire, visit)
+        self._opened = OpenedSocket(sockets.service, sockets.admission, self._wire, visit)
         self._room = visit.slot
         self._receive, self._send = receive, send
         self._lanes: dict[str | None, Lane] = {}
@@ -174,7 +174,7 @@ class Connection:
                 async with self._in_flight:
                     asked = lane.waiting.popleft()
                     self._creates += 1
-                    successor = await Reply(self._opened, lane, partial(self._recall, lane)).answer(asked)
+                    successor = await SocketReply(self._opened, lane, partial(self._recall, lane)).answer(asked)
                 if successor is not None:
                     lane.waiting.appendleft(successor)
                     if self._ending:
@@ -212,7 +212,7 @@ class Connection:
         or there is no room for it.
         """
         sent = read_sent(frame)
-        steer = Steer(sent, len(frame), self._room)
+        steer = SocketSteer(sent, len(frame), self._room)
         known = next(filter(None, (lane.steering_of(sent.response_id) for lane in self._lanes.values())), None)
         try:
             if known is None:
@@ -231,7 +231,7 @@ class Connection:
         await self._wire.send_texts([accepted])
         known.hasten()
 
-    async def _acceptance(self, steer: Steer, steering: Steering, frame: bytes) -> bytes:
+    async def _acceptance(self, steer: SocketSteer, steering: Steering, frame: bytes) -> bytes:
         """The event that says that a response takes what a frame says to it. Raises NotSteered."""
         steering.check(steer)
         if self._leaving is not None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from service.responses.drive import Driver
 from service.responses.plan import messages_of, pictures_of
 from service.responses.prepare import Prepared
-from service.responses.remembered import Memory, Remembered, remember
+from service.responses.remembered import Remembered, ResponseMemory, remember
 from service.web.socket.steering import Steering
 from store.turn import CONTINUABLE, Status
 
@@ -42,7 +42,7 @@ class LaneRequest:
 class Lane:
     """One lane: what waits in it, and the run that is under way."""
 
-    def __init__(self, tenant: str, name: str | None, memory: Memory) -> None:
+    def __init__(self, tenant: str, name: str | None, memory: ResponseMemory) -> None:
         """`name` is None for the lane of frames that name none."""
         self.name = name
         self.waiting: deque[LaneRequest] = deque()

@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenedSocket:
     """The surroundings that all responses of one connection share."""
 
     service: Service
@@ -47,10 +47,10 @@ class Opened:
     """The request that opened it, and its place among the WebSockets."""
 
 
-class Reply:
+class SocketReply:
     """The making of one response in a lane, and the outlet of its run: its events as frames."""
 
-    def __init__(self, opened: Opened, lane: Lane, recall: Recall) -> None:
+    def __init__(self, opened: OpenedSocket, lane: Lane, recall: Recall) -> None:
         """`recall` is what the connection remembers under an id."""
         self.opened = opened
         self.lane = lane

@@ -30,7 +30,7 @@ MAX_STEERS_BYTES = MAX_STEER_BYTES
 """The most bytes that they have together."""
 
 
-class Steer:
+class SocketSteer:
     """One message of the client, and its room, which is given back once."""
 
     def __init__(self, sent: SentSteer, size: int, room: Slot) -> None:
@@ -57,7 +57,7 @@ class Steering:
         """`lane` is where the response is made; `supported` is whether it can be steered."""
         self.id = driver.plan.id
         self.lane = lane
-        self.steers: list[Steer] = []
+        self.steers: list[SocketSteer] = []
         self._metrics = metrics
         self._driver: Driver | None = driver
         self._supported = supported
@@ -71,7 +71,7 @@ class Steering:
         """The messages of all of them, each as JSON."""
         return [message for steer in self.steers for message in steer.messages]
 
-    def take(self, steer: Steer) -> bytes:
+    def take(self, steer: SocketSteer) -> bytes:
         """Accept a steer; the event that says so. Raises NotSteered."""
         self.check(steer)
         steer.id = f"steer_{secrets.token_hex(24)}"
@@ -80,7 +80,7 @@ class Steering:
         event = _event("accepted", SteerShown(self.id, steer.id), self.accepted)
         return in_lane([event], self.lane)[0]
 
-    def check(self, steer: Steer) -> None:
+    def check(self, steer: SocketSteer) -> None:
         """Raise NotSteered where a steer can't be taken."""
         if self._ended is not None:
             raise no_steers_reason(self.id, self._ended)
@@ -115,7 +115,7 @@ class Steering:
         shown = [SteerShown(self.id, steer.id or "") for steer in self.steers]
         return in_lane([_event("pending", each, self._number(), **more) for each in shown], self.lane)
 
-    def failure(self, steer: Steer, why: NotSteered) -> bytes:
+    def failure(self, steer: SocketSteer, why: NotSteered) -> bytes:
         """The event that gives a steer back."""
         return in_lane([failure_of(steer.sent, why, self._number(), steer.id)], self.lane)[0]
 

@@ -84,7 +84,7 @@ _Reading = Callable[[Scan, Sequence[str]], Awaitable[Sequence[Saved]]]
 T = TypeVar("T")
 
 
-class Way(NamedTuple):
+class ArchivedWay(NamedTuple):
     """The turns from a root to one that was looked for, deleted ones included, or some of them; what the archive said
     of it; and the ids of all of them.
     """
@@ -250,13 +250,13 @@ class ArchivedTurns(ArchiveReader):
 
     # --- what the archive says ---------------------------------------------------------------------------------------
 
-    async def way(self, tenant: str, digits: str) -> Way | None:
+    async def way(self, tenant: str, digits: str) -> ArchivedWay | None:
         """The way to the turn with these digits; None where it isn't there, was deleted, or is in no tree that is
         whole. Raises also ChainTooLong for one that is longer than any that the store continues.
         """
         return await self._looked_for(tenant, digits, self._way)
 
-    async def found(self, tenant: str, digits: str, *, remains: bool = False) -> Way | None:
+    async def found(self, tenant: str, digits: str, *, remains: bool = False) -> ArchivedWay | None:
         """The turn with these digits alone; None as from `way`, but that with `remains` a deleted one will do that
         others continue. Memory holds only the ids of those above it.
         """
@@ -338,7 +338,7 @@ class ArchivedTurns(ArchiveReader):
                 found.append(TreeInArchive(digits_of(root), digits_of(ends[0]), *times, turns, whole, here=False))
         return found
 
-    async def _looked_for(self, tenant: str, digits: str, turns: _Reading, remains: bool = False) -> Way | None:
+    async def _looked_for(self, tenant: str, digits: str, turns: _Reading, remains: bool = False) -> ArchivedWay | None:
         keys = self._keyspace.keys(tenant, digits)
         asked_ms = await self._now(keys)
 
@@ -354,7 +354,7 @@ class ArchivedTurns(ArchiveReader):
         told = [as_of(turn, erased) for turn in found]
         doubted = len(told) - (0 if remains or found[-1].id != path[-1] else 1)
         noted = await self._as_noted(keys, root, told, doubted)
-        return Way(noted, Archived(asked_ms, FENCE_MS, root, noted[-1].deleted, FROM_ARCHIVE), path)
+        return ArchivedWay(noted, Archived(asked_ms, FENCE_MS, root, noted[-1].deleted, FROM_ARCHIVE), path)
 
     async def _as_noted(self, keys: TurnKeys, root: str, turns: Sequence[Saved], doubted: int) -> Sequence[Saved]:
         """The turns of a way, the first so many without deletions that the archive doesn't have yet."""
@@ -421,7 +421,7 @@ class ArchivedTurns(ArchiveReader):
         """Bring a turn back with all above it, in portions; None where the archive has no such turn."""
         last = ""
 
-        async def store(way: Way) -> None:
+        async def store(way: ArchivedWay) -> None:
             nonlocal last
             await self._store(tenant, way)
             last = way.turns[-1].id
@@ -433,7 +433,10 @@ class ArchivedTurns(ArchiveReader):
         return True
 
     async def _in_time(
-        self, digits: str, look: Callable[[], Awaitable[Way | None]], act: Callable[[Way], Awaitable[None]]
+        self,
+        digits: str,
+        look: Callable[[], Awaitable[ArchivedWay | None]],
+        act: Callable[[ArchivedWay], Awaitable[None]],
     ) -> bool:
         """Have `act` work with what `look` finds in the archive of the turn with these digits, again where that is
         outdated by then; False where it finds nothing. Raises the errors of both, ArchiveContended.
@@ -451,7 +454,7 @@ class ArchivedTurns(ArchiveReader):
                     await begin_archive_in(self._history.server, shard, self._after_seconds)
         raise ArchiveContended(f"what the archive said was outdated {TRIES} times")
 
-    async def _store(self, tenant: str, way: Way) -> None:
+    async def _store(self, tenant: str, way: ArchivedWay) -> None:
         """Raises Outdated, ParentNotFound where a turn went again before the next one came, and as `bring_back`."""
         for row in rows(way.turns):
             words = await store_row(self._history, tenant, row, way.archived)

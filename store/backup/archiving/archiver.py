@@ -18,7 +18,7 @@ from store.archive.archive import Archive
 from store.backup.archiving.keeping import Keeping
 from store.backup.archiving.marks import Marks
 from store.backup.archiving.merging import News, as_of
-from store.backup.archiving.parts import PART_BYTES, Entry, Index
+from store.backup.archiving.parts import PART_BYTES, Index, TurnEntry
 from store.backup.heads import Heads
 from store.backup.reading import ABOVE, BROKEN, TURNS, Node, ShardReader, portions
 from store.backup.records import Saved
@@ -53,7 +53,7 @@ HERE = "+"
 """The kind of a change that is no deletion, before the digits of a turn as it is now."""
 
 
-class Plan:
+class ArchivePlan:
     """The turns of one tree that the archive lacks, or has as they were, each behind those that it continues. `changed`
     has the digits of those that changed; `nowhere` those that a turn continues and that are not there: nothing more can
     be archived of it. All raise StoreUnavailable.
@@ -135,17 +135,17 @@ class Plan:
         return entry is not None or digits_of(at) in self.nowhere
 
 
-class Due(NamedTuple):
+class DueTree(NamedTuple):
     """A tree with changes that the archive lacks, by the digits of its root."""
 
     tenant: str
     root: str
 
 
-class Written(NamedTuple):
+class WrittenTree(NamedTuple):
     """A tree, and those of its changes that the archive has: `MEMBER=SCORE` of each, with spaces between."""
 
-    tree: Due
+    tree: DueTree
     done: str
 
 
@@ -172,7 +172,7 @@ class Archiver:
         self._server, self._keyspace = server, keyspace
         self._keeping, self._marks = Keeping(archive, part_bytes), Marks(archive)
 
-    async def due(self, shard: ShardKeys, most: int, *, early: bool = False) -> list[Due]:
+    async def due(self, shard: ShardKeys, most: int, *, early: bool = False) -> list[DueTree]:
         """The trees of a shard that are to be archived by now, the one that has waited longest first; with `early` also
         those that will be, but not those that could not be archived before. First come those that changed while the
         clock was ahead: no other ones are due so late.
@@ -188,9 +188,9 @@ class Archiver:
             if early and found:
                 failed = await operation.command("HMGET", shard.archive_failed, *found)
                 found = [member for member, reason in zip(found, failed, strict=True) if reason is None]
-        return [Due(*member.decode().split("/")) for member in found[:most]]
+        return [DueTree(*member.decode().split("/")) for member in found[:most]]
 
-    async def write(self, tree: Due) -> Written:
+    async def write(self, tree: DueTree) -> WrittenTree:
         """Write up to CHANGES changes of a tree to the archive; Redis goes on noting them until `strike`. Fewer are
         left each time, but for turns that can't be read, and changes meanwhile.
         """
@@ -203,9 +203,9 @@ class Archiver:
         done = " ".join(
             f"{member}={score}" for member, score in changes.items() if member[0] != HERE or member[1:] not in left
         )
-        return Written(tree, done)
+        return WrittenTree(tree, done)
 
-    async def strike(self, written: Sequence[Written]) -> list[int]:
+    async def strike(self, written: Sequence[WrittenTree]) -> list[int]:
         """Have Redis strike out what was written of some trees of one shard; how many changes are left of each. The
         head is raised once for all: a copy of the archive from before is known for one.
         """
@@ -219,10 +219,10 @@ class Archiver:
             left.append(int(remaining))
         return left
 
-    async def _archive_turns(self, shard: ShardKeys, tree: Due, changes: Collection[str]) -> Collection[str]:
+    async def _archive_turns(self, shard: ShardKeys, tree: DueTree, changes: Collection[str]) -> Collection[str]:
         """Archive changed turns in passes, until some of them are there with all above them; the others."""
         reader, changed = ShardReader(self._server, shard), [each[1:] for each in changes if each[0] == HERE]
-        plan = Plan(reader, tree.tenant, await self._marks.erased_until(tree.tenant))
+        plan = ArchivePlan(reader, tree.tenant, await self._marks.erased_until(tree.tenant))
         read, some, after = dict[str, Saved | None](), dict[str, Saved | None](), Index()
         left: Collection[str] = changed
 
@@ -247,7 +247,7 @@ class Archiver:
         return left
 
 
-def _used_since(turn: Saved, archived: Entry | None) -> Saved:
+def _used_since(turn: Saved, archived: TurnEntry | None) -> Saved:
     """A turn as it is now: used no earlier than the archive says, whatever the clock of the server that it was on."""
     if archived is None or archived.used <= turn.used:
         return turn

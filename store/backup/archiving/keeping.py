@@ -14,7 +14,7 @@ from functools import partial
 from typing import TypeVar
 
 from store.archive.archive import Archive
-from store.archive.memory import Share
+from store.archive.memory import MemoryShare
 from store.archive.port import Stored
 from store.backup.archiving.merging import Merge, News, as_gone
 from store.backup.archiving.parts import (
@@ -66,7 +66,7 @@ class Scan:
         archive: Archive,
         tenant: str,
         digits: str,
-        share: Share,
+        share: MemoryShare,
         ahead: int = AHEAD,
         window: int = WINDOW,
         listed: int = 0,
@@ -232,7 +232,7 @@ class Keeping:
         called several times.
         """
 
-        async def work(share: Share) -> T:
+        async def work(share: MemoryShare) -> T:
             return await told(Scan(self._archive, tenant, digits, share, self._ahead, self._window, listed))
 
         for _ in range(TRIES):
@@ -255,7 +255,7 @@ class Keeping:
         raise _contention()
 
     async def _change_parts(
-        self, tenant: str, digits: str, news: Callable[[Index], Awaitable[News]], least: int, share: Share
+        self, tenant: str, digits: str, news: Callable[[Index], Awaitable[News]], least: int, share: MemoryShare
     ) -> int | None:
         """Put the parts that change in their order; the number of the first that somebody else has changed, which ends
         it.

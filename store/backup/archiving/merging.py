@@ -13,8 +13,8 @@ from collections.abc import Collection, Mapping, Sequence
 import msgspec
 
 from store import codec
-from store.backup.archiving.parts import NOWHERE, PART_BYTES, Entry, Index, Part
-from store.backup.records import Erased, Saved
+from store.backup.archiving.parts import NOWHERE, PART_BYTES, Index, Part, TurnEntry
+from store.backup.records import ErasedMessages, Saved
 from store.history.omissions import omissions_of
 from store.keys import is_conversation
 
@@ -79,7 +79,7 @@ class Merge:
     def _take(self, turn: Saved) -> None:
         """Note a turn for the place of its archived form, or for the end; unless that form stays."""
         entry = self._entries.get(turn.id)
-        new = Entry.of_saved(turn, NOWHERE if entry is None else entry.number)
+        new = TurnEntry.of_saved(turn, NOWHERE if entry is None else entry.number)
         if entry is not None and (is_another(turn.id, new, entry) or outdoes(turn.id, entry, new, self._index)):
             return
         self._entries[turn.id] = new
@@ -120,14 +120,14 @@ class Merge:
         return as_gone(turn, self._gone[turn.id]) if turn.id in self._gone else turn
 
 
-def is_another(id: str, one: Entry, other: Entry) -> bool:
+def is_another(id: str, one: TurnEntry, other: TurnEntry) -> bool:
     """Whether two entries with one id are of two turns. The digest is that of the turn as it was made, whatever it lost
     since; a conversation has that of its first turn.
     """
     return one.digest != other.digest or (one.parent != other.parent and not is_conversation(id))
 
 
-def outdoes(id: str, one: Entry, other: Entry, index: Index) -> bool:
+def outdoes(id: str, one: TurnEntry, other: TurnEntry, index: Index) -> bool:
     """Whether one of two forms of an entry takes the place of the other, where the index has all above them.
 
     A turn only ever loses content, so the form with less of it is the later one. A conversation moves down its tree and
@@ -137,7 +137,7 @@ def outdoes(id: str, one: Entry, other: Entry, index: Index) -> bool:
     return _rank(id, one, index) > _rank(id, other, index)
 
 
-def _rank(id: str, entry: Entry, index: Index) -> tuple[int, ...]:
+def _rank(id: str, entry: TurnEntry, index: Index) -> tuple[int, ...]:
     if not is_conversation(id):
         return entry.deleted, entry.erased, -entry.payload
     way = (entry.parent and index.path(entry.parent, remains=True)) or ()
@@ -148,7 +148,7 @@ def as_gone(turn: Saved, erased: bool) -> Saved:
     """A turn that was deleted, as those that continue it need it."""
     if erased and turn.messages:
         size = len(codec.encode_messages(turn.messages))
-        lost = turn.erased or Erased(len(turn.messages), size)
+        lost = turn.erased or ErasedMessages(len(turn.messages), size)
         turn = msgspec.structs.replace(turn, messages=(), erased=lost, pictures=())
     return turn if turn.deleted else msgspec.structs.replace(turn, response=None, items=None, said=b"")
 
@@ -158,7 +158,7 @@ def as_of(turn: Saved, erased: int) -> Saved:
     return turn if turn.created > erased else as_gone(turn, True)
 
 
-def _of_trees(entries: Mapping[str, Entry], roots: Collection[str]) -> list[str]:
+def _of_trees(entries: Mapping[str, TurnEntry], roots: Collection[str]) -> list[str]:
     """All turns that lead up to one of these roots."""
     if not roots:
         return []
@@ -172,7 +172,7 @@ def _of_trees(entries: Mapping[str, Entry], roots: Collection[str]) -> list[str]
     return [id for id in entries if doomed[id]]
 
 
-def _unneeded_ids(entries: Mapping[str, Entry], continued: Collection[str]) -> list[str]:
+def _unneeded_ids(entries: Mapping[str, TurnEntry], continued: Collection[str]) -> list[str]:
     """The ids of deleted turns that nothing continues, or will, from the leaves up."""
     children = Counter[str | None](entry.parent for entry in entries.values())
     children.update(continued)

@@ -65,7 +65,7 @@ class Part(msgspec.Struct, frozen=True, omit_defaults=True):
     gone_trees: tuple[str, ...] = ()
 
 
-class Known(msgspec.Struct, frozen=True, gc=False):
+class KnownTurn(msgspec.Struct, frozen=True, gc=False):
     """A turn as a value has it. Its content is not decoded: it is raw, or empty."""
 
     id: str
@@ -96,7 +96,7 @@ class Shape(msgspec.Struct, frozen=True, gc=False):
 class Outline(msgspec.Struct, frozen=True, gc=False):
     """A part without the content of its turns."""
 
-    turns: tuple[Known, ...] = ()
+    turns: tuple[KnownTurn, ...] = ()
     parts: int = 1
     gone: dict[str, bool] = {}
     gone_trees: tuple[str, ...] = ()
@@ -106,7 +106,7 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Part)
 _outlines = msgspec.msgpack.Decoder(Outline)
 _shapes = msgspec.msgpack.Decoder(Shape)
-_known = msgspec.msgpack.Decoder(Known)
+_known = msgspec.msgpack.Decoder(KnownTurn)
 T = TypeVar("T")
 
 
@@ -214,7 +214,7 @@ NOWHERE = -1
 """The part of a turn that is in none yet."""
 
 
-class Entry(msgspec.Struct, gc=False):
+class TurnEntry(msgspec.Struct, gc=False):
     """A turn: the part that has it, the bytes of its messages, 0 where it has none, and of all its content; whether it
     is deleted, and whether something of it was erased; its digest, when it was made, and its last use as far as the
     archive knows.
@@ -231,14 +231,14 @@ class Entry(msgspec.Struct, gc=False):
     used: int
 
     @classmethod
-    def of(cls, turn: Known, number: int = NOWHERE) -> "Entry":
+    def of(cls, turn: KnownTurn, number: int = NOWHERE) -> "TurnEntry":
         """The entry of a turn that a part has."""
         messages, deleted, erased = len(turn.messages), not turn.response, bool(turn.erased)
         sizes = messages, turn.payload
         return cls(number, turn.parent, *sizes, deleted, erased, turn.digest, turn.created, turn.used)
 
     @classmethod
-    def of_saved(cls, turn: Saved, number: int = NOWHERE) -> "Entry":
+    def of_saved(cls, turn: Saved, number: int = NOWHERE) -> "TurnEntry":
         """The entry of a turn as a part would have it."""
         return cls.of(_known.decode(_encoder.encode(turn)), number)
 
@@ -247,7 +247,7 @@ class Index:
     """The index of the parts that were read, from the first on."""
 
     def __init__(self) -> None:
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, TurnEntry] = {}
         self.filled: list[int] = []
         """How many bytes of content each part has."""
         self.doubled = set[int]()
@@ -276,7 +276,7 @@ class Index:
             if turn.id in self.entries:
                 self.doubled.add(number)
                 continue
-            self.entries[turn.id] = Entry.of(turn, number)
+            self.entries[turn.id] = TurnEntry.of(turn, number)
             filled += turn.payload
         self.filled.append(filled)
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from store.archive.archive import Archive
 from store.backup import ownership
 from store.backup.archiving.archived_turns import CONCURRENCY, ArchivedTurns
-from store.backup.archiving.archiver import AFTER_SECONDS, LATER_SECONDS, Archiver, Due, Written
+from store.backup.archiving.archiver import AFTER_SECONDS, LATER_SECONDS, Archiver, DueTree, WrittenTree
 from store.backup.archiving.shards import (
     SCANNED,
     begin_archive,
@@ -254,10 +254,10 @@ class StoreArchive:
         due = await self._archiver.due(shard, TREES)
         if not due and early:
             due = await self._archiver.due(shard, TREES, early=True)
-        places, trees, left = asyncio.Semaphore(AT_ONCE), due, dict[Due, int]()
+        places, trees, left = asyncio.Semaphore(AT_ONCE), due, dict[DueTree, int]()
         while trees:
             found = await asyncio.gather(*(self._write(tree, places) for tree in trees), return_exceptions=True)
-            written = [each for each in found if isinstance(each, Written)]
+            written = [each for each in found if isinstance(each, WrittenTree)]
             struck = {each.tree: more for each, more in zip(written, await self._archiver.strike(written), strict=True)}
             self._server.watcher.archived(len(struck.keys() - left.keys()))
             for each in found:
@@ -267,7 +267,7 @@ class StoreArchive:
             left |= struck
         return bool(due)
 
-    async def _write(self, tree: Due, places: asyncio.Semaphore) -> Written | None:
+    async def _write(self, tree: DueTree, places: asyncio.Semaphore) -> WrittenTree | None:
         """Write the changes of a tree; None where that can't be done."""
         async with places:
             try:
@@ -277,7 +277,7 @@ class StoreArchive:
                 await self._put_off(tree, str(error))
                 return None
 
-    async def _put_off(self, tree: Due, reason: str) -> None:
+    async def _put_off(self, tree: DueTree, reason: str) -> None:
         shard = self._keyspace.keys(tree.tenant, tree.root).shard
         async with self._server.operation() as operation:
             at = await operation.now_us(shard.clock) // 1000 + round(self._later_seconds * 1000)

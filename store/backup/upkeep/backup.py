@@ -26,8 +26,8 @@ from store.backup.archiving.marks import key_of as mark_key
 from store.backup.archiving.merging import News
 from store.backup.archiving.parts import Index
 from store.backup.reading import PAYLOAD_BYTES, Node, ShardReader, be_patient, pause, portions, scan
-from store.backup.upkeep.backup_file import Header, Progress, Target, put
-from store.backup.upkeep.carrying import Carrier, Erased, batches, has_turn, side_by_side
+from store.backup.upkeep.backup_file import BackupHeader, BackupProgress, BackupTarget, put
+from store.backup.upkeep.carrying import Carrier, ErasedTenant, batches, has_turn, side_by_side
 from store.backup.upkeep.walking import marks, trees_of
 from store.errors import NotFound
 from store.history.history import ConversationHistoryStore
@@ -67,7 +67,7 @@ class Backup:
 
     async def run(
         self, path: Path, asked: BackupScope, *, release: str, resume: bool = False
-    ) -> AsyncGenerator[Progress | Header]:
+    ) -> AsyncGenerator[BackupProgress | BackupHeader]:
         """Write the file. Yields its progress, and last its totals. The server has to answer at first; later it is
         waited for through a failover.
 
@@ -83,7 +83,7 @@ class Backup:
         tenant = checked_tenant(asked.tenant) if asked.tenant else None
         digits = self._keyspace.digits(asked.tree) if asked.tree else None
         secret = await self._secret() if asked.secret else None
-        header = Header(
+        header = BackupHeader(
             release=release,
             created=round(await self._history.now() * 1e6),
             shards=self._keyspace.shards,
@@ -93,13 +93,13 @@ class Backup:
             layout=record.layout if record else None,
         )
         total = await self._count(tenant)
-        target = Target(path)
+        target = BackupTarget(path)
         # without an archive nobody remembers what was deleted since, so memory is read anew
         async with target.opening(header, resume=resume and self._archive is not None) as file:
             if secret is not None:
                 await put(file, ownership.SECRET_KEY, secret)
             async for _ in self._all_of_it(file, tenant, digits):
-                yield Progress(self._turns, max(total, self._turns), "saving turns")
+                yield BackupProgress(self._turns, max(total, self._turns), "saving turns")
             if digits is not None and not await has_turn(file, tenant, digits):
                 raise NotFound(str(asked.tree))
             broken = sum(reader.broken for reader in self._readers) + self._unreadable
@@ -128,8 +128,8 @@ class Backup:
                     if (tenant is None or tree.startswith(f"{tenant}/")) and _is_asked(tree, digits):
                         await _change(keeping, tree, news)
 
-        async def erase(tenant: str) -> Erased:
-            return Erased()  # the marks are in the file, too
+        async def erase(tenant: str) -> ErasedTenant:
+            return ErasedTenant()  # the marks are in the file, too
 
         carrier = Carrier(self._archive, file)
         async for some, _ in carrier.carry_all(trees_of(self._archive, tenant, digits), erase):

@@ -50,7 +50,7 @@ PATIENT = Bounds(total_seconds=300.0, request_seconds=60.0)
 _KEYSPACE = Keyspace("backup", MAX_SHARDS)
 
 
-class Header(msgspec.Struct, frozen=True):
+class BackupHeader(msgspec.Struct, frozen=True):
     """The facts about a backup. Times are the server's, in µs. A backup of one tenant or one tree has `tenant` or
     `tree` (the id of a response in it). `secret` says that the store's secret is in the file; `layout` is the store's.
 
@@ -81,10 +81,10 @@ class Header(msgspec.Struct, frozen=True):
     version: int = VERSION
 
 
-_headers = msgspec.json.Decoder(Header)
+_headers = msgspec.json.Decoder(BackupHeader)
 
 
-class Progress(NamedTuple):
+class BackupProgress(NamedTuple):
     """How far it is: so many of the bytes of the file, of the turns in memory, or of the trees that go there, and what
     is done with them.
     """
@@ -94,7 +94,7 @@ class Progress(NamedTuple):
     doing: str = "checking"
 
 
-class Tally:
+class TurnTotals:
     """The totals of some turns."""
 
     def __init__(self) -> None:
@@ -103,7 +103,7 @@ class Tally:
         self.shards: set[int] = set()
         self._content = 0
 
-    def header_with(self, header: Header) -> Header:
+    def header_with(self, header: BackupHeader) -> BackupHeader:
         """A header with these totals."""
         return msgspec.structs.replace(
             header,
@@ -133,7 +133,7 @@ class Contents:
         self, file: Archive, size: int, tenant: str | None = None, digits: str | None = None, *, named: bool = False
     ) -> None:
         self._file, self._size, self._tenant, self._digits = file, size, tenant, digits
-        self.tally = Tally()
+        self.tally = TurnTotals()
         self.secret: bytes | None = None
         self.marked = 0
         """The latest time of a mark."""
@@ -141,7 +141,7 @@ class Contents:
         self._named = named
         self._digest = sha256()
 
-    async def check(self) -> AsyncGenerator[Progress | Header]:
+    async def check(self) -> AsyncGenerator[BackupProgress | BackupHeader]:
         """Read a whole file. Yields the progress, and last the result. Raises BadBackup, NewerFormat."""
         with refusing():
             head, digest = await self._file.get(HEADER_KEY), await self._file.get(DIGEST_KEY)
@@ -161,7 +161,7 @@ class Contents:
             raise BadBackup("it has a secret that it doesn't name, or names one that it lacks")
         yield self.header(header, digest.value.decode())
 
-    async def read(self) -> AsyncGenerator[Progress]:
+    async def read(self) -> AsyncGenerator[BackupProgress]:
         """Read all of it and check each value. Raises BadBackup, NewerFormat."""
         at = 0
         with refusing():
@@ -171,9 +171,9 @@ class Contents:
                     at += found.size
                 elif found.key not in (HEADER_KEY, DIGEST_KEY):
                     self._other(found.key, await self._value(found.key))
-                yield Progress(min(at, self._size), self._size)
+                yield BackupProgress(min(at, self._size), self._size)
 
-    def header(self, header: Header, digest: str) -> Header:
+    def header(self, header: BackupHeader, digest: str) -> BackupHeader:
         """The header with what was found. Raises BadBackup where it says something else."""
         found = self.tally.header_with(header)
         if self._tenant is self._digits is None and found != header:
@@ -322,7 +322,7 @@ async def reading(path: Path) -> AsyncGenerator[tuple[Archive, int]]:
         await file.close()
 
 
-def header_in(value: bytes) -> Header:
+def header_in(value: bytes) -> BackupHeader:
     """The header of a file. Raises BadBackup, NewerFormat."""
     try:
         header = _headers.decode(value)
@@ -337,7 +337,7 @@ def header_in(value: bytes) -> Header:
     return header
 
 
-class Target:
+class BackupTarget:
     """The file that a backup is written to."""
 
     def __init__(self, path: Path) -> None:
@@ -354,10 +354,10 @@ class Target:
         except BlockingIOError:
             os.close(self._lock)
             raise BlockingIOError(f"another backup writes {self.partial}") from None
-        self.header: Header
+        self.header: BackupHeader
 
     @asynccontextmanager
-    async def opening(self, header: Header, *, resume: bool) -> AsyncGenerator[Archive]:
+    async def opening(self, header: BackupHeader, *, resume: bool) -> AsyncGenerator[Archive]:
         """The archive to write to: an earlier backup's, if it is to be gone on with, or an empty one. It is closed with
         the block, and so is this. Raises BadBackup where the earlier one has another scope, or can't be read.
         """
@@ -379,7 +379,7 @@ class Target:
         self._backend = OneFileBackend(self.partial, PATIENT, whole=False)
         self.archive = Archive(self._backend, PATIENT)
 
-    async def _read_begun(self) -> Header | None:
+    async def _read_begun(self) -> BackupHeader | None:
         """The header of an earlier backup's file; None where that can't be gone on with."""
         try:
             with refusing():
@@ -396,7 +396,9 @@ class Target:
         os.truncate(self._lock, 0)
         self._open()
 
-    async def finish(self, *, finished: int, broken: int, unsettled: int) -> AsyncGenerator[Progress | Header]:
+    async def finish(
+        self, *, finished: int, broken: int, unsettled: int
+    ) -> AsyncGenerator[BackupProgress | BackupHeader]:
         """Read back what was written, note its totals, and give the file its name. Yields the progress, and last the
         result. Raises BadBackup, FileExistsError, OSError.
         """

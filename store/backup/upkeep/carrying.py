@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar, cast
 from store.archive.archive import Archive
 from store.backup.archiving.keeping import Keeping, Scan
 from store.backup.archiving.merging import News, as_of, is_another, outdoes
-from store.backup.archiving.parts import Entry, Index, circular, decode, outline_of
+from store.backup.archiving.parts import Index, TurnEntry, circular, decode, outline_of
 from store.backup.records import Saved
 from store.backup.upkeep.backup_file import check_part, is_whole, turns_of
 from store.backup.upkeep.walking import TreeParts, trees_of
@@ -39,7 +39,7 @@ class Carried(NamedTuple):
     removed: int
 
 
-class Erased(NamedTuple):
+class ErasedTenant(NamedTuple):
     """Until when all of a tenant was erased, in µs since 1970: of its turns here, which count as deleted then, and in
     the other archive.
     """
@@ -56,7 +56,7 @@ class Carrier:
         self._from, self._to = Keeping(source), Keeping(target)
 
     async def carry_all(
-        self, found: AsyncIterator[TreeParts], erased: Callable[[str], Awaitable[Erased]]
+        self, found: AsyncIterator[TreeParts], erased: Callable[[str], Awaitable[ErasedTenant]]
     ) -> AsyncGenerator[tuple[list[Carried], int]]:
         """Carry trees, some side by side, but for what can't be read. Yields what became of these, and their bytes.
         `erased` returns until when all of a tenant was erased.
@@ -74,7 +74,7 @@ class Carrier:
         async for some in batches(found):
             yield await side_by_side(map(carry, some)), sum(tree.size for tree in some)
 
-    async def _carry(self, scan: Scan, tree: TreeParts, erased: Erased) -> Carried:
+    async def _carry(self, scan: Scan, tree: TreeParts, erased: ErasedTenant) -> Carried:
         index, broken = scan.index, set[str]()
         async for number, part in scan.parts():
             try:
@@ -111,7 +111,7 @@ class Carrier:
 class _Merging:
     """The merge of a tree into an archive, a value at a time; `words` and `removed` are as in Carried."""
 
-    def __init__(self, target: Keeping, tree: TreeParts, index: Index, lost: set[str], erased: Erased) -> None:
+    def __init__(self, target: Keeping, tree: TreeParts, index: Index, lost: set[str], erased: ErasedTenant) -> None:
         """The tree has this index; its turns that are `lost` stay away."""
         self._target, self._tree, self._lost, self._erased = target, tree, lost, erased
         self._continued = {parent for parent in index.parents.values() if parent is not None}
@@ -122,7 +122,7 @@ class _Merging:
         """Merge a value of the tree: its conversations, or all else."""
         part, outlines = decode(value), outline_of(value).turns
         both = [each for each in zip(part.turns, outlines, strict=True) if is_conversation(each[0].id) == names]
-        some = [(turn, Entry.of(outline)) for turn, outline in both if turn.id not in self._lost]
+        some = [(turn, TurnEntry.of(outline)) for turn, outline in both if turn.id not in self._lost]
         before, alive, after = set[str](), set[str](), Index()
 
         async def news(there: Index) -> News:
@@ -139,7 +139,7 @@ class _Merging:
             self.words.setdefault(turn.id, b"kept" if turn.id in before else b"ok" if is_new else b"deleted")
         self.removed += sum(id not in entries or entries[id].deleted for id in alive)
 
-    def _is_news(self, turn: Saved, new: Entry, index: Index) -> bool:
+    def _is_news(self, turn: Saved, new: TurnEntry, index: Index) -> bool:
         """Whether a turn is news for somebody who has the index. One that stays away gets its word."""
         entry = index.entries.get(turn.id)
         goes_below = entry is None or new.parent != entry.parent

@@ -18,7 +18,7 @@ from store.backup.archiving.archived_turns import ArchivedTurns
 from store.backup.archiving.keeping import Keeping, Scan
 from store.backup.archiving.marks import Marks
 from store.backup.archiving.merging import is_another, outdoes
-from store.backup.archiving.parts import NOWHERE, Entry, Index
+from store.backup.archiving.parts import NOWHERE, Index, TurnEntry
 from store.backup.reading import ABOVE, Node, ShardReader
 from store.backup.records import Saved
 from store.backup.turns import THERE, rows, store_row
@@ -37,7 +37,7 @@ CHANGING = ("parent", "messages", "response", "items")
 """The members of a turn or a conversation that change after it was made."""
 
 
-class Facts(NamedTuple):
+class TreeFacts(NamedTuple):
     """An archived tree, or several that share their place, as a comparison with Redis needs it: what is `known` of its
     turns; its `deleted` turns by their digits, and whether their messages were erased; the roots of `trees` that were
     deleted whole; the `forms` of conversations, and of turns of which items were erased; why parts can't be read.
@@ -50,7 +50,7 @@ class Facts(NamedTuple):
     faults: Mapping[int, ArchiveDamaged | NewerFormat]
 
 
-async def facts_of(scan: Scan) -> Facts:
+async def facts_of(scan: Scan) -> TreeFacts:
     """The facts of a tree. Raises as a scan."""
     await scan.all()
     index, forms = scan.index, dict[str, Saved]()
@@ -62,7 +62,7 @@ async def facts_of(scan: Scan) -> Facts:
     deleted = {digits_of(id): erased for id, erased in index.gone.items()}
     for id in filter(index.is_gone, index.entries):
         deleted[digits_of(id)] = index.gone.get(id, False) or index.entries[id].erased
-    return Facts(index, deleted, set(map(digits_of, index.gone_trees)), forms, scan.faults)
+    return TreeFacts(index, deleted, set(map(digits_of, index.gone_trees)), forms, scan.faults)
 
 
 class Returned(NamedTuple):
@@ -127,7 +127,7 @@ class Reconciler:
             del self._under_way[number]
         return not left
 
-    async def found(self, tenant: str, facts: Facts) -> list[Returned]:
+    async def found(self, tenant: str, facts: TreeFacts) -> list[Returned]:
         """The deleted turns and trees that Redis still has, of one tree, or of several that share their place."""
         trees = [digits for digits in sorted(facts.trees) if await self._has_tree(tenant, digits)]
         returned = [Returned(tenant, digits, whole=True) for digits in trees]
@@ -193,7 +193,7 @@ class Reconciler:
             else:
                 done.under_way.append(returned)
 
-    async def _facts(self, tenant: str, root: str) -> Facts:
+    async def _facts(self, tenant: str, root: str) -> TreeFacts:
         """The facts that the archive has about a tree of Redis, as far as they can be read; `verify` finds the rest."""
         facts = await self._keeping.look(tenant, root, facts_of, listed=1)
         if erased := await self._marks.erased_until(tenant):
@@ -234,7 +234,7 @@ class Reconciler:
                 if any(word not in THERE for word in words or [b"full"]):
                     return
 
-    async def _is_behind(self, tenant: str, node: Node, facts: Facts) -> bool:
+    async def _is_behind(self, tenant: str, node: Node, facts: TreeFacts) -> bool:
         """Whether Redis has an earlier form of a turn or of a conversation than the archive. A change that is noted is
         of that time; without a note Redis had what the archive has.
         """
@@ -256,7 +256,7 @@ class Reconciler:
                 at = each.parent
         if not used and await self._history.server.command("EXISTS", shard.older):  # not all is noted
             used = node.used
-        one, other = Entry.of_saved(form), Entry.of_saved(msgspec.structs.replace(here, used=used))
+        one, other = TurnEntry.of_saved(form), TurnEntry.of_saved(msgspec.structs.replace(here, used=used))
         return not is_another(form.id, one, other) and outdoes(form.id, one, other, index)
 
     async def _has_tree(self, tenant: str, root: str) -> bool:
@@ -267,7 +267,7 @@ class Reconciler:
         return float(await self._history.server.command("ZSCORE", trees, f"{tenant}/{root}") or 0) > 0
 
 
-def _entry_of(node: Node) -> Entry:
+def _entry_of(node: Node) -> TurnEntry:
     """The entry of a turn that Redis alone has, which only says what it continues."""
     parent = None if node.parent is None else id_of(node.parent)
-    return Entry(NOWHERE, parent, 0, 0, node.deleted, False, node.digest, node.created, node.used)
+    return TurnEntry(NOWHERE, parent, 0, 0, node.deleted, False, node.digest, node.created, node.used)

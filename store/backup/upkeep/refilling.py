@@ -20,7 +20,7 @@ from store.archive.archive import Archive
 from store.backup.archiving.archiver import FENCE_MS
 from store.backup.archiving.keeping import Keeping, Scan
 from store.backup.archiving.marks import Marks
-from store.backup.archiving.parts import Entry
+from store.backup.archiving.parts import TurnEntry
 from store.backup.archiving.shards import begin_archive
 from store.backup.reading import PAYLOAD_BYTES, ShardReader, pause, portions
 from store.backup.records import Saved
@@ -43,7 +43,7 @@ Newest = tuple[float, str, str]
 """A tree: when it was used or written last, its tenant, and digits that lead to it."""
 
 
-class Refused(msgspec.Struct, frozen=True):
+class RefusedTurn(msgspec.Struct, frozen=True):
     """A turn that is not stored, as the store has another one with its id, or it continues such a one."""
 
     tenant: str
@@ -68,7 +68,7 @@ class Refilled(msgspec.Struct):
     deleted: int = 0
     conflicts: int = 0
     lost: int = 0
-    refused: list[Refused] = []
+    refused: list[RefusedTurn] = []
 
     def count(self, tenant: str, words: Mapping[str, bytes]) -> None:
         """Count what became of the turns of a tree, by their ids."""
@@ -78,7 +78,7 @@ class Refilled(msgspec.Struct):
         self.deleted += counts[b"deleted"]
         self.conflicts += counts[b"conflict"]
         self.lost += counts[b"missing"] + counts[b"forgotten"] + counts[b"outdated"]
-        refused = [Refused(tenant, id) for id, word in words.items() if word == b"conflict"]
+        refused = [RefusedTurn(tenant, id) for id, word in words.items() if word == b"conflict"]
         self.refused += refused[: MAX_REPORTED - len(self.refused)]
 
     @property
@@ -195,7 +195,7 @@ class Refill:
     def _last_use(self, turn: Saved) -> int:
         return capped_use(turn.used, self._now, self._history.caps.idle_us)
 
-    async def _fits(self, shard: ShardKeys, new: Sequence[Entry]) -> bool:
+    async def _fits(self, shard: ShardKeys, new: Sequence[TurnEntry]) -> bool:
         """Whether a shard takes so many more turns without an eviction."""
         found = await self._server.command("HMGET", shard.usage, "responses", "trees", "bytes")
         responses, trees = sum(not each.deleted for each in new), sum(each.parent is None for each in new)
@@ -212,7 +212,7 @@ def capped_use(used: int, now: int, idle_us: int) -> int:
     return used if not most or age <= most // 2 else now - most + most * most // (4 * age)
 
 
-def _downwards(entries: Mapping[str, Entry]) -> list[str]:
+def _downwards(entries: Mapping[str, TurnEntry]) -> list[str]:
     """The ids of turns, each behind the one that it continues."""
     order: dict[str, None] = {}
     for id in entries:

@@ -23,8 +23,8 @@ from store.backup.archiving.marks import key_of as mark_key
 from store.backup.archiving.parts import folder_of
 from store.backup.heads import Heads
 from store.backup.reading import be_patient, pause
-from store.backup.upkeep.backup_file import Contents, Header, Progress, reading, turns_of
-from store.backup.upkeep.carrying import Carrier, Erased, has_turn
+from store.backup.upkeep.backup_file import BackupHeader, BackupProgress, Contents, reading, turns_of
+from store.backup.upkeep.carrying import Carrier, ErasedTenant, has_turn
 from store.backup.upkeep.memory import Memory
 from store.backup.upkeep.refilling import Refill, Refilled
 from store.backup.upkeep.walking import TreeParts, listed_at, marks, trees_of
@@ -43,7 +43,7 @@ class Restored(Refilled, kw_only=True):
     file has none. `archived` says that the turns are in the archive, and then no trees are counted.
     """
 
-    backup: Header
+    backup: BackupHeader
     secret: str
     archived: bool
     removed: int
@@ -66,7 +66,7 @@ class Restore:
 
     async def run(
         self, path: Path, *, release: str, tenant: str | None = None, tree: str | None = None
-    ) -> AsyncGenerator[Progress | Restored]:
+    ) -> AsyncGenerator[BackupProgress | Restored]:
         """Restore a file by a `release`, or its part of a `tenant`, or its conversation with the response `tree`. The
         server has to answer at first; later it is waited for through a failover.
 
@@ -79,10 +79,10 @@ class Restore:
         digits = None if tree is None else digits_of(tree)
         async with reading(path) as (file, size):
             contents = Contents(file, size, tenant, digits, named=self._archive is None)
-            checked: Header | None = None
+            checked: BackupHeader | None = None
             async with aclosing(contents.check()) as steps:
                 async for step in steps:
-                    if isinstance(step, Header):
+                    if isinstance(step, BackupHeader):
                         checked = step
                     else:
                         yield step
@@ -108,7 +108,7 @@ class Restore:
             if self._archive is None:
                 refill = Refill(self._history, file, turns_per_second=self._turns_per_second)
                 async for done in refill.run(sorted(contents.trees, reverse=True)):
-                    yield Progress(done.looked, done.wanted, "restoring")
+                    yield BackupProgress(done.looked, done.wanted, "restoring")
             else:
                 at = 0
                 await ownership.join(self._history, self._archive)
@@ -117,7 +117,7 @@ class Restore:
                     await self._mark(file, self._archive, tenant)
                 async for some in self._carry(file, self._archive, trees_of(file, tenant, digits), done):
                     at += some
-                    yield Progress(min(at, size), size, "restoring")
+                    yield BackupProgress(min(at, size), size, "restoring")
         yield Restored(
             backup=checked,
             secret=secret,
@@ -133,9 +133,9 @@ class Restore:
         """Put trees into the archive, but for what the file knows as deleted. Yields the bytes of some."""
         ours, theirs = Marks(archive), Marks(file)
 
-        async def erase(tenant: str) -> Erased:
+        async def erase(tenant: str) -> ErasedTenant:
             there = await ours.erased_until(tenant)
-            return Erased(max(there, await theirs.erased_until(tenant)), there)
+            return ErasedTenant(max(there, await theirs.erased_until(tenant)), there)
 
         began = monotonic()
         async for some, size in Carrier(file, archive).carry_all(found, erase):

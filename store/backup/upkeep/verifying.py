@@ -19,7 +19,7 @@ from store.backup.reading import Node
 from store.backup.upkeep.carrying import batches, side_by_side
 from store.backup.upkeep.erasing import DAMAGED
 from store.backup.upkeep.memory import Memory
-from store.backup.upkeep.reconciling import Facts, Reconciler, Returned, facts_of
+from store.backup.upkeep.reconciling import Reconciler, Returned, TreeFacts, facts_of
 from store.backup.upkeep.walking import TreeParts, listed_at, sample, trees
 from store.errors import ArchiveDamaged, NewerFormat
 from store.history.history import ConversationHistoryStore
@@ -31,7 +31,7 @@ MOST_REPORTED = 1_000
 DIGEST_BYTES = 8
 
 
-class Meaning(NamedTuple):
+class ArchiveMeaning(NamedTuple):
     """The meaning of a fault, and its remedy by `--repair`; empty where there is none."""
 
     says: str
@@ -39,16 +39,16 @@ class Meaning(NamedTuple):
 
 
 MEANINGS = {
-    "unreadable": Meaning(
+    "unreadable": ArchiveMeaning(
         "a value is damaged", "copied below v1/damaged/, and replaced by one with nothing in it: the rest can be read"
     ),
-    "newer": Meaning("a value was written by a later release, or with a dictionary that this one doesn't have"),
-    "no-part": Meaning("a part that the first one counts is missing", "an empty one is put in its place"),
-    "no-parent": Meaning("a turn continues one that the archive doesn't have"),
-    "not-archived": Meaning(
+    "newer": ArchiveMeaning("a value was written by a later release, or with a dictionary that this one doesn't have"),
+    "no-part": ArchiveMeaning("a part that the first one counts is missing", "an empty one is put in its place"),
+    "no-parent": ArchiveMeaning("a turn continues one that the archive doesn't have"),
+    "not-archived": ArchiveMeaning(
         "a turn in Redis is not in the archive as it is, and isn't noted to be", "noted: the service archives it"
     ),
-    "gone-readable": Meaning(
+    "gone-readable": ArchiveMeaning(
         "the archive says that a turn was deleted, an item of it erased, or a conversation went on, and Redis has what "
         "was before: it went back in time",
         "deleted there again, unless a response is under way in it; a conversation goes on as the archive has it",
@@ -167,10 +167,10 @@ class Verify:
             if fault in returned:
                 report.add(fault, repair and self._reconciler is not None and await self._reconciler.delete(what))
 
-    async def _read(self, tree: TreeParts) -> Facts:
+    async def _read(self, tree: TreeParts) -> TreeFacts:
         return await self._keeping.look(tree.tenant, tree.digits, facts_of, listed=tree.listed)
 
-    async def _returned_turns(self, tree: TreeParts, facts: Facts) -> dict[ArchiveFault, Returned]:
+    async def _returned_turns(self, tree: TreeParts, facts: TreeFacts) -> dict[ArchiveFault, Returned]:
         """The faults of turns that are deleted in the archive and not in Redis."""
         if self._reconciler is None:
             return {}
@@ -181,7 +181,7 @@ class Verify:
     async def _compare(self, memory: Memory, tenant: str, root: str, report: Verified, repair: bool) -> None:
         """Compare a tree of Redis with the archive's. Redis is read first, as it is never behind."""
         report.compared += 1
-        facts: Facts | None = None
+        facts: TreeFacts | None = None
         async for some in memory.turns(tenant, root):
             facts = facts or await self._known_at(tenant, root)
             if root in facts.trees:  # a fault of the archive's tree
@@ -198,7 +198,7 @@ class Verify:
                 key = f"{folder_of(tenant, root)}0"
                 report.add(ArchiveFault("not-archived", tenant, key, id_of(turn.digits)), done)
 
-    async def _known_at(self, tenant: str, root: str) -> Facts:
+    async def _known_at(self, tenant: str, root: str) -> TreeFacts:
         return await self._keeping.look(tenant, root, facts_of, listed=1)
 
     async def _repair(self, fault: ArchiveFault) -> bool:
@@ -226,7 +226,7 @@ class Verify:
         return number
 
 
-def _faults(tree: TreeParts, facts: Facts) -> list[ArchiveFault]:
+def _faults(tree: TreeParts, facts: TreeFacts) -> list[ArchiveFault]:
     """The faults of a tree as it was read; of one that could be read whole also the turns whose parents are missing."""
     faults: list[ArchiveFault] = []
     for number, error in facts.faults.items():
@@ -240,7 +240,7 @@ def _faults(tree: TreeParts, facts: Facts) -> list[ArchiveFault]:
     return faults
 
 
-def _has(facts: Facts, turn: Node) -> bool:
+def _has(facts: TreeFacts, turn: Node) -> bool:
     """Whether the archive has a turn as Redis has it, or knows that it is gone."""
     entry = facts.known.entries.get(id_of(turn.digits))
     there = entry is not None and entry.digest == turn.digest and not turn.deleted

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from store.archive.archive import Archive
-from store.archive.port import MOST_LISTED, Entry
+from store.archive.port import MOST_LISTED, ArchiveEntry
 from store.ids import TREE_DIGITS, tree_of
 from store.keys import SHARD_DIGITS, checked_tenant
 
@@ -37,7 +37,7 @@ class TreeParts(NamedTuple):
     shard: str
     tenant: str
     tree: str
-    parts: dict[int, Entry]
+    parts: dict[int, ArchiveEntry]
 
     @property
     def folder(self) -> str:
@@ -75,7 +75,7 @@ class TreeParts(NamedTuple):
         return sum(entry.size for entry in self.parts.values())
 
 
-async def entries(archive: Archive, prefix: str, after: str = "") -> AsyncGenerator[Entry]:
+async def entries(archive: Archive, prefix: str, after: str = "") -> AsyncGenerator[ArchiveEntry]:
     """All keys below a folder. Raises ArchiveUnavailable."""
     while page := await archive.list(prefix, after=after):
         for entry in page:
@@ -93,7 +93,7 @@ async def marks(archive: Archive, kind: str, tenant: str | None = None) -> Async
             yield whose, stored.value
 
 
-async def trees(archive: Archive, prefix: str = ROOT, after: str = "") -> AsyncGenerator[TreeParts | Entry]:
+async def trees(archive: Archive, prefix: str = ROOT, after: str = "") -> AsyncGenerator[TreeParts | ArchiveEntry]:
     """All trees below a folder behind a key, and between them what is no part of one. Raises ArchiveUnavailable."""
     tree: TreeParts | None = None
     async for entry in entries(archive, prefix, after):

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from service.api.content import IMAGE, USUAL_BOUNDS, Head, PictureBounds, head_of
+from service.api.content import IMAGE, USUAL_BOUNDS, PictureBounds, PictureHead, head_of
 from service.api.items import Gathered, InputItem
 from service.api.read import read_input
 from service.errors import InvalidRequest
@@ -25,12 +25,12 @@ from tests.support.pictures import gif, jpeg, png, said, url_of, webp
 from tests.support.responses.requests import prompt
 
 HEADS = {
-    "png": (png(300, 2), Head("png", 300, 2)),
-    "gif": (gif(7, 9), Head("gif", 7, 9)),
-    "jpeg": (jpeg(640, 480), Head("jpeg", 640, 480)),
-    "lossy": (webp(b"VP8 ", 100, 50), Head("webp", 100, 50)),
-    "lossless": (webp(b"VP8L", 16_384, 3), Head("webp", 16_384, 3)),
-    "extended": (webp(b"VP8X", 1 << 24, 2), Head("webp", 1 << 24, 2)),
+    "png": (png(300, 2), PictureHead("png", 300, 2)),
+    "gif": (gif(7, 9), PictureHead("gif", 7, 9)),
+    "jpeg": (jpeg(640, 480), PictureHead("jpeg", 640, 480)),
+    "lossy": (webp(b"VP8 ", 100, 50), PictureHead("webp", 100, 50)),
+    "lossless": (webp(b"VP8L", 16_384, 3), PictureHead("webp", 16_384, 3)),
+    "extended": (webp(b"VP8X", 1 << 24, 2), PictureHead("webp", 1 << 24, 2)),
 }
 DOT = png()
 HEX = hashlib.blake2b(DOT, digest_size=32).hexdigest()
@@ -55,9 +55,9 @@ def test_no_size_hides_behind_another() -> None:
         head_of(small[:33] + large[head] + small[33:])
     frame = b"," + struct.pack("<HHHHB", 10, 0, 9_000, 9_000, 0)
     for before in (b"", b"!\xfe\0", b"!\xf9\x04abcd\0", b"!\xfe\x02ab\x01c\0", b"\0"):
-        assert head_of(gif(1, 1) + before + frame) == Head("gif", 9_010, 9_000)
+        assert head_of(gif(1, 1) + before + frame) == PictureHead("gif", 9_010, 9_000)
     colours = b"GIF89a" + struct.pack("<HHBBB", 1, 1, 0x81, 0, 0) + b";" * 12
-    assert head_of(colours + frame) == Head("gif", 9_010, 9_000)
+    assert head_of(colours + frame) == PictureHead("gif", 9_010, 9_000)
     with pytest.raises(ValueError, match="without a frame"):
         head_of(jpeg(1, 1, before=2_000))
     small, large = jpeg(8, 8)[26:-2], jpeg(9_000, 9_000)[26:-2]  # frames alone
@@ -67,7 +67,7 @@ def test_no_size_hides_behind_another() -> None:
     filled = b"\xff\xd8\xff" + large.replace(b"\xc2", b"\xc0", 1) + comment + small + b"\xff\xda"
     with pytest.raises(ValueError, match="two frames"):
         head_of(filled)
-    assert head_of(filled.replace(small, b"")) == Head("jpeg", 9_000, 9_000)
+    assert head_of(filled.replace(small, b"")) == PictureHead("jpeg", 9_000, 9_000)
     for lead in (b"\xff\xd0", b"\xff\x01", b"\0"):  # which have no length
         with pytest.raises(ValueError, match="something else than segments"):
             head_of(jpeg(8, 8)[:26] + lead + large + b"\xff\xda")

@@ -16,7 +16,7 @@ from service.api.tools.choice import Chosen, read_choice
 from service.api.tools.client import CLIENT
 from service.api.tools.format import AnswerFormat, read_format
 from service.api.tools.hosted import HOSTED
-from service.api.tools.mcp import Offer, OfferedTool
+from service.api.tools.mcp import McpOffer, OfferedTool
 from service.api.tools.read import MAX_GRAMMARS, Tools, read_tools
 from service.errors import InvalidRequest
 from service.grammar.checks import mismatch
@@ -95,7 +95,7 @@ def test_an_added_tool_takes_the_place_of_an_earlier_one_and_all_lists_together_
 
 def test_what_servers_offer_and_searches_found_counts_too() -> None:
     def read(*sent: Any, found: Any = (), offered: int = 0) -> Tools:
-        offers = [Offer("maths", "", tuple(OfferedTool(f"t{n}", "", {}, repeatable=True) for n in range(offered)))]
+        offers = [McpOffer("maths", "", tuple(OfferedTool(f"t{n}", "", {}, repeatable=True) for n in range(offered)))]
         loaded = [("input[1].tools", raw(found))] if found else []
         limits = {"max_tools": MAX_TOOLS, "max_bytes": MAX_TOOLS_BYTES}
         return in_one_go(read_tools(raw(sent), **limits, offers=offers, loaded=loaded))

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from service.commands.client import bench
-from service.commands.client.bench import Outcome, figures_of
-from service.commands.client.errors import Unreachable
+from service.commands.client.bench import BenchOutcome, figures_of
+from service.commands.client.errors import ServiceUnreachable
 from service.commands.client.profile import Profile
 from service.commands.client.reading import changes
-from service.commands.client.service import Service
+from service.commands.client.service import RemoteService
 from tests.support.pictures import png, url_of
 from tests.support.ports import free_port
 from tests.support.service.commands import id_of, run, said, told
@@ -253,7 +253,7 @@ def test_watching_in_a_pipe_tells_each_change_once(service: ServiceProcess) -> N
     deeds: list[Callable[[], object]] = [lambda: None, lambda: ended(first), lambda: None]
     told: list[tuple[str, str]] = []
     with suppress(IndexError):  # there is nothing more to do
-        watched = changes(Service(Profile(service.url, None, None)), lambda: deeds.pop(0)())
+        watched = changes(RemoteService(Profile(service.url, None, None)), lambda: deeds.pop(0)())
         told.extend((job["id"], job["status"]) for job in watched)
     assert told[-1] == (first, "cancelled")
     assert len(told) == len(set(told))
@@ -262,8 +262,8 @@ def test_watching_in_a_pipe_tells_each_change_once(service: ServiceProcess) -> N
 def test_nobody_there_is_said_at_once() -> None:
     nobody = f"http://127.0.0.1:{free_port()}"
     assert run("jobs", "--watch", "--url", nobody).exit_code == 5
-    with pytest.raises(Unreachable):
-        next(changes(Service(Profile(nobody, None, None)), lambda: None))
+    with pytest.raises(ServiceUnreachable):
+        next(changes(RemoteService(Profile(nobody, None, None)), lambda: None))
 
 
 # --- a benchmark ---
@@ -272,8 +272,8 @@ MADE = ("ls", "--metadata", "harmonium=bench")
 
 
 def test_figures_are_of_what_was_made_alone() -> None:
-    made = [Outcome(milliseconds / 1000, 10) for milliseconds in range(100, 0, -1)]
-    found = figures_of([*made, Outcome(error="503"), Outcome(0.5, 7, error="failed")], 4.0)
+    made = [BenchOutcome(milliseconds / 1000, 10) for milliseconds in range(100, 0, -1)]
+    found = figures_of([*made, BenchOutcome(error="503"), BenchOutcome(0.5, 7, error="failed")], 4.0)
     assert (found.first_token_ms_p50, found.first_token_ms_p99) == (50.0, 99.0)
     assert (found.responses, found.tokens_per_second, found.errors) == (100, 250.0, {"503": 1, "failed": 1})
 

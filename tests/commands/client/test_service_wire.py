@@ -7,9 +7,9 @@ from collections.abc import Callable, Generator
 
 import pytest
 
-from service.commands.client.errors import ClientError, Unreachable
+from service.commands.client.errors import ClientError, ServiceUnreachable
 from service.commands.client.profile import Profile
-from service.commands.client.service import Bounds, Service
+from service.commands.client.service import ClientBounds, RemoteService
 from tests.support.service.commands import run
 
 Server = Callable[..., str]
@@ -59,9 +59,11 @@ def serving() -> Generator[Server]:
         server.server_close()
 
 
-def client(url: str, silence_seconds: float = 10.0) -> Service:
+def client(url: str, silence_seconds: float = 10.0) -> RemoteService:
     """A client that reads little, and waits for so long."""
-    return Service(Profile(url, None, None), Bounds(silence_seconds, answer_bytes=1_000, resume_seconds=0.001))
+    return RemoteService(
+        Profile(url, None, None), ClientBounds(silence_seconds, answer_bytes=1_000, resume_seconds=0.001)
+    )
 
 
 @pytest.mark.parametrize(
@@ -100,7 +102,7 @@ def test_a_body_or_an_event_without_end_is_cut_off(serving: Server) -> None:
 def test_following_goes_on_behind_the_last_event_that_came(serving: Server) -> None:
     url = serving(stream(EVENT), b"", answer("503 Nope", ""), stream(DELTA), stream(DONE))
     assert list(client(url).follow("resp_1")) == [EVENT, DELTA, DONE]
-    with pytest.raises(Unreachable):
+    with pytest.raises(ServiceUnreachable):
         list(client(serving(stream(EVENT), b"")).follow("resp_1"))
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from service.engine.chat.servers import LlamaByChat
 from service.engine.port import EngineRefused, EngineUnavailable, Sampling
-from service.engine.servers.kind import Facts, Terms
+from service.engine.servers.kind import ServerFacts, ServerTerms
 from service.markup.speech import ChatRequest, Transcript
 from tests.support.chat.standin import CHAT, ChatStandin, answer, chatting
 from tests.support.engine.connected import ask, connected, failure, generation
@@ -75,7 +75,7 @@ async def test_vllm_is_asked_for_its_ids_besides_and_keeps_tenants_apart() -> No
 @pytest.mark.parametrize("shared", [True, False])
 async def test_tenants_that_share_a_llama_cpp_server_have_no_cached_prompt_in_common(shared: bool) -> None:
     """And none is told of what another had cached. Its slots are as many as it said."""
-    kind, facts = LlamaByChat(shared=shared), Facts(CHAT, "m", 8192, places=3)
+    kind, facts = LlamaByChat(shared=shared), ServerFacts(CHAT, "m", 8192, places=3)
     asked = [generation(cache_salt=salt, **said()) for salt in "ab"]
     assert [json.loads(kind.request(facts, each).body)["cache_prompt"] for each in asked] == [not shared, False]
     reader = kind.answer(asked[0])
@@ -85,7 +85,7 @@ async def test_tenants_that_share_a_llama_cpp_server_have_no_cached_prompt_in_co
     async def ask(method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
         return 200, b'{"total_slots":4,"data":[{"id":"m","max_model_len":8192}]}'
 
-    assert not await kind.serves(ask, facts, Terms)
+    assert not await kind.serves(ask, facts, ServerTerms)
 
 
 async def test_tools_formats_and_sampling_are_said_as_everybody_says_them() -> None:

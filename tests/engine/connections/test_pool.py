@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from service.engine.names import ServerAddress
-from service.engine.servers.connection import MAX_UNREAD_BYTES, Broken, Connection, Target, target_of
+from service.engine.servers.connection import MAX_UNREAD_BYTES, Broken, RequestTarget, ServerConnection, target_of
 from service.engine.servers.pool import DIALED_AT_ONCE, Pool, Unconnected
 from tests.support.waiting import until
 
@@ -63,7 +63,7 @@ class Player:
     port: int = 0
     tls: bool = False
 
-    def target(self, host: str = "127.0.0.1", certified: str = "") -> Target:
+    def target(self, host: str = "127.0.0.1", certified: str = "") -> RequestTarget:
         url = f"{'https' if self.tls else 'http'}://{host}:{self.port}"
         return target_of(ServerAddress(url, url, certified=certified))
 
@@ -119,13 +119,13 @@ async def pooled(*, keeps: bool = True, connect_seconds: float = 20, **more: Any
         assert pool.open == 0
 
 
-async def post(pool: Pool, target: Target, body: bytes = b"{}") -> Connection:
+async def post(pool: Pool, target: RequestTarget, body: bytes = b"{}") -> ServerConnection:
     """Post something; the connection, its answer unread."""
     async with asyncio.timeout(5):
         return await pool.send("POST", target, "/", {}, body)
 
 
-async def rest(connection: Connection) -> bytes:
+async def rest(connection: ServerConnection) -> bytes:
     """What is left of an answer."""
     pieces: list[bytes] = []
     async with asyncio.timeout(5):
@@ -134,7 +134,7 @@ async def rest(connection: Connection) -> bytes:
     return b"".join(pieces)
 
 
-async def whole(pool: Pool, target: Target, body: bytes = b"{}") -> bytes:
+async def whole(pool: Pool, target: RequestTarget, body: bytes = b"{}") -> bytes:
     """Post something and read the answer."""
     connection = await post(pool, target, body)
     try:

@@ -14,7 +14,7 @@ from service.engine.engines import Member
 from service.engine.llama.local import LlamaLocalEngine
 from service.engine.llama.servers import Llama
 from service.engine.servers.engine import Access, ServersEngine
-from service.markup.speech import Shown, Transcript
+from service.markup.speech import ShownTools, Transcript
 from service.settings.settings import Settings
 from tests.support.llama.smol import small, smol_server
 from tests.support.llama.talker import KEY, OPTIONS, LlamaProcess
@@ -119,4 +119,4 @@ async def test_tools_that_its_template_does_not_show_are_told_and_called(
     assert (call.type, call.name, list(json.loads(call.arguments))) == ("function_call", "get_weather", ["city"])
     assert asked.usage.input_tokens > 100, "it was told of the tool"
     assert engine.model.speech is not None
-    assert engine.model.speech.shown == Shown(tools=False, calls=False)
+    assert engine.model.speech.shown == ShownTools(tools=False, calls=False)

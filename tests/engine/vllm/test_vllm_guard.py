@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from service.engine.vllm.guard import Guard
+from service.engine.vllm.guard import EngineGuard
 
 OWNER = """
 import subprocess, sys
@@ -68,7 +68,7 @@ def test_an_interrupt_from_the_terminal_ends_the_owner_and_leaves_the_guard_to_d
 
 def test_a_guard_that_was_dismissed_ends_nothing() -> None:
     core = subprocess.Popen(["sleep", "100"])
-    guard = Guard(patience_seconds=0)
+    guard = EngineGuard(patience_seconds=0)
     guard.watch([core.pid])
     guard.dismiss()
     assert core.poll() is None

@@ -14,7 +14,7 @@ from service.engine.port import (
     Sampling,
     TokenLogprobs,
 )
-from service.engine.vllm.servers import Endpoint
+from service.engine.vllm.servers import TokensEndpoint
 from service.harmony.tokens import RETURN
 from tests.support.engine.connected import ask, connected, failure, generation, scripted
 from tests.support.engine.misbehaviour import Instead
@@ -24,8 +24,8 @@ from tests.support.engine.standin_wire import DONE, events, tokens_event
 KEY = "sk-engine-0123456789"
 
 
-@pytest.mark.parametrize("endpoint", Endpoint)
-async def test_a_request_arrives_with_all_that_it_came_with(endpoint: Endpoint) -> None:
+@pytest.mark.parametrize("endpoint", TokensEndpoint)
+async def test_a_request_arrives_with_all_that_it_came_with(endpoint: TokensEndpoint) -> None:
     trace = (("traceparent", f"00-{'a' * 32}-{'b' * 16}-01"), ("tracestate", "vendor=1"))
     async with standing_in(scripted(), endpoint=endpoint, api_key=KEY) as server, connected(server, api_key=KEY) as to:
         sampled = await ask(to, id="resp_9", cache_salt="acme", priority=3, trace=trace, prompt=array("I", [1, 2, 3]))
@@ -83,8 +83,8 @@ async def test_a_large_event_is_taken_in_turns_of_the_loop() -> None:
     async def between() -> bool:
         return True
 
-    sent = b"".join(events(Endpoint.GENERATE, LONG, 1000, [1, 2, 3])) + tokens_event([], "length") + DONE
-    asked, instead = generation(sampling=Sampling(1000, logprobs=1)), {Endpoint.GENERATE: Instead((sent,))}
+    sent = b"".join(events(TokensEndpoint.GENERATE, LONG, 1000, [1, 2, 3])) + tokens_event([], "length") + DONE
+    asked, instead = generation(sampling=Sampling(1000, logprobs=1)), {TokensEndpoint.GENERATE: Instead((sent,))}
     async with standing_in(scripted(), instead=instead) as server, connected(server) as engine:
         others = asyncio.create_task(turns())
         await engine.sample(asked, lambda chunk: not taken.append((turn, chunk)), between)
@@ -96,7 +96,7 @@ async def test_a_large_event_is_taken_in_turns_of_the_loop() -> None:
     assert [chunk.finish for _, chunk in taken[8:]] == [Finish.LENGTH]
 
 
-@pytest.mark.parametrize("path", [Endpoint.GENERATE, "/health"])
+@pytest.mark.parametrize("path", [TokensEndpoint.GENERATE, "/health"])
 async def test_prompts_and_keys_go_nowhere_that_a_server_points_to(path: str) -> None:
     async with standing_in(scripted()) as elsewhere, standing_in(scripted()) as server, connected(server) as engine:
         server.instead[path] = Instead((), 307, headers=(("location", elsewhere.url + path),))

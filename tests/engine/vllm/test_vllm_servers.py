@@ -6,7 +6,7 @@ import pytest
 
 from service.engine.port import EngineUnavailable, Finish
 from service.engine.servers.engine import ServersEngine
-from service.engine.vllm.servers import Endpoint
+from service.engine.vllm.servers import TokensEndpoint
 from tests.support.engine.connected import ask, connected, failure, scripted
 from tests.support.engine.misbehaviour import Instead, Then
 from tests.support.engine.standin import standing_in
@@ -43,7 +43,7 @@ async def test_a_server_of_an_older_version_is_asked_for_completions_and_its_ope
         await ask(engine)
         probes = len(server.asked)
         await until(lambda: len(server.asked) > probes + 5)
-        assert server.generations[0].path == (Endpoint.COMPLETIONS if advice else Endpoint.GENERATE)
+        assert server.generations[0].path == (TokensEndpoint.COMPLETIONS if advice else TokensEndpoint.GENERATE)
         release = f"vLLM {version}" if advice or version.startswith("0.33") else ""
         assert engine.releases() == ({release: advice} if release else {})
         assert engine.model.constrains == (HELD not in advice and FAIL not in advice)
@@ -56,7 +56,7 @@ async def test_a_server_of_an_older_version_is_asked_for_completions_and_its_ope
         assert engine.releases() == {"vLLM 0.32.0": ""}
 
 
-@pytest.mark.parametrize("now", [{"endpoint": Endpoint.COMPLETIONS}, {"model": "babbler"}])
+@pytest.mark.parametrize("now", [{"endpoint": TokensEndpoint.COMPLETIONS}, {"model": "babbler"}])
 async def test_a_server_that_changed_unseen_is_asked_again_and_serves_at_once(now: dict[str, Any]) -> None:
     async with standing_in(scripted()) as server, connected(server) as engine:
         await ask(engine)
@@ -77,7 +77,7 @@ async def test_a_probe_finds_out_that_a_server_serves_something_else() -> None:
 async def test_a_server_that_fails_at_a_request_and_is_sick_is_away() -> None:
     async with standing_in(scripted()) as server, connected(server) as engine:
         await ask(engine)
-        server.instead = {Endpoint.GENERATE: Instead((), 500), "/health": Instead((), 503)}
+        server.instead = {TokensEndpoint.GENERATE: Instead((), 500), "/health": Instead((), 503)}
         assert isinstance(await failure(engine), EngineUnavailable)
 
 
@@ -89,7 +89,7 @@ async def test_a_server_that_returns_serves_at_once_and_is_what_it_is_now() -> N
             assert isinstance(await failure(engine), EngineUnavailable)
         with pytest.raises(EngineUnavailable, match="can't be reached"):
             await engine.check()
-        server.endpoint, server.context_tokens = Endpoint.COMPLETIONS, 2048
+        server.endpoint, server.context_tokens = TokensEndpoint.COMPLETIONS, 2048
         await server.start()
         assert (await ask(engine)).finish is Finish.STOP
         await engine.check()

@@ -7,7 +7,7 @@ import pytest
 from service.engine.port import EngineError, EngineOverloaded, EngineUnavailable, Finish
 from service.engine.servers.choosing import LEAST_SHARE
 from service.engine.servers.engine import ServersEngine
-from service.engine.vllm.servers import Endpoint
+from service.engine.vllm.servers import TokensEndpoint
 from tests.support.engine.connected import ask, connected, failure, hold, scripted, several
 from tests.support.engine.misbehaviour import Instead, Then
 from tests.support.engine.scripted import Stall
@@ -54,14 +54,14 @@ async def test_a_server_that_can_not_begin_is_passed_over(how: str) -> None:
             case "dead":
                 await first.die()
             case "overloaded":
-                first.instead[Endpoint.GENERATE] = Instead((), 503)
+                first.instead[TokensEndpoint.GENERATE] = Instead((), 503)
             case "overloaded behind a 200":
-                first.instead[Endpoint.GENERATE] = Instead((error_event(503, "queue"),))
+                first.instead[TokensEndpoint.GENERATE] = Instead((error_event(503, "queue"),))
             case "changed":
                 first.model = "babbler"
             case "unhealthy":
                 first.instead["/health"] = Instead((), 503)
-                first.instead[Endpoint.GENERATE] = Instead((), 500)
+                first.instead[TokensEndpoint.GENERATE] = Instead((), 500)
             case _:
                 first.engine = scripted(STALLING)
                 held = await hold(engine, affinity="one")
@@ -92,7 +92,7 @@ async def test_what_was_asked_of_one_model_is_never_sampled_by_another() -> None
 async def test_a_generation_that_a_server_had_begun_goes_nowhere_else(instead: Instead) -> None:
     async with several([[5]], [[5]]) as servers, connected(*servers) as engine:
         first, second = await preferred(engine, servers, affinity="one")
-        first.instead[Endpoint.GENERATE] = instead
+        first.instead[TokensEndpoint.GENERATE] = instead
         assert isinstance(await failure(engine, affinity="one"), EngineError)
         assert (len(first.generations), len(second.generations)) == (1, 0)
 
@@ -100,7 +100,7 @@ async def test_a_generation_that_a_server_had_begun_goes_nowhere_else(instead: I
 async def test_where_all_are_overloaded_each_is_asked_once() -> None:
     async with several([[5]], [[5]], [[5]]) as servers, connected(*servers) as engine:
         for server in servers:
-            server.instead[Endpoint.GENERATE] = Instead((), 503)
+            server.instead[TokensEndpoint.GENERATE] = Instead((), 503)
         assert type(await failure(engine)) is EngineOverloaded
         assert [len(server.generations) for server in servers] == [1, 1, 1]
         await engine.check()
@@ -109,7 +109,7 @@ async def test_where_all_are_overloaded_each_is_asked_once() -> None:
 async def test_where_all_are_gone_none_is_asked_for_ever() -> None:
     async with several([[5]], [[5]]) as servers, connected(*servers) as engine:
         for server in servers:
-            server.instead[Endpoint.GENERATE] = Instead((), 404)
+            server.instead[TokensEndpoint.GENERATE] = Instead((), 404)
         assert isinstance(await failure(engine), EngineUnavailable)
         assert sum(len(server.generations) for server in servers) == 3
 

@@ -116,7 +116,7 @@ def test_however_much_the_user_says_it_is_not_compacted_at_each_turn_nor_for_eve
         chain += made.messages
         compactions.append(made.rules.after_compaction is not None)
         if made.rules.after_compaction is not None:
-            done = sealed.Compaction("A summary.", made.rules.kept_messages, made.rules.after_compaction.newest)
+            done = sealed.SealedCompaction("A summary.", made.rules.kept_messages, made.rules.after_compaction.newest)
             chain += compacted.compaction_messages(done, limit=1000)
         chain.append(message("Short.", "assistant", channel="final"))
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from service.settings.mcp import Connection
+from service.settings.mcp import McpConnection
 from service.tools.port import ListedTool, ToolFailure
 from service.tools.redaction import Redaction
 from tests.responses.tools.test_hostile_servers import TOOL, answer, instead, polite, server
@@ -205,10 +205,10 @@ async def test_an_error_and_a_list_that_quote_what_signs_in_do_not_tell_it() -> 
 @pytest.mark.parametrize(
     ("signs_in", "said"),
     [
-        (Connection("s", "https://a/", (("authorization", "Basic dXNlcjpzM2NyZXQtb2YtdXM="),)), "s3cret-of-us"),
-        (Connection("s", "https://a/?key=s3cret%2Fof-us"), "s3cret/of-us"),
-        (Connection("s", "https://a/?key=s3cret%2Fof-us"), "s3cret%2Fof-us"),
+        (McpConnection("s", "https://a/", (("authorization", "Basic dXNlcjpzM2NyZXQtb2YtdXM="),)), "s3cret-of-us"),
+        (McpConnection("s", "https://a/?key=s3cret%2Fof-us"), "s3cret/of-us"),
+        (McpConnection("s", "https://a/?key=s3cret%2Fof-us"), "s3cret%2Fof-us"),
     ],
 )
-def test_what_signs_in_by_a_password_or_a_url_is_not_told(signs_in: Connection, said: str) -> None:
+def test_what_signs_in_by_a_password_or_a_url_is_not_told(signs_in: McpConnection, said: str) -> None:
     assert Redaction(signs_in).text(f"no such key: {said}") == "no such key: <redacted>"

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from service.api.containers import Wanted
+from service.api.containers import WantedContainer
 from service.api.outcome import HostedCall, Outcome
 from service.api.tools.callee import Hosted
 from service.backoff import Backoff
 from service.errors import InvalidRequest
-from service.sandbox.port import Cell, File, Full, Gone, Limits, Opened, Unusable
+from service.sandbox.port import Cell, Full, OpenedSession, SessionFile, SessionGone, SessionLimits, Unusable
 from service.settings.settings import Settings
 from service.tools.containers import FRESH_SECONDS, Containers
 from service.tools.python import PythonRun
 from store.errors import StoreUnavailable
-from store.history.containers import Containers as Records
+from store.history.containers import StoredContainers as Records
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
 from tests.support.waiting import until
@@ -70,17 +70,17 @@ class Sandbox:
         if self.starts < self.first_good_start:
             raise Unusable("it is not there yet")
 
-    async def open(self, session: str, tenant: str, limits: Limits, *, lasting: bool = False) -> Opened:
+    async def open(self, session: str, tenant: str, limits: SessionLimits, *, lasting: bool = False) -> OpenedSession:
         self.waiting = True
         await self.opening.wait()
         if len(self.sessions) == self.room:
             raise Full("there is no room")
         self.sessions.append(session)
-        return Opened("/mnt/data")
+        return OpenedSession("/mnt/data")
 
     async def run(self, session: str, call: str, code: str) -> Cell:
         if session not in self.sessions:
-            raise Gone("there is none")
+            raise SessionGone("there is none")
         self.runs += 1
         self.clock.now += self.seconds
         self.records.away = code == "away"
@@ -91,14 +91,14 @@ class Sandbox:
     async def close(self, session: str) -> None:
         self.sessions.remove(session)
 
-    async def files(self, session: str) -> list[File]:
+    async def files(self, session: str) -> list[SessionFile]:
         return []
 
     async def read(self, session: str, path: str) -> AsyncIterator[bytes]:
         yield b""
 
-    async def write(self, session: str, path: str, content: AsyncIterator[bytes]) -> File:
-        return File(path, 0, 0)
+    async def write(self, session: str, path: str, content: AsyncIterator[bytes]) -> SessionFile:
+        return SessionFile(path, 0, 0)
 
     async def remove(self, session: str, path: str) -> None: ...
 
@@ -123,7 +123,7 @@ def containers(records: Away, sandbox: Sandbox) -> Containers:
 
 
 async def called(containers: Containers, code: str, id: str) -> Outcome:
-    tool = Hosted(id, "python", True, "python", Wanted().encode())
+    tool = Hosted(id, "python", True, "python", WantedContainer().encode())
     return await PythonRun(containers, TENANT).call(HostedCall("ci_1", tool, code))
 
 

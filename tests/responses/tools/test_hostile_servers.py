@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from service.settings.mcp import Connection
+from service.settings.mcp import McpConnection
 from service.tools.port import ToolFailure, ToolLimits
-from service.tools.session import Session
-from service.tools.transports import Backend, Refused, Weight
+from service.tools.session import ToolSession
+from service.tools.transports import CheckedBackend, ForbiddenConnection, Weight
 
 LIMITS = ToolLimits(connect_seconds=1, list_seconds=4, call_seconds=4, answer_bytes=100_000, tools=20)
 PATIENT = ToolLimits(connect_seconds=1, list_seconds=4, call_seconds=40, answer_bytes=100_000, tools=20)
@@ -51,7 +51,7 @@ async def server(
     trusted: bool = True,
     headers: tuple[tuple[str, str], ...] = (("x-key", "s3cret"),),
     on_get: Callable[[web.Request], Awaitable[web.StreamResponse]] | None = None,
-) -> AsyncIterator[Session]:
+) -> AsyncIterator[ToolSession]:
     """A session with a server that answers so, and by `on_get` to who asks for what it says by itself."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
@@ -66,7 +66,7 @@ async def server(
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     port = runner.addresses[0][1]
-    session = Session(Connection("s", f"http://127.0.0.1:{port}/mcp", headers, trusted), limits)
+    session = ToolSession(McpConnection("s", f"http://127.0.0.1:{port}/mcp", headers, trusted), limits)
     try:
         yield session
     finally:
@@ -284,9 +284,9 @@ async def test_a_name_is_resolved_once_and_never_trusted() -> None:
             raise OSError(answers.pop(0))
         return answers.pop(0)
 
-    backend = Backend(anywhere=False, resolve=rebinding)
+    backend = CheckedBackend(anywhere=False, resolve=rebinding)
     for _ in range(3):
-        with pytest.raises(Refused, match=r"^its host has no public address$"):
+        with pytest.raises(ForbiddenConnection, match=r"^its host has no public address$"):
             await backend.connect_tcp("rebound.example", 80)
     assert answers == []
 

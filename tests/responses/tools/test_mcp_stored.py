@@ -9,7 +9,7 @@ from service.responses.output.journal import decode_sampled
 from service.settings.settings import Settings
 from store.errors import LeaseLost, StoreUnavailable
 from store.jobs.jobs import Jobs
-from store.jobs.log import Entry
+from store.jobs.log import LogEntry
 from store.jobs.model import Lease
 from tests.responses.tools.test_mcp_responses import ADD, allowing, call, kinds, server
 from tests.support.service.background import ended, submitted
@@ -38,7 +38,7 @@ async def test_a_call_that_the_store_could_not_keep_is_made_once_it_can(
     refused: list[str] = []
     write = Jobs.write
 
-    async def away(jobs: Jobs, lease: Lease, entry: Entry, **more: Any) -> None:
+    async def away(jobs: Jobs, lease: Lease, entry: LogEntry, **more: Any) -> None:
         if CALL in unpack(decode_sampled(entry.blob).tokens) and not refused:
             refused.append(lease.id)
             assert fixture.began("add") == before

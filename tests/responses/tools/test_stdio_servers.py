@@ -12,11 +12,11 @@ from typing import Any, cast
 
 import pytest
 
-from service.settings.mcp import Connection, Program, trusted_connection
+from service.settings.mcp import McpConnection, Program, trusted_connection
 from service.settings.protocol import servers_in
 from service.settings.settings import Settings
-from service.tools.port import ToolFailure, ToolLimits, Unreachable
-from service.tools.session import Session
+from service.tools.port import ToolFailure, ToolLimits, ToolUnreachable
+from service.tools.session import ToolSession
 from service.tools.transports import COMPLAINT_BYTES, Processes
 from tests.responses.tools.test_mcp_responses import call, kinds
 from tests.support.service.inside import answer, scripted, serving
@@ -57,8 +57,8 @@ def program(before: str = "", during: str = "pass", after: str = "", **more: Any
 
 
 @asynccontextmanager
-async def running(server: Program, limits: ToolLimits = LIMITS) -> AsyncIterator[Session]:
-    session = Session(Connection("s", "", trusted=True, program=server), limits)
+async def running(server: Program, limits: ToolLimits = LIMITS) -> AsyncIterator[ToolSession]:
+    session = ToolSession(McpConnection("s", "", trusted=True, program=server), limits)
     try:
         yield session
     finally:
@@ -154,9 +154,9 @@ async def test_programs_have_places_which_tenants_share() -> None:
     held = [processes.place("a") for _ in range(7)]
     for each in held:
         each.__enter__()
-    with pytest.raises(Unreachable, match="has 8"), processes.place("a"):
+    with pytest.raises(ToolUnreachable, match="has 8"), processes.place("a"):
         pass
-    with processes.place("b"), pytest.raises(Unreachable), processes.place("c"):
+    with processes.place("b"), pytest.raises(ToolUnreachable), processes.place("c"):
         pass
     held.pop().__exit__(None, None, None)
     with processes.place("c"):

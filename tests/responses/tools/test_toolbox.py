@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.api.tools.mcp import Declaration, declarations
+from service.api.tools.mcp import McpDeclaration, declarations
 from service.errors import ApiError
-from service.settings.mcp import Connection, OperatorServer
-from service.tools.port import ListedTool, Listing, ToolResult, Unreachable
+from service.settings.mcp import McpConnection, OperatorServer
+from service.tools.port import ListedTool, ToolListing, ToolResult, ToolUnreachable
 from service.tools.toolbox import Toolbox
 
 URL = "https://a.example/mcp"
@@ -18,13 +18,13 @@ URL = "https://a.example/mcp"
 class Stub:
     """A server that lists one tool, fails, or never answers, by what its label is."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: McpConnection) -> None:
         self.label = connection.label
         self.listed = 0
         self.stopped = False
         self.closed = False
 
-    async def list_tools(self) -> Listing:
+    async def list_tools(self) -> ToolListing:
         self.listed += 1
         if self.label == "silent":
             try:
@@ -32,8 +32,8 @@ class Stub:
             finally:
                 self.stopped = True
         if self.label == "away":
-            raise Unreachable("It is away.")
-        return Listing((ListedTool("t", "", {"type": "object"}),))
+            raise ToolUnreachable("It is away.")
+        return ToolListing((ListedTool("t", "", {"type": "object"}),))
 
     async def call(self, name: str, arguments: dict[str, Any], *, repeatable: bool = False) -> ToolResult:
         """Nothing calls it here."""
@@ -50,12 +50,12 @@ class Stubs:
         self.opened: list[Stub] = []
         self.toolbox = Toolbox({}, (URL,), self.open, allowing="X")
 
-    def open(self, connection: Connection, tenant: str) -> Stub:
+    def open(self, connection: McpConnection, tenant: str) -> Stub:
         self.opened.append(Stub(connection))
         return self.opened[-1]
 
 
-def declared(*labels: str, **members: Any) -> list[Declaration]:
+def declared(*labels: str, **members: Any) -> list[McpDeclaration]:
     """Declarations of servers with these labels."""
     tools = [
         {"type": "mcp", "server_label": label, "server_url": URL, "require_approval": "never", **members}

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from store.archive.archive import PAUSES, Archive
-from store.archive.memory import Memory, Share
-from store.archive.port import Bounds, Entry, Stored
+from store.archive.memory import ArchiveMemory, MemoryShare
+from store.archive.port import ArchiveEntry, Bounds, Stored
 from store.errors import ArchiveRefused, ArchiveUnavailable
 
 QUICK = Bounds(total_seconds=5.0, request_seconds=0.1, concurrency=1)
@@ -30,7 +30,7 @@ class Scripted:
 
     async def put(self, key: str, value: bytes, only_if: str | None) -> str | None: ...
     async def delete(self, keys: Sequence[str]) -> None: ...
-    async def list(self, prefix: str, after: str, limit: int) -> Sequence[Entry]:
+    async def list(self, prefix: str, after: str, limit: int) -> Sequence[ArchiveEntry]:
         return ()
 
     def warnings(self) -> Sequence[str]:
@@ -90,11 +90,11 @@ async def test_a_call_that_never_has_its_turn_says_so() -> None:
     assert await archive.get("k") == (b"x", "1")
 
 
-async def held(memory: Memory, size: int, until: asyncio.Event, order: list[int] | None = None) -> int:
+async def held(memory: ArchiveMemory, size: int, until: asyncio.Event, order: list[int] | None = None) -> int:
     """Hold so much until something happens; how often that was begun."""
     tries = 0
 
-    async def work(share: Share) -> None:
+    async def work(share: MemoryShare) -> None:
         nonlocal tries
         tries += 1
         share.hold(size)
@@ -113,7 +113,7 @@ async def settle() -> None:
 
 
 async def test_all_shares_together_are_no_more_than_there_is() -> None:
-    memory, until = Memory(1_000, wait_seconds=60, small_bytes=100), asyncio.Event()
+    memory, until = ArchiveMemory(1_000, wait_seconds=60, small_bytes=100), asyncio.Event()
     tasks = [asyncio.ensure_future(held(memory, size, until)) for size in (10, 300, 100, 300, 5_000, 20, 99, 250, 1)]
     most = 0
     for _ in range(200):
@@ -129,7 +129,7 @@ async def test_all_shares_together_are_no_more_than_there_is() -> None:
 
 
 async def test_large_ones_never_keep_small_ones_waiting_and_a_larger_one_has_its_turn() -> None:
-    memory, until = Memory(1_000, wait_seconds=60, small_bytes=100), asyncio.Event()
+    memory, until = ArchiveMemory(1_000, wait_seconds=60, small_bytes=100), asyncio.Event()
     order: list[int] = []
     large = [asyncio.ensure_future(held(memory, size, until, order)) for size in (300, 9_000, 200, 400)]
     await settle()
@@ -142,7 +142,7 @@ async def test_large_ones_never_keep_small_ones_waiting_and_a_larger_one_has_its
 
 
 async def test_nobody_waits_longer_than_the_archive_may_take() -> None:
-    memory, until = Memory(1_000, wait_seconds=0.05, small_bytes=500), asyncio.Event()
+    memory, until = ArchiveMemory(1_000, wait_seconds=0.05, small_bytes=500), asyncio.Event()
     first = asyncio.ensure_future(held(memory, 1, until))
     await settle()
     with pytest.raises(ArchiveUnavailable, match="not free in time"):
@@ -154,7 +154,7 @@ async def test_nobody_waits_longer_than_the_archive_may_take() -> None:
 
 @pytest.mark.parametrize("turns", range(4))
 async def test_who_is_cancelled_leaves_nothing_taken(turns: int) -> None:
-    memory, until = Memory(1_000, wait_seconds=60, small_bytes=500), asyncio.Event()
+    memory, until = ArchiveMemory(1_000, wait_seconds=60, small_bytes=500), asyncio.Event()
     tasks = [asyncio.ensure_future(held(memory, 1, until)) for _ in range(3)]
     await settle()
     until.set()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from store.archive.archive import Archive
-from store.archive.port import MOST_DELETED, MOST_LISTED, MOST_VALUE_BYTES, Entry
+from store.archive.port import MOST_DELETED, MOST_LISTED, MOST_VALUE_BYTES, ArchiveEntry
 from tests.support import ROOT
 from tests.support.archive.opened import REMOTE, Place
 from tests.support.archive.programs.counting import increment
@@ -40,7 +40,7 @@ async def test_a_list_tells_sizes_and_when_values_were_written(archive: Archive)
     first = await archive.put(KEY, b"x" * 700, only_if=None)
     await archive.put(KEY, b"y" * 7000, only_if=first)
     (entry,) = await archive.list("v1/")
-    assert entry == Entry(KEY, 7000, entry.changed)
+    assert entry == ArchiveEntry(KEY, 7000, entry.changed)
     assert before - 2 < entry.changed < time.time() + 2
 
 

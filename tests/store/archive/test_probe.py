@@ -6,7 +6,7 @@ import pytest
 
 from store.archive.archive import Archive
 from store.archive.objects import VERSIONED
-from store.archive.port import Entry, Stored
+from store.archive.port import ArchiveEntry, Stored
 from store.errors import ArchiveUnfit
 from tests.support.archive import servers
 from tests.support.archive.opened import Place, opened
@@ -45,7 +45,7 @@ class Wanting:
             if self.fault != "never deletes":
                 self.values.pop(key, None)
 
-    async def list(self, prefix: str, after: str, limit: int) -> Sequence[Entry]:
+    async def list(self, prefix: str, after: str, limit: int) -> Sequence[ArchiveEntry]:
         return ()
 
     def warnings(self) -> Sequence[str]:

@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 
 from store import codec
 from store.backup.upkeep.backup import BackupScope
-from store.backup.upkeep.refilling import Refused, capped_use
+from store.backup.upkeep.refilling import RefusedTurn, capped_use
 from store.embedded import EmbeddedServer
 from store.errors import LayoutMismatch, NewerFormat, NotFound
 from store.history.caps import Caps
@@ -297,6 +297,6 @@ async def test_another_turn_with_the_same_id_is_a_conflict_and_stays(
     restored = await moves.restore()
     assert not restored.whole
     assert (restored.restored, restored.conflicts, restored.lost) == (1, 2, 0)
-    assert set(restored.refused) == {Refused(TENANT, first), Refused(TENANT, below)}
+    assert set(restored.refused) == {RefusedTurn(TENANT, first), RefusedTurn(TENANT, below)}
     assert await said(second, first) == ["theirs"]
     assert await said(second, free) == ["free"]

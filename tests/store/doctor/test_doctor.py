@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from store.doctor.doctor import GIB, Expected, Finding, Level, judge, unreachable
-from store.doctor.examine import Examined, Node, ahead, examine
+from store.doctor.examine import Examined, ExaminedServer, ahead, examine
 from store.embedded import EmbeddedServer
-from store.redis.address import Kind
+from store.redis.address import AddressKind
 from tests.support.store.servers import cluster, sentinels, server
 
-EXPECTED = Expected(Kind.SINGLE, shards=2, max_bytes=GIB, local=True)
-SAFE = Node(
+EXPECTED = Expected(AddressKind.SINGLE, shards=2, max_bytes=GIB, local=True)
+SAFE = ExaminedServer(
     name="",
     shards=2,
     ping_ms=0.2,
@@ -42,8 +42,8 @@ def verdicts(found: list[Finding]) -> dict[str, Level]:
     return {finding.what: finding.level for finding in found if finding.level is not Level.OK}
 
 
-@pytest.mark.parametrize("kind", Kind)
-def test_nothing_is_said_against_a_server_that_is_safe(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", AddressKind)
+def test_nothing_is_said_against_a_server_that_is_safe(kind: AddressKind) -> None:
     found = judge(replace(EXPECTED, kind=kind), Examined((SAFE,), {}))
     assert verdicts(found) == {}
     assert len(found) > 8
@@ -72,7 +72,7 @@ def test_nothing_is_said_against_a_server_that_is_safe(kind: Kind) -> None:
         ("service", {"log_bytes": GIB // 2 + 1}, {"memory": "warn"}),
         ("service", {"disk_bytes": 6 * GIB - 1}, {"room on the disk": "warn"}),
         ("service", {"replicas": 2}, {"replicas": "unsafe"}),
-        ("service", {"kind": Kind.CLUSTER, "shards": 1}, {"shards": "warn"}),
+        ("service", {"kind": AddressKind.CLUSTER, "shards": 1}, {"shards": "warn"}),
     ],
 )
 def test_a_fact_of_the_server_or_the_service_is_judged(
@@ -86,8 +86,8 @@ def test_a_fact_of_the_server_or_the_service_is_judged(
     assert [finding.level for finding in found] == sorted((each.level for each in found), key=list(Level).index)[::-1]
 
 
-@pytest.mark.parametrize("kind", [Kind.SENTINEL, Kind.CLUSTER])
-def test_a_primary_that_nobody_could_follow_is_named(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [AddressKind.SENTINEL, AddressKind.CLUSTER])
+def test_a_primary_that_nobody_could_follow_is_named(kind: AddressKind) -> None:
     alone = replace(SAFE, name="h:1", info={**SAFE.info, "connected_slaves": 0})
     found = judge(replace(EXPECTED, kind=kind), Examined((alone,), {}))
     assert verdicts(found) == {"replicas": "warn"}
@@ -95,7 +95,7 @@ def test_a_primary_that_nobody_could_follow_is_named(kind: Kind) -> None:
 
 
 def test_a_cluster_that_is_not_whole_is_unsafe_and_so_is_a_node_that_is_silent() -> None:
-    expected = replace(EXPECTED, kind=Kind.CLUSTER)
+    expected = replace(EXPECTED, kind=AddressKind.CLUSTER)
     broken = replace(SAFE, cluster={"cluster_state": "fail"})
     assert verdicts(judge(expected, Examined((broken,), {}))) == {"cluster state": "unsafe"}
     assert verdicts(judge(expected, Examined((SAFE,), {"h:2": "gone"}))) == {"reachable": "unsafe"}
@@ -103,7 +103,7 @@ def test_a_cluster_that_is_not_whole_is_unsafe_and_so_is_a_node_that_is_silent()
 
 def test_of_what_a_server_keeps_to_itself_the_doctor_says_that_it_is_unknown() -> None:
     silent = replace(SAFE, info={}, config=None, cluster={})
-    found = verdicts(judge(replace(EXPECTED, kind=Kind.CLUSTER), Examined((silent,), {})))
+    found = verdicts(judge(replace(EXPECTED, kind=AddressKind.CLUSTER), Examined((silent,), {})))
     assert set(found.values()) == {"warn"}
     assert found.keys() >= {"version", "role", "cluster state", "eviction policy", "memory", "persistence", "replicas"}
 
@@ -142,7 +142,7 @@ async def test_the_embedded_server_is_safe(tmp_path: Path) -> None:
 
 
 async def test_every_primary_of_a_cluster_is_examined(tmp_path: Path) -> None:
-    expected = replace(EXPECTED, kind=Kind.CLUSTER, shards=16, max_bytes=GIB // 16)
+    expected = replace(EXPECTED, kind=AddressKind.CLUSTER, shards=16, max_bytes=GIB // 16)
     with cluster(tmp_path, *SAFELY) as found:
         assert await diagnosis(expected, found.url) == {"replicas": "warn"}
         assert await diagnosis(replace(expected, shards=1), found.url) == {"replicas": "warn", "shards": "warn"}
@@ -154,7 +154,7 @@ async def test_every_primary_of_a_cluster_is_examined(tmp_path: Path) -> None:
 
 async def test_a_primary_behind_sentinels_is_examined(tmp_path: Path) -> None:
     with sentinels(tmp_path, *SAFELY) as watched:
-        assert await diagnosis(replace(EXPECTED, kind=Kind.SENTINEL), watched.url) == {}
+        assert await diagnosis(replace(EXPECTED, kind=AddressKind.SENTINEL), watched.url) == {}
 
 
 @pytest.mark.parametrize(

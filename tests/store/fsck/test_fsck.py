@@ -7,13 +7,13 @@ from redis.asyncio import Redis
 
 from store import codec
 from store.errors import LeaseLost, NotFound
-from store.fsck.check import Fsck, Report
+from store.fsck.check import CheckReport, Fsck
 from store.fsck.faults import MEANINGS
 from store.history.caps import Caps
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
-from store.jobs.log import Entry, EventLog
+from store.jobs.log import EventLog, LogEntry
 from store.jobs.model import JobLimits, Priority
 from store.redis.connection import connect
 from store.turn import Status, StoredMessage
@@ -90,9 +90,9 @@ async def _of_jobs(jobs: Jobs) -> dict[str, str]:
     await finish(jobs, await claim(jobs))
     ids["running"], ids["resumed"] = await submit(jobs, parent=ids["root"]), await submit(jobs)
     running, resumed = (await jobs.claim(0, 2)).jobs
-    await jobs.write(running.lease, Entry(5, b"more"), snapshot=b"{}")
-    await jobs.write(running.lease, Entry(9, b"more"))
-    await jobs.write(resumed.lease, Entry(4, b"more"))
+    await jobs.write(running.lease, LogEntry(5, b"more"), snapshot=b"{}")
+    await jobs.write(running.lease, LogEntry(9, b"more"))
+    await jobs.write(resumed.lease, LogEntry(4, b"more"))
     await jobs.hand_back(resumed.lease, failed=True)
     ids["cancelled"], ids["single"] = await submit(jobs), await submit(jobs)
     await jobs.cancel(TENANT, ids["cancelled"])
@@ -101,7 +101,7 @@ async def _of_jobs(jobs: Jobs) -> dict[str, str]:
     return ids
 
 
-async def check(redis_url: str, prefix: str, *, repair: bool = False, shards: int = 1) -> Report:
+async def check(redis_url: str, prefix: str, *, repair: bool = False, shards: int = 1) -> CheckReport:
     """The report of a check that goes on to its end."""
     heard, report = await checked(redis_url, prefix, shards, repair=repair)
     assert {*heard} <= report.faults.keys()
@@ -252,16 +252,16 @@ async def test_a_store_that_is_busy_is_never_blamed(
     store = open_store(caps=caps)
     writers, stop = [Writer(store, seed, limits=limits) for seed in range(WRITERS)], asyncio.Event()
     fsck = Fsck(connect(server_url), prefix=prefix, timeout_seconds=15.0)
-    reports: list[Report] = []
+    reports: list[CheckReport] = []
     async with asyncio.timeout(BUSY_SECONDS), asyncio.TaskGroup() as group:
         for writer in writers:
             group.create_task(writer.run(stop))
         while len(reports) < CHECKS or not any(report.unjudged for report in reports):
-            reports += [step async for step in fsck.run() if isinstance(step, Report)]
+            reports += [step async for step in fsck.run() if isinstance(step, CheckReport)]
         stop.set()
     assert not any(report.faults for report in reports)
     assert sum(len(writer.tips) for writer in writers) > caps.responses
-    (last,) = [step async for step in fsck.run(repair=True) if isinstance(step, Report)]
+    (last,) = [step async for step in fsck.run(repair=True) if isinstance(step, CheckReport)]
     assert (last.found, last.unneeded, last.unjudged) == (0, 0, [])
     assert await complaints(redis, prefix) == []
     await fsck.close()
@@ -276,7 +276,7 @@ async def test_a_repair_takes_no_job_from_whoever_works_on_it(broken: Broken, jo
     for name in ("a job that is gone", "no queue", "a tree with a job too many", "wrong bytes of all events"):
         await JOB_BREAKS[name][1](broken)
     assert (await check(server_url, broken.prefix, repair=True)).left == 0
-    await jobs.write(job.lease, Entry(9, b"more"))
+    await jobs.write(job.lease, LogEntry(9, b"more"))
     await finish(jobs, job, last=9)
 
 
@@ -286,12 +286,12 @@ async def test_a_job_that_is_made_anew_goes_on_from_its_log_and_its_former_holde
 ) -> None:
     id = await submit(jobs, priority=Priority.PRIORITY)
     (former,) = [job for job in (await jobs.claim(0, 9)).jobs if job.lease.id == id]
-    await jobs.write(former.lease, Entry(7, b"more"))
+    await jobs.write(former.lease, LogEntry(7, b"more"))
     broken.ids["lost"] = id
     await broken.redis.delete(broken.key("job", "lost"))
     await check(server_url, broken.prefix, repair=True)
     with pytest.raises(LeaseLost):
-        await jobs.write(former.lease, Entry(8, b"late"))
+        await jobs.write(former.lease, LogEntry(8, b"late"))
     (job,) = [job for job in (await jobs.claim(0, 9)).jobs if job.lease.id == id]
     assert (job.last, await jobs.spec(job.lease), job.status) == (7, b"one", Status.IN_PROGRESS)
     await finish(jobs, job)

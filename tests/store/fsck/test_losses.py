@@ -14,7 +14,7 @@ from redis.asyncio import Redis
 
 from store.archive.opening import open_archive
 from store.errors import StoreError
-from store.fsck.check import Report
+from store.fsck.check import CheckReport
 from store.history.conversations import Conversations, by_hand
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
@@ -165,7 +165,7 @@ async def half_of(redis: Redis, key: str) -> tuple[Any, ...]:
             return ("SET", key, (await redis.get(key))[: await redis.strlen(key) // 2])
 
 
-async def repaired(stored: Stored, url: str, prefix: str) -> Report:
+async def repaired(stored: Stored, url: str, prefix: str) -> CheckReport:
     """The report once a repair was asked for, the archive has what waits, and a repair was asked for again."""
     archived = stored.both.has if stored.both else None
     for _ in range(2):

@@ -8,7 +8,7 @@ from redis.asyncio import Redis
 
 from store.archive.opening import open_archive
 from store.errors import ArchiveUnavailable, NotFound
-from store.fsck.check import Archived, Report
+from store.fsck.check import Archived, CheckReport
 from store.keys import digits_of
 from tests.support.archive.kept import Kept, kept
 from tests.support.store.audit import complaints
@@ -42,7 +42,7 @@ class Lost:
     async def is_here(self, id: str) -> bool:
         return bool(await self._redis.exists(self.key("node", id)))
 
-    async def repair(self, archived: Archived | None) -> Report:
+    async def repair(self, archived: Archived | None) -> CheckReport:
         _, report = await checked(self._url, self._prefix, repair=True, archived=archived)
         return report
 

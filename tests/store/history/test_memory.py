@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from store.errors import NotFound, StoreFull
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
-from store.jobs.log import Entry, EventLog
+from store.jobs.log import EventLog, LogEntry
 from store.jobs.model import JobLimits
 from store.redis.connection import connect
 from store.turn import Status, Turn
@@ -95,7 +95,7 @@ async def test_jobs_are_refused_without_memory_and_those_under_way_go_on_to_thei
     with pytest.raises(StoreFull):
         await submit(jobs)
     job, handed_back = (await jobs.claim(0, 2)).jobs
-    await jobs.write(job.lease, Entry(5, b"more"), snapshot=b"{}")
+    await jobs.write(job.lease, LogEntry(5, b"more"), snapshot=b"{}")
     assert (await jobs.renew([job.lease])).lost == []
     await jobs.hand_back(handed_back.lease, failed=True)
     cancelled = await jobs.cancel(TENANT, three)
@@ -166,7 +166,7 @@ async def test_event_logs_cost_no_conversation_beyond_a_part_of_the_memory(
     ended, under_way = await submit(jobs), await submit(jobs)
     for job, entries in zip((await jobs.claim(0, 2)).jobs, (10, 80), strict=True):
         for number in range(entries):
-            await jobs.write(job.lease, Entry(5 + number, random.randbytes(TURN_BYTES)))
+            await jobs.write(job.lease, LogEntry(5 + number, random.randbytes(TURN_BYTES)))
         if job.lease.id == ended:
             await finish(jobs, job, last=4 + entries)
         else:

@@ -5,7 +5,7 @@ import pytest
 
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
-from store.jobs.log import Entry
+from store.jobs.log import LogEntry
 from store.turn import MOST_PICTURES, Picture, Status, Turn, digest_of
 from tests.store.conftest import OpenStore
 from tests.support.store.sample import TENANT, turn, with_pictures
@@ -62,10 +62,10 @@ async def test_a_job_shows_its_pictures_from_its_submission_on_and_those_of_its_
     history: ConversationHistoryStore, jobs: Jobs
 ) -> None:
     id = history.new_id()
-    await jobs.submit(TENANT, queued(id, CAT), b"spec", Entry(0, b"events"))
+    await jobs.submit(TENANT, queued(id, CAT), b"spec", LogEntry(0, b"events"))
     assert await seen(history, id) == {CAT}
     (job,) = (await jobs.claim(0, 1)).jobs
-    await jobs.finish(job.lease, with_pictures(turn(id), DOG), Entry(1, b"events"))
+    await jobs.finish(job.lease, with_pictures(turn(id), DOG), LogEntry(1, b"events"))
     assert await seen(history, id) == {CAT, DOG}
     await history.forget(TENANT, id)
     assert await seen(history, id) == set()

@@ -8,7 +8,7 @@ from redis.asyncio import Redis
 
 from store.history.history import MOST_DIGESTS, ConversationHistoryStore
 from store.jobs.jobs import Jobs
-from store.jobs.log import Entry
+from store.jobs.log import LogEntry
 from store.turn import SAID_BYTES, Status, Turn
 from tests.support.store.audit import dump
 from tests.support.store.sample import TENANT, grow, turn, with_words
@@ -118,7 +118,7 @@ async def test_a_turn_that_is_continued_is_found_as_a_fork_alone(jobs: Jobs) -> 
     await submit(jobs, parent=root)
     assert (await found(store, forks=False), await found(store)) == (None, (0, root))
     (job,) = (await jobs.claim(0, 1)).jobs
-    await jobs.finish(job.lease, turn(job.lease.id, root), Entry(9, b"the end"))
+    await jobs.finish(job.lease, turn(job.lease.id, root), LogEntry(9, b"the end"))
     assert (await found(store, forks=False), await found(store)) == (None, (0, root))
 
 

@@ -9,7 +9,7 @@ from store.errors import QueueFull, TurnTooLarge
 from store.history.caps import EVICT_BATCH
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
-from store.jobs.log import Entry
+from store.jobs.log import LogEntry
 from store.jobs.model import WINDOWS, JobLimits, Priority, Successor
 from store.turn import Status
 from tests.store.conftest import OpenStore
@@ -18,12 +18,12 @@ from tests.support.store.sample import LONG_AGO, TENANT, alive, grow, said, set_
 from tests.support.store.work import ACCEPTED, age, claim, finish, queued, submit
 
 LOG_BYTES = 10_000
-LARGE = Entry(1, b"x" * 1_200)
-SMALL = Entry(1, b"x" * 100)
+LARGE = LogEntry(1, b"x" * 1_200)
+SMALL = LogEntry(1, b"x" * 100)
 
 
 async def submit_large(
-    jobs: Jobs, tenant: str = TENANT, entry: Entry = LARGE, priority: Priority = Priority.DEFAULT
+    jobs: Jobs, tenant: str = TENANT, entry: LogEntry = LARGE, priority: Priority = Priority.DEFAULT
 ) -> str:
     """A job whose first events are large."""
     id = jobs.history.new_id()
@@ -31,7 +31,7 @@ async def submit_large(
     return id
 
 
-async def fill(jobs: Jobs, entry: Entry = LARGE, priority: Priority = Priority.DEFAULT) -> None:
+async def fill(jobs: Jobs, entry: LogEntry = LARGE, priority: Priority = Priority.DEFAULT) -> None:
     """Submit more than there is room for."""
     for _ in range(LOG_BYTES // len(entry.blob)):
         await submit_large(jobs, entry=entry, priority=priority)
@@ -122,7 +122,7 @@ async def test_jobs_that_wait_leave_half_of_the_logs_to_those_that_run(history: 
     with pytest.raises(QueueFull, match="5000 bytes"):
         await fill(jobs)
     assert (await jobs.queue(0)).log_bytes < LOG_BYTES / 2 + 200
-    await jobs.write(job.lease, Entry(9, b"x" * (LOG_BYTES // 2 - 200)))
+    await jobs.write(job.lease, LogEntry(9, b"x" * (LOG_BYTES // 2 - 200)))
     await finish(jobs, job, last=9)
 
 
@@ -157,5 +157,5 @@ async def test_a_job_that_can_never_fit_is_refused_before_anything_goes(capped: 
     large = Successor(queued(jobs.history.new_id(id), id), random.randbytes(80_000), ACCEPTED)
     job = await claim(jobs)
     with pytest.raises(TurnTooLarge):
-        await jobs.succeed(job.lease, turn(id, status=Status.INCOMPLETE), Entry(9, b"end"), large, steers=[])
+        await jobs.succeed(job.lease, turn(id, status=Status.INCOMPLETE), LogEntry(9, b"end"), large, steers=[])
     assert await alive(jobs.history, [*ids]) == ids

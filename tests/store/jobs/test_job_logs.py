@@ -8,7 +8,7 @@ from redis.asyncio import Redis
 from store.errors import LogBehind
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import DROP_BATCH, Jobs
-from store.jobs.log import Entry
+from store.jobs.log import LogEntry
 from store.jobs.model import JobLimits
 from tests.support.store.audit import dump
 from tests.support.store.sample import TENANT, turn
@@ -48,10 +48,10 @@ async def test_a_last_entry_that_is_behind_the_log_is_refused_and_changes_nothin
 ) -> None:
     id = await submit(jobs)
     job = await claim(jobs)
-    await jobs.write(job.lease, Entry(9, b"more"))
+    await jobs.write(job.lease, LogEntry(9, b"more"))
     before = await dump(redis, prefix)
     with pytest.raises(ValueError, match="has event 9"):
-        await jobs.finish(job.lease, turn(id), Entry(9, b"the end"))
+        await jobs.finish(job.lease, turn(id), LogEntry(9, b"the end"))
     assert await dump(redis, prefix) == before
 
 
@@ -61,14 +61,14 @@ async def test_an_entry_that_does_not_begin_where_the_log_ends_is_refused_and_ch
 ) -> None:
     id = await submit(jobs)
     job = await claim(jobs)
-    await jobs.write(job.lease, Entry(9, b"more"), after=1)
+    await jobs.write(job.lease, LogEntry(9, b"more"), after=1)
     before = await dump(redis, prefix)
     with pytest.raises(LogBehind, match="ends with event 9"):
-        await jobs.write(job.lease, Entry(20, b"more"), after=after)
+        await jobs.write(job.lease, LogEntry(20, b"more"), after=after)
     with pytest.raises(LogBehind, match="ends with event 9"):
-        await jobs.finish(job.lease, turn(id), Entry(20, b"the end"), after=after)
+        await jobs.finish(job.lease, turn(id), LogEntry(20, b"the end"), after=after)
     assert await dump(redis, prefix) == before
-    await jobs.finish(job.lease, turn(id), Entry(20, b"the end"), after=9)
+    await jobs.finish(job.lease, turn(id), LogEntry(20, b"the end"), after=9)
 
 
 async def test_as_many_logs_go_as_an_event_needs(history: ConversationHistoryStore) -> None:
@@ -77,6 +77,6 @@ async def test_as_many_logs_go_as_an_event_needs(history: ConversationHistorySto
     await submit(wide)
     job = await claim(wide)
     narrow = Jobs(history, JobLimits(log_bytes=(await wide.queue(0)).log_bytes))
-    await narrow.write(job.lease, Entry(5, b"x" * ((len(ids) - 2) * LOG_BYTES - ENTRY_BYTES)))
+    await narrow.write(job.lease, LogEntry(5, b"x" * ((len(ids) - 2) * LOG_BYTES - ENTRY_BYTES)))
     assert await logged(history, ids) == ids[-2:]
     assert (await wide.queue(0)).log_bytes <= narrow.limits.log_bytes

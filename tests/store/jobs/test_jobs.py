@@ -10,7 +10,7 @@ from store.errors import (
 )
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
-from store.jobs.log import Entry
+from store.jobs.log import LogEntry
 from store.jobs.model import JobLimits
 from store.jobs.outbox import Outbox
 from store.turn import Status
@@ -39,7 +39,7 @@ async def test_a_job_whose_holder_fell_silent_is_next_and_what_that_one_does_is_
     (job,) = again.jobs
     assert (again.rescued, job.lease.id, job.epoch, job.tries) == (1, id, frozen.epoch + 1, 2)
     before = await dump(redis, prefix)
-    for refusal in (jobs.write(frozen.lease, Entry(5, b"late")), finish(jobs, frozen)):
+    for refusal in (jobs.write(frozen.lease, LogEntry(5, b"late")), finish(jobs, frozen)):
         with pytest.raises(LeaseLost):
             await refusal
     assert (await jobs.renew([frozen.lease])).lost == [frozen.lease]
@@ -68,7 +68,7 @@ async def test_a_lease_of_the_dead_is_not_held_by_a_clock_that_was_stepped_back(
     await step_back(jobs, id, 0.2 * jobs.limits.lease_seconds)
     assert (await claim(jobs)).lease.id == id
     with pytest.raises(LeaseLost):
-        await jobs.write(job.lease, Entry(5, b"late"))
+        await jobs.write(job.lease, LogEntry(5, b"late"))
 
 
 async def test_a_holder_that_lives_keeps_its_lease_when_the_clock_is_stepped_back(jobs: Jobs) -> None:
@@ -106,5 +106,5 @@ async def test_what_was_cancelled_ends_as_nothing_else(jobs: Jobs) -> None:
     assert job is not None
     assert await jobs.cancel(TENANT, id) is None, "one alone ends it"
     with pytest.raises(ValueError, match="is cancelled and can't become"):
-        await jobs.finish(job.lease, turn(id), Entry(9, b"the end"))
+        await jobs.finish(job.lease, turn(id), LogEntry(9, b"the end"))
     await finish(jobs, job)

@@ -7,7 +7,7 @@ from store.history.caps import Caps
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
-from store.jobs.log import Entry
+from store.jobs.log import LogEntry
 from tests.support.store.named import begun, tip_of, words
 from tests.support.store.sample import TENANT, said, turn
 from tests.support.store.work import ACCEPTED, claim, fall_silent, finish, queued
@@ -95,7 +95,7 @@ async def test_a_job_whose_conversation_is_deleted_is_stored_all_the_same(
         await history.forget_tree(TENANT, made)
     job = await claim(jobs)
     done = turn(made, text="answer")
-    finished = await jobs.finish(job.lease, done, Entry(9, b"end"))
+    finished = await jobs.finish(job.lease, done, LogEntry(9, b"end"))
     assert finished.unjoined == "gone"
     assert await said(history, made) == ["hello", "answer"]
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from redis.asyncio import Redis
 
 from store.history.history import ConversationHistoryStore
-from store.jobs.log import GONE, MOST_TAILS, PAGE_ENTRIES, Entry, EventLog, parse_message
+from store.jobs.log import GONE, MOST_TAILS, PAGE_ENTRIES, EventLog, LogEntry, parse_message
 from tests.support.store.sample import TENANT
 from tests.support.store.work import log_names, write_log
 
@@ -36,7 +36,12 @@ def log(history: ConversationHistoryStore) -> EventLog:
 async def test_a_log_is_read_from_any_event_on(
     history: ConversationHistoryStore, log: EventLog, redis: Redis, id: str
 ) -> None:
-    entries = [Entry(1, b"created, queued"), Entry(2, b"in progress"), Entry(9, b"seven more"), Entry(10, b"\x00\xff")]
+    entries = [
+        LogEntry(1, b"created, queued"),
+        LogEntry(2, b"in progress"),
+        LogEntry(9, b"seven more"),
+        LogEntry(10, b"\x00\xff"),
+    ]
     for entry in entries:
         await write_log(redis, history, id, entry.last, entry.blob)
     assert await log.read(TENANT, id, -1, 100) == entries
@@ -69,7 +74,7 @@ async def test_tails_that_nobody_hurries_for_are_read_together(
     monkeypatch.setattr(history.server, "operation", lambda: (begun.append(None), operation())[1])
     asked = [log.tail_soon(TENANT, each) for each in (*(history.new_id() for _ in range(MOST_TAILS + 1)), id)]
     asked[0].cancel()
-    assert await asyncio.gather(*asked[1:]) == [None] * MOST_TAILS + [Entry(4, b"five")]
+    assert await asyncio.gather(*asked[1:]) == [None] * MOST_TAILS + [LogEntry(4, b"five")]
     assert len(begun) == 2  # one more than go together
 
 
@@ -77,7 +82,7 @@ async def test_a_log_is_its_tenant_s_alone(
     history: ConversationHistoryStore, log: EventLog, redis: Redis, id: str
 ) -> None:
     await write_log(redis, history, id, 0, b"created")
-    assert await log.tail(TENANT, id) == Entry(0, b"created")
+    assert await log.tail(TENANT, id) == LogEntry(0, b"created")
     assert await log.tail("another", id) is None
     assert await log.read("another", id, -1, 100) == []
     assert log.channel("another", id) != log.channel(TENANT, id)
@@ -85,7 +90,7 @@ async def test_a_log_is_its_tenant_s_alone(
 
 @given(st.integers(0, 2**53), st.binary())
 def test_a_message_of_a_channel_is_its_entry(last: int, blob: bytes) -> None:
-    assert parse_message(b"%d %b" % (last + 1, blob)) == Entry(last, blob)
+    assert parse_message(b"%d %b" % (last + 1, blob)) == LogEntry(last, blob)
 
 
 def test_a_message_of_a_channel_says_that_the_log_is_gone() -> None:

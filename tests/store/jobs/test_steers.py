@@ -12,7 +12,7 @@ from store.errors import (
 )
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
-from store.jobs.log import Entry, EventLog
+from store.jobs.log import EventLog, LogEntry
 from store.jobs.model import Job, JobLimits, Priority, Steer, Successor
 from store.jobs.outbox import Outbox
 from store.turn import Status
@@ -21,7 +21,7 @@ from tests.support.store.sample import TENANT, grow, said, turn
 from tests.support.store.work import ACCEPTED, claim, queued, status, submit, successor
 
 ONE, TWO = Steer("steer_1", b"be brief"), Steer("steer_2", b"and kind")
-END = Entry(9, b"the end")
+END = LogEntry(9, b"the end")
 
 
 async def steerable(jobs: Jobs, parent: str | None = None) -> str:
@@ -92,7 +92,7 @@ async def test_one_ends_and_another_begins_at_the_same_moment(history: Conversat
     assert await jobs.spec(following.lease) == b"next"
     assert await jobs.steers(following.lease) == []
     await jobs.steer(TENANT, next_one.turn.id, TWO)
-    await jobs.finish(following.lease, turn(next_one.turn.id, text="last"), Entry(3, b"x"), steers=[TWO])
+    await jobs.finish(following.lease, turn(next_one.turn.id, text="last"), LogEntry(3, b"x"), steers=[TWO])
     await succeed(jobs, job, next_one, ONE)
     assert await said(history, next_one.turn.id) == ["root", "done", "last"]
     with pytest.raises(Conflict):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.redis.address import SCHEMES, Address, Kind, parse
+from store.redis.address import SCHEMES, Address, AddressKind, parse
 
 SECRET = "s3cret"
 
@@ -14,14 +14,14 @@ SECRET = "s3cret"
 @pytest.mark.parametrize(
     ("url", "address"),
     [
-        ("rediss://me:pw@h:1/2?ssl_ca_certs=x", Address(Kind.SINGLE, ("rediss://me:pw@h:1/2?ssl_ca_certs=x",))),
-        ("unix:///run/redis.sock?db=1", Address(Kind.SINGLE, ("unix:///run/redis.sock?db=1",))),
+        ("rediss://me:pw@h:1/2?ssl_ca_certs=x", Address(AddressKind.SINGLE, ("rediss://me:pw@h:1/2?ssl_ca_certs=x",))),
+        ("unix:///run/redis.sock?db=1", Address(AddressKind.SINGLE, ("unix:///run/redis.sock?db=1",))),
         (
             "redis+sentinel://me:p%2Fw@h1:1,[::1]:2/service/3?x=y",
-            Address(Kind.SENTINEL, ("redis://me:p%2Fw@h1:1/3?x=y", "redis://me:p%2Fw@[::1]:2/3?x=y"), "service"),
+            Address(AddressKind.SENTINEL, ("redis://me:p%2Fw@h1:1/3?x=y", "redis://me:p%2Fw@[::1]:2/3?x=y"), "service"),
         ),
-        ("rediss+cluster://h1:1,h2", Address(Kind.CLUSTER, ("rediss://h1:1", "rediss://h2"))),
-        ("redis+cluster://me:p,w@h1/?x=a/b", Address(Kind.CLUSTER, ("redis://me:p,w@h1?x=a/b",))),
+        ("rediss+cluster://h1:1,h2", Address(AddressKind.CLUSTER, ("rediss://h1:1", "rediss://h2"))),
+        ("redis+cluster://me:p,w@h1/?x=a/b", Address(AddressKind.CLUSTER, ("redis://me:p,w@h1?x=a/b",))),
     ],
 )
 def test_a_url_names_hosts_and_what_answers_there(url: str, address: Address) -> None:

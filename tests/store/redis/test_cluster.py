@@ -12,7 +12,7 @@ from redis import Redis
 
 from store.errors import StoreUnavailable
 from store.history.history import ConversationHistoryStore
-from store.history.idempotency import Found, KeyedRequests
+from store.history.idempotency import FoundRequest, KeyedRequests
 from store.redis.connection import connect
 from tests.support.store.operations import OPERATIONS
 from tests.support.store.sample import TENANT, grow, said, turn
@@ -94,7 +94,7 @@ async def test_nothing_is_changed_while_the_keys_of_a_slot_are_on_two_nodes(
         (id,) = await grow(patient, "one")
         keyed = KeyedRequests(patient)
         request = await keyed.request(TENANT, "/v1/responses", b"key", b"{}")
-        assert (await keyed.take(request, patient.token())).found is Found.MINE
+        assert (await keyed.take(request, patient.token())).found is FoundRequest.MINE
         await patient.close()
         one = clock(prefix, id)
         ends_of = ends(found, one)

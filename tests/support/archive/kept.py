@@ -12,7 +12,7 @@ from store.archive.archive import Archive
 from store.archive.opening import open_archive
 from store.archive.port import Stored
 from store.backup.archiving.archived_turns import ArchivedTurns
-from store.backup.archiving.archiver import Archiver, Due
+from store.backup.archiving.archiver import Archiver, DueTree
 from store.backup.archiving.marks import Marks
 from store.backup.archiving.shards import begin_archive
 from store.backup.upkeep.memory import Memory
@@ -25,7 +25,7 @@ from tests.support.store.sample import TENANT, grow
 DAY = 86_400
 
 
-async def archive_one(archiver: Archiver, tree: Due) -> int:
+async def archive_one(archiver: Archiver, tree: DueTree) -> int:
     """Archive some changes of a tree; how many are left."""
     (left,) = await archiver.strike([await archiver.write(tree)])
     return left

@@ -11,11 +11,11 @@ from service.api.outcome import HostedCall, Outcome
 from service.harmony.tokens import CALL, unpack
 from service.responses.output.journal import decode_sampled
 from service.responses.service import Service
-from service.settings.mcp import Connection
+from service.settings.mcp import McpConnection
 from service.tools.toolbox import Toolbox, ToolRun
 from store.jobs.jobs import Jobs
-from store.jobs.log import Entry
-from store.jobs.model import Claim, Lease
+from store.jobs.log import LogEntry
+from store.jobs.model import JobClaim, Lease
 from store.redis import scripts
 from store.redis.connection import Server
 from tests.support.archive.steps import At
@@ -65,13 +65,13 @@ def _tell_of_jobs(jobs: Jobs, at: At) -> None:
     _tell(jobs, at, JOBS)
     take, add = jobs.claim, jobs.write
 
-    async def claim(*given: Any, **more: Any) -> Claim:
+    async def claim(*given: Any, **more: Any) -> JobClaim:
         claim = await take(*given, **more)
         if claim.jobs:
             await at("claimed")
         return claim
 
-    async def write(lease: Lease, entry: Entry, **more: Any) -> None:
+    async def write(lease: Lease, entry: LogEntry, **more: Any) -> None:
         part = decode_sampled(entry.blob)
         await at("writing")
         if CALL in unpack(part.tokens):
@@ -90,7 +90,7 @@ def _tell_of_calls(toolbox: Toolbox, at: At) -> None:
     """Have tools tell when one is called, and when it has answered."""
     begin = toolbox.run
 
-    def run(tenant: str, connections: Sequence[Connection] = ()) -> ToolRun:
+    def run(tenant: str, connections: Sequence[McpConnection] = ()) -> ToolRun:
         calls = begin(tenant, connections)
         make = calls.call
 

@@ -89,8 +89,8 @@ def output(ids: Sequence[int], reason: str | None = None, logprobs: Any = None) 
     return SimpleNamespace(outputs=[completion], num_cached_tokens=128)
 
 
-def vllm(llm: Llm) -> library.Vllm:
-    return library.Vllm(
+def vllm(llm: Llm) -> library.VllmLibrary:
+    return library.VllmLibrary(
         async_llm=llm,
         engine_args=EngineArgs,
         tokens_input=lambda ids, cache_salt: (ids, cache_salt),

@@ -13,7 +13,7 @@ from typing import Any
 from aiohttp import web
 
 from service.engine.port import Engine, EngineError, EngineRefused, Generation, Sampling
-from service.engine.vllm.servers import ABORT, Endpoint, Vllm
+from service.engine.vllm.servers import ABORT, TokensEndpoint, Vllm
 from service.harmony.tokens import LAST_LEGAL
 from tests.support.engine import chatting
 from tests.support.engine.standin_wire import DONE, error_body, error_event, events, metrics_page, usage_event
@@ -27,7 +27,7 @@ class Standin(Standing):
 
     guarded = ("/v1", "/inference")
 
-    def __init__(self, engine: Engine, endpoint: Endpoint = Endpoint.GENERATE) -> None:
+    def __init__(self, engine: Engine, endpoint: TokensEndpoint = TokensEndpoint.GENERATE) -> None:
         super().__init__(engine)
         self.endpoint = endpoint
         """The better of the endpoints that it has."""
@@ -53,7 +53,11 @@ class Standin(Standing):
     @property
     def generations(self) -> list[Asked]:
         """The requests for a generation so far; a probe asks for nothing."""
-        return [each for each in self.asked if each.path in (Endpoint.GENERATE, Endpoint.COMPLETIONS) and each.body]
+        return [
+            each
+            for each in self.asked
+            if each.path in (TokensEndpoint.GENERATE, TokensEndpoint.COMPLETIONS) and each.body
+        ]
 
     def add_routes(self, router: web.UrlDispatcher) -> None:
         router.add_get("/health", healthy)
@@ -61,8 +65,8 @@ class Standin(Standing):
         router.add_get("/v1/models", self._models)
         router.add_get("/metrics", self._metrics)
         router.add_post("/v1/completions/render", self._render)
-        router.add_post(Endpoint.GENERATE, self._generate)
-        router.add_post(Endpoint.COMPLETIONS, self._complete)
+        router.add_post(TokensEndpoint.GENERATE, self._generate)
+        router.add_post(TokensEndpoint.COMPLETIONS, self._complete)
         router.add_post(ABORT, self._abort)
         router.add_post("/v1/chat/completions", self._chat)
         router.add_post("/v1/embeddings", self._embed)
@@ -91,22 +95,22 @@ class Standin(Standing):
         return as_json({"object": "list", "data": [{**card, "max_model_len": self.context_tokens, "permission": []}]})
 
     async def _render(self, request: web.Request) -> web.Response:
-        if self.endpoint is not Endpoint.GENERATE:
+        if self.endpoint is not TokensEndpoint.GENERATE:
             return self._disabled()
         usual = {"repetition_penalty": 1.0, "temperature": 1.0, "top_p": 1.0, "min_p": 0.0}
         return as_json([{"request_id": "cmpl-1", "token_ids": [0], "sampling_params": usual | self.defaults}])
 
     async def _generate(self, request: web.Request) -> web.StreamResponse:
         body = self.asked[-1].body
-        if self.endpoint is not Endpoint.GENERATE:
+        if self.endpoint is not TokensEndpoint.GENERATE:
             return self._disabled()
         if "token_ids" not in body:
             return _error(400, "1 validation error: …", "Bad Request", "body.token_ids")
-        return await self._sample(request, Endpoint.GENERATE, body, body["token_ids"], body["sampling_params"])
+        return await self._sample(request, TokensEndpoint.GENERATE, body, body["token_ids"], body["sampling_params"])
 
     async def _abort(self, request: web.Request) -> web.Response:
         """End generations; of an id that it doesn't know it says nothing."""
-        if self.endpoint is not Endpoint.GENERATE:
+        if self.endpoint is not TokensEndpoint.GENERATE:
             return self._disabled()
         for id in self.asked[-1].body["request_ids"]:
             self.end(id)
@@ -118,7 +122,7 @@ class Standin(Standing):
             return self._unknown(body) or await chatting.complete(request, body, self.working)
         assert body["return_token_ids"]
         assert body["return_tokens_as_token_ids"]
-        return await self._sample(request, Endpoint.COMPLETIONS, body, body["prompt"], body)
+        return await self._sample(request, TokensEndpoint.COMPLETIONS, body, body["prompt"], body)
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         body = self.asked[-1].body
@@ -150,14 +154,19 @@ class Standin(Standing):
         return _error(403, DISABLED, "PermissionDeniedError")
 
     async def _sample(
-        self, request: web.Request, endpoint: Endpoint, body: dict[str, Any], prompt: list[int], asked: dict[str, Any]
+        self,
+        request: web.Request,
+        endpoint: TokensEndpoint,
+        body: dict[str, Any],
+        prompt: list[int],
+        asked: dict[str, Any],
     ) -> web.StreamResponse:
         """Answer a request for a generation. What is wrong with it one endpoint says behind a status of 200."""
         if (unknown := self._unknown(body)) is not None:
             return unknown
         generation = self._generation(request, body, prompt, asked)
         refusal = self._refusal(generation)
-        if refusal and endpoint is Endpoint.COMPLETIONS and "vocabulary" not in refusal:
+        if refusal and endpoint is TokensEndpoint.COMPLETIONS and "vocabulary" not in refusal:
             return _error(400, refusal, "BadRequestError")
         stream = await streaming(request)
         try:
@@ -169,7 +178,7 @@ class Standin(Standing):
         await stream.write(DONE)
         return stream
 
-    async def _stream(self, stream: web.StreamResponse, endpoint: Endpoint, generation: Generation) -> None:
+    async def _stream(self, stream: web.StreamResponse, endpoint: TokensEndpoint, generation: Generation) -> None:
         cached, sampled = self.caching(generation).cached, 0
         with self.working():
             await self._compute(len(generation.prompt) - cached)

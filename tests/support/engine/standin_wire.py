@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from service.engine.port import Chunk, TokenLogprobs
-from service.engine.vllm.servers import Endpoint
+from service.engine.vllm.servers import TokensEndpoint
 from service.harmony.tokens import decode
 
 DONE = b"data: [DONE]\n\n"
@@ -36,7 +36,9 @@ def tokens_event(tokens: Sequence[int], finish: str | None = None) -> bytes:
     return event({"choices": [{"index": 0, "token_ids": list(tokens), "finish_reason": finish}]})
 
 
-def events(endpoint: Endpoint, chunk: Chunk, tokens_an_event: int, prompt: Sequence[int] | None) -> Iterator[bytes]:
+def events(
+    endpoint: TokensEndpoint, chunk: Chunk, tokens_an_event: int, prompt: Sequence[int] | None
+) -> Iterator[bytes]:
     """The events of a chunk. `prompt` is given for the first one, and only `/v1/completions` repeats it."""
     pieces = [chunk.tokens[at : at + tokens_an_event] for at in range(0, len(chunk.tokens), tokens_an_event)]
     logprobs = iter(chunk.logprobs or ())
@@ -44,7 +46,7 @@ def events(endpoint: Endpoint, chunk: Chunk, tokens_an_event: int, prompt: Seque
         finish = chunk.finish if place >= len(pieces) - 1 else None
         choice: dict[str, Any] = {"index": 0, "finish_reason": finish, "stop_reason": None, "token_ids": tokens}
         given = None if chunk.logprobs is None else [next(logprobs) for _ in tokens]
-        if endpoint is Endpoint.GENERATE:
+        if endpoint is TokensEndpoint.GENERATE:
             choice["logprobs"] = None if given is None else _generate_logprobs(tokens, given)
             yield event(
                 {"request_id": "generate-tokens-1", "usage": None, "output_mode": "tokens", "choices": [choice]}
@@ -55,8 +57,8 @@ def events(endpoint: Endpoint, chunk: Chunk, tokens_an_event: int, prompt: Seque
             yield event({"id": "cmpl-1", "object": "text_completion", "created": 1, "choices": [choice]})
 
 
-def usage_event(endpoint: Endpoint, prompt: int, sampled: int, cached: int) -> bytes:
-    name = "request_id" if endpoint is Endpoint.GENERATE else "id"
+def usage_event(endpoint: TokensEndpoint, prompt: int, sampled: int, cached: int) -> bytes:
+    name = "request_id" if endpoint is TokensEndpoint.GENERATE else "id"
     details = {"cached_tokens": cached}
     usage = {"prompt_tokens": prompt, "total_tokens": prompt + sampled, "completion_tokens": sampled}
     return event({name: "1", "choices": [], "usage": {**usage, "prompt_tokens_details": details}})

@@ -17,7 +17,7 @@ from aiohttp import web
 
 from service.engine.demo.engine import Prefix, Prefixes
 from service.engine.port import Chunk, Engine, Finish, Generation
-from service.engine.servers.kind import Kind
+from service.engine.servers.kind import ServerKind
 from service.harmony.tokens import RETURN, encode
 from tests.support.engine.generating import generated
 from tests.support.engine.misbehaviour import Instead, misbehave, transport_of
@@ -62,7 +62,7 @@ class Standing(ABC):
 
     @property
     @abstractmethod
-    def kind(self) -> Kind:
+    def kind(self) -> ServerKind:
         """What asks such a server."""
 
     @abstractmethod

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from service.engine.llama.servers import COMPLETION
 from service.engine.servers.experimental import COMPLETIONS, GENERATE
-from service.engine.vllm.servers import Endpoint
+from service.engine.vllm.servers import TokensEndpoint
 from tests.support.engine import standin_wire as vllm
 from tests.support.llama import wire as llama
 from tests.support.sglang import wire as sglang
@@ -24,8 +24,8 @@ class Voice:
 
 VLLM = (lambda ids, _: vllm.tokens_event(ids), lambda _: vllm.tokens_event([], "stop"), vllm.error_event)
 VOICES = {
-    "vllm": Voice(Endpoint.GENERATE, *VLLM),
-    "vllm's completions": Voice(Endpoint.COMPLETIONS, *VLLM),
+    "vllm": Voice(TokensEndpoint.GENERATE, *VLLM),
+    "vllm's completions": Voice(TokensEndpoint.COMPLETIONS, *VLLM),
     "llama": Voice(
         COMPLETION,
         lambda ids, count: llama.event("x" * len(ids), ids, count),

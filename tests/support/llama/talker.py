@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.engine.llama.child import Began, Wanted
+from service.engine.llama.child import Began, WantedServer
 from tests.support import ROOT
 
 FILE = ROOT / ".venv" / "talker.gguf"
@@ -39,7 +39,7 @@ class LlamaProcess:
         self, *, slots: int = 4, port: int = 0, alias: str = "talker", file: Path | None = None, **options: Any
     ) -> None:
         """Of the talker, or of the model in a file, as `alias`."""
-        wanted = Wanted(str(file or built()), alias, KEY, port, slots, CONTEXT_TOKENS, {**OPTIONS, **options})
+        wanted = WantedServer(str(file or built()), alias, KEY, port, slots, CONTEXT_TOKENS, {**OPTIONS, **options})
         command = [sys.executable, "-m", "service.engine.llama.child"]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=ROOT

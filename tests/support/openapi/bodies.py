@@ -91,7 +91,7 @@ Metadata = Annotated[
 
 # --- content parts ---
 
-_part = {member.name: member.type for member in msgspec.structs.fields(content.Part)}
+_part = {member.name: member.type for member in msgspec.structs.fields(content.ContentPart)}
 
 
 class InputText(Struct, tag="input_text"):

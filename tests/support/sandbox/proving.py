@@ -17,12 +17,12 @@ from pathlib import Path
 
 from service.sandbox.inside import mounts
 from service.sandbox.inside.zygote import python_folders
-from service.sandbox.local import LocalSandbox, Places
-from service.sandbox.port import Limits, Unusable
+from service.sandbox.local import LocalSandbox, SessionPlaces
+from service.sandbox.port import SessionLimits, Unusable
 from tests.support import ROOT
 
 NOBODY = 65_534
-LIMITS = Limits(memory_bytes=256 << 20, disk_bytes=4 << 20, seconds=20)
+LIMITS = SessionLimits(memory_bytes=256 << 20, disk_bytes=4 << 20, seconds=20)
 CODE = "import os\nopen('x', 'w').write(str(6 * 7))\nos.getuid(), open('x').read()"
 
 
@@ -50,7 +50,7 @@ def refuse_namespaces() -> None:
 
 async def tried(base: Path) -> dict[str, object]:
     """What a session says, or why there is none."""
-    sandbox = LocalSandbox(Places(sessions=4), LIMITS, base)
+    sandbox = LocalSandbox(SessionPlaces(sessions=4), LIMITS, base)
     try:
         await sandbox.start()
         folder = (await sandbox.open("one", "ada", LIMITS)).folder

@@ -8,12 +8,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
-from service.sandbox.local import LocalSandbox, Places
-from service.sandbox.port import Limits
+from service.sandbox.local import LocalSandbox, SessionPlaces
+from service.sandbox.port import SessionLimits
 from tests.support.service.process import Process
 
-MOST = Limits(memory_bytes=256 << 20, disk_bytes=4 << 20, files=50, seconds=60, cpu_seconds=60, output_chars=2_000)
-PLACES = Places(sessions=4, tenant_sessions=3, idle_seconds=600)
+MOST = SessionLimits(
+    memory_bytes=256 << 20, disk_bytes=4 << 20, files=50, seconds=60, cpu_seconds=60, output_chars=2_000
+)
+PLACES = SessionPlaces(sessions=4, tenant_sessions=3, idle_seconds=600)
 TENANT = "ada"
 
 
@@ -26,13 +28,13 @@ def folder_for_all() -> Generator[Path]:
 
 
 @contextmanager
-def bare(places: Places = PLACES) -> Generator[LocalSandbox]:
+def bare(places: SessionPlaces = PLACES) -> Generator[LocalSandbox]:
     """One whose sessions have the standard library alone: NumPy, pandas and Matplotlib take most of a start."""
     with folder_for_all() as base, patch.object(sys, "executable", sys._base_executable):
         yield local(base, places)
 
 
-def local(base: Path, places: Places = PLACES, most: Limits = MOST) -> LocalSandbox:
+def local(base: Path, places: SessionPlaces = PLACES, most: SessionLimits = MOST) -> LocalSandbox:
     """One that forks sessions, not started yet."""
     return LocalSandbox(places, most, base)
 

@@ -13,7 +13,7 @@ from service.background.follow import Following
 from service.backoff import Backoff
 from service.responses.output.journal import Batch, encode_batch
 from store.errors import StoreUnavailable
-from store.jobs.log import Entry
+from store.jobs.log import LogEntry
 from tests.support.responses import samples
 
 TENANT = "acme"
@@ -31,12 +31,12 @@ def events_of(count: int, *, ended: bool = True) -> list[Event]:
     return said
 
 
-def entry_of(batch: Sequence[Event]) -> Entry:
+def entry_of(batch: Sequence[Event]) -> LogEntry:
     """Events that follow each other, as a log has them."""
-    return Entry(batch[-1].sequence_number, encode_batch(Batch(list(batch))))
+    return LogEntry(batch[-1].sequence_number, encode_batch(Batch(list(batch))))
 
 
-def message_of(entry: Entry) -> bytes:
+def message_of(entry: LogEntry) -> bytes:
     """An entry as its channel is told."""
     return b"%d %b" % (entry.last + 1, entry.blob)
 
@@ -48,7 +48,7 @@ class World:
     """
 
     def __init__(self) -> None:
-        self.entries: list[Entry] | None = []
+        self.entries: list[LogEntry] | None = []
         """What was written; None where the log is gone."""
         self.said: list[bytes] | None = []
         """What the listener will hear next; None where it missed something."""
@@ -79,16 +79,16 @@ class World:
         if self.said is not None:
             self.said += messages
 
-    async def read(self, tenant: str, id: str, after: int, limit: int) -> list[Entry]:
+    async def read(self, tenant: str, id: str, after: int, limit: int) -> list[LogEntry]:
         found = [entry for entry in self._answer() if entry.last > after][:limit]
         self.read_entries += len(found)
         return found
 
-    async def tail(self, tenant: str, id: str) -> Entry | None:
+    async def tail(self, tenant: str, id: str) -> LogEntry | None:
         return next(reversed(self._answer()), None)
 
-    def tail_soon(self, tenant: str, id: str) -> asyncio.Future[Entry | None]:
-        asked: asyncio.Future[Entry | None] = asyncio.get_running_loop().create_future()
+    def tail_soon(self, tenant: str, id: str) -> asyncio.Future[LogEntry | None]:
+        asked: asyncio.Future[LogEntry | None] = asyncio.get_running_loop().create_future()
         try:
             asked.set_result(next(reversed(self._answer()), None))
         except StoreUnavailable as error:
@@ -111,7 +111,7 @@ class World:
         """The next silence is none."""
         self._woken = True
 
-    def _answer(self) -> list[Entry]:
+    def _answer(self) -> list[LogEntry]:
         self.asked += 1
         self.turn()
         if self.away:

@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 
 from store.archive.archive import Archive
 from store.backup.upkeep.backup import Backup, BackupScope
-from store.backup.upkeep.backup_file import Contents, Header, reading
+from store.backup.upkeep.backup_file import BackupHeader, Contents, reading
 from store.backup.upkeep.restore import Restore, Restored
 from store.history.caps import Caps
 from store.history.history import ConversationHistoryStore
@@ -46,12 +46,12 @@ async def back_up(
     shards: int = 1,
     resume: bool = False,
     turns_per_second: float = 0.0,
-) -> Header:
+) -> BackupHeader:
     """Back up a store and its archive, which is closed; what the file comes to."""
     async with _opened(url, prefix, archive, shards) as store:
         backup = Backup(store, archive, turns_per_second=turns_per_second)
         async with aclosing(backup.run(path, asked or BackupScope(), release=RELEASE, resume=resume)) as steps:
-            return [step async for step in steps if isinstance(step, Header)].pop()
+            return [step async for step in steps if isinstance(step, BackupHeader)].pop()
 
 
 async def bring_back(
@@ -79,7 +79,7 @@ class Moves(NamedTuple):
     prefix: str
     file: Path
 
-    async def save(self, asked: BackupScope | None = None, beside: str = "", **how: Any) -> Header:
+    async def save(self, asked: BackupScope | None = None, beside: str = "", **how: Any) -> BackupHeader:
         """Save the first one, or with `beside` in a file of that suffix."""
         return await back_up(self.url, self.prefix, self._path(beside), asked, **how)
 
@@ -87,7 +87,7 @@ class Moves(NamedTuple):
         """Restore to the second one."""
         return await bring_back(self.url, f"{self.prefix}-2", self._path(beside), **how)
 
-    async def save_second(self, **how: Any) -> Header:
+    async def save_second(self, **how: Any) -> BackupHeader:
         """Save that."""
         return await back_up(self.url, f"{self.prefix}-2", self._path(".second"), **how)
 
@@ -95,10 +95,10 @@ class Moves(NamedTuple):
         return self.file.with_suffix(beside or self.file.suffix)
 
 
-async def contents_of(path: Path) -> Header:
+async def contents_of(path: Path) -> BackupHeader:
     """What a whole file has."""
     async with reading(path) as (file, size):
-        return [step async for step in Contents(file, size).check() if isinstance(step, Header)].pop()
+        return [step async for step in Contents(file, size).check() if isinstance(step, BackupHeader)].pop()
 
 
 def cut(path: Path, size: int) -> None:

@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from redis.asyncio import Redis
 
 from store.archive.archive import Archive
-from store.archive.memory import Memory
+from store.archive.memory import ArchiveMemory
 from store.archive.port import Stored
 from store.backup.archiving.archiver import Archiver
 from store.backup.archiving.keeping import Keeping
@@ -117,7 +117,7 @@ class GatedArchive:
         self._gate = gate
         self._values: dict[str, Stored] = {}
         self._puts = 0
-        self.memory = Memory(1 << 40, small_bytes=1)
+        self.memory = ArchiveMemory(1 << 40, small_bytes=1)
 
     async def get(self, key: str) -> Stored | None:
         if await self._gate() != GOES_ON:

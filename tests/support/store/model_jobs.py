@@ -28,7 +28,7 @@ from store.errors import (
     StoreFull,
 )
 from store.jobs.jobs import MAX_STEERS, Jobs
-from store.jobs.log import Entry, EventLog
+from store.jobs.log import EventLog, LogEntry
 from store.jobs.model import LEVELS, WINDOWS, JobLimits, Lease, Priority, Steer, Successor
 from store.turn import MOVES, Status, Turn
 from tests.support.store.audit import dump
@@ -81,7 +81,7 @@ class Work:
 class Log:
     """What there is of a response's events."""
 
-    entries: list[Entry]
+    entries: list[LogEntry]
     kept: bool
     snapshot: tuple[int, bytes] | None = None
     ended: float | None = None
@@ -407,7 +407,7 @@ class Jobbing(Model):
     @claimed_before
     def write(self, lease: Lease, size: int, progress: bool, snapshot: int) -> None:
         log = self.logs.get(lease.id)
-        entry = Entry((log.last if log else 1) + 3, b"x" * size)
+        entry = LogEntry((log.last if log else 1) + 3, b"x" * size)
         taken = b"s" * snapshot
         writing = self.jobs.write(lease, entry, after=log and log.last, progress=progress, snapshot=taken)
         if not self.holds(lease) or log is None:
@@ -437,7 +437,7 @@ class Jobbing(Model):
         if self.holds(lease):
             last = self.logs[lease.id].last
             with pytest.raises(LogBehind):
-                self.run(self.jobs.write(lease, Entry(last + 9, b"more"), after=last + 5))
+                self.run(self.jobs.write(lease, LogEntry(last + 9, b"more"), after=last + 5))
 
     @rule(lease=LEASES, status=st.sampled_from(ENDED), announced=st.booleans())
     @claimed_before
@@ -447,7 +447,7 @@ class Jobbing(Model):
         if stored and stored.status is Status.CANCELLED and self.holds(lease):
             status = Status.CANCELLED
         log = self.logs.get(id)
-        entry = Entry((log.last if log else 1) + 2, b"the end")
+        entry = LogEntry((log.last if log else 1) + 2, b"the end")
         done = self.done(id, status)
         steers = self.work[id].steers if id in self.work else []
         finishing = self.jobs.finish(lease, done, entry, announced=announced, steers=steers)
@@ -475,7 +475,7 @@ class Jobbing(Model):
             pictured(turn(id, parent, text=id, status=status)), blake2b(id.encode(), digest_size=16).digest()
         )
 
-    def end(self, id: str, status: Status, entry: Entry) -> None:
+    def end(self, id: str, status: Status, entry: LogEntry) -> None:
         """A job has ended."""
         stored, log = self.turns[id], self.logs.pop(id)
         del self.work[id]
@@ -515,7 +515,7 @@ class Jobbing(Model):
         id, next_id = lease.id, self.store.new_id(lease.id)
         self.owners[next_id] = lease.tenant
         log, work, stored = self.logs.get(id), self.work.get(id), self.turns.get(id)
-        entry = Entry((log.last if log else 1) + 2, b"the end")
+        entry = LogEntry((log.last if log else 1) + 2, b"the end")
         done = self.done(id, Status.INCOMPLETE)
         successor = Successor(pictured(queued(next_id, id, next_id)), next_id.encode(), ACCEPTED)
         steers = work.steers if work else []

@@ -27,7 +27,7 @@ from store.archive.opening import open_archive
 from store.backup import ownership
 from store.backup.archiving.keeping import Keeping, Scan
 from store.backup.archiving.store_archive import StoreArchive
-from store.backup.heads import Head
+from store.backup.heads import ArchiveHead
 from store.backup.upkeep.reconciling import Reconciler
 from store.errors import ArchiveForeign, ArchiveShared, ArchiveWentBack, ChainTooLong, NotFound, StoreFull
 from store.history.caps import Caps
@@ -360,7 +360,7 @@ class TruthMachine(RuleBasedStateMachine):
         heads = other.archive._heads
         read = heads.read
 
-        async def read_and_wait(number: int) -> Head:
+        async def read_and_wait(number: int) -> ArchiveHead:
             head = await read(number)
             with suppress(ArchiveWentBack):
                 await first.archive.archive_due()

@@ -11,14 +11,14 @@ from typing import Any
 
 from store.errors import LeaseLost, NotCancellable, NotFound, NotSteerable, ParentNotFound, StoreUnavailable
 from store.history.approvals import Approvals
-from store.history.containers import Containers
+from store.history.containers import StoredContainers
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
 from store.history.idempotency import Keyed, KeyedRequests
 from store.history.listing import TreeListing
 from store.history.tree_turns import shown_of, turns_of, under_way
 from store.jobs.jobs import Jobs
-from store.jobs.log import Entry
+from store.jobs.log import LogEntry
 from store.jobs.model import Job, Lease, Steer
 from store.keys import CONVERSATION_MARK, conversation_id
 from store.layout import shared_secret
@@ -72,16 +72,16 @@ JOB_OPERATIONS: dict[str, Callable[[Jobs, str], Awaitable[Any]]] = {
     "submit": lambda jobs, id: submit(jobs, parent=id),
     "claim": lambda jobs, id: jobs.claim(shard(jobs, id), 1),
     "spec": lambda jobs, id: jobs.spec(Lease(TENANT, id, LOST)),
-    "write": lambda jobs, id: jobs.write(Lease(TENANT, id, LOST), Entry(5, b"more"), snapshot=b"{}"),
+    "write": lambda jobs, id: jobs.write(Lease(TENANT, id, LOST), LogEntry(5, b"more"), snapshot=b"{}"),
     "renew": lambda jobs, id: jobs.renew([Lease(TENANT, id, LOST)]),
     "hand_back": lambda jobs, id: jobs.hand_back(Lease(TENANT, id, LOST), failed=False),
     "cancel": lambda jobs, id: jobs.cancel(TENANT, id),
     "steer": lambda jobs, id: jobs.steer(TENANT, id, Steer("steer_1", b"more")),
     "steers": lambda jobs, id: jobs.steers(Lease(TENANT, id, LOST)),
     "succeed": lambda jobs, id: jobs.succeed(
-        Lease(TENANT, id, LOST), turn(id, text="new"), Entry(9, b"the end"), successor(jobs, id), steers=()
+        Lease(TENANT, id, LOST), turn(id, text="new"), LogEntry(9, b"the end"), successor(jobs, id), steers=()
     ),
-    "finish": lambda jobs, id: jobs.finish(Lease(TENANT, id, LOST), turn(id, text="new"), Entry(9, b"the end")),
+    "finish": lambda jobs, id: jobs.finish(Lease(TENANT, id, LOST), turn(id, text="new"), LogEntry(9, b"the end")),
     "snapshot": lambda jobs, id: jobs.snapshot(TENANT, id),
     "expire_logs": lambda jobs, id: jobs.expire_logs(),
     "queue": lambda jobs, id: jobs.queue(shard(jobs, id)),
@@ -134,7 +134,7 @@ async def a_whole_life(store: ConversationHistoryStore, parent: str) -> None:
         return [job for job in (await jobs.claim(own, 9)).jobs if job.lease.id in (one, two)]
 
     for job in await claim():
-        await jobs.write(job.lease, Entry(5, b"more"), snapshot=b"{}")
+        await jobs.write(job.lease, LogEntry(5, b"more"), snapshot=b"{}")
         assert (await jobs.renew([job.lease])).lost == []
         await jobs.hand_back(job.lease, failed=False)
     cancelled = await jobs.cancel(TENANT, two)
@@ -143,7 +143,7 @@ async def a_whole_life(store: ConversationHistoryStore, parent: str) -> None:
         assert await jobs.snapshot(TENANT, job.lease.id) == (5, b"{}")
         status = Status.CANCELLED if job is cancelled else Status.COMPLETED
         done = turn(job.lease.id, status=status)
-        await jobs.finish(job.lease, done, Entry(9, b"the end"), announced=True)
+        await jobs.finish(job.lease, done, LogEntry(9, b"the end"), announced=True)
     assert (await jobs.queue(own)).log_bytes > 0
     await jobs.expire_logs()
     await store.forget(TENANT, one)
@@ -160,9 +160,9 @@ async def go_on(jobs: Jobs, parent: str) -> None:
     assert await jobs.steers(job.lease) == [said]
     next_one = successor(jobs, id)
     done = turn(id, status=Status.INCOMPLETE)
-    await jobs.succeed(job.lease, done, Entry(9, b"the end"), next_one, steers=[said])
+    await jobs.succeed(job.lease, done, LogEntry(9, b"the end"), next_one, steers=[said])
     (job,) = [job for job in (await jobs.claim(own, 9)).jobs if job.lease.id == next_one.turn.id]
-    await jobs.finish(job.lease, turn(job.lease.id), Entry(9, b"the end"))
+    await jobs.finish(job.lease, turn(job.lease.id), LogEntry(9, b"the end"))
 
 
 async def _tried_on_a_keyed_request(name: str, store: ConversationHistoryStore, id: str) -> None:
@@ -186,10 +186,12 @@ OPERATIONS: dict[str, Deed] = {
     "approval ask": lambda store, id: Approvals(store).ask(TENANT, id, {0: "00ff"}),
     "approval look": lambda store, id: Approvals(store).look(TENANT, id, 0, "00ff"),
     "approval use_up": lambda store, id: Approvals(store).use_up(TENANT, id, 0, "00ff", by=id, run="one"),
-    "container keep": lambda store, id: Containers(store).keep(TENANT, Containers(store).new_id(TENANT), b"record"),
-    "container get": lambda store, id: Containers(store).get(TENANT, Containers(store).new_id(TENANT)),
-    "container all": lambda store, id: Containers(store).all(TENANT),
-    "container drop": lambda store, id: Containers(store).drop(TENANT, Containers(store).new_id(TENANT)),
+    "container keep": lambda store, id: StoredContainers(store).keep(
+        TENANT, StoredContainers(store).new_id(TENANT), b"record"
+    ),
+    "container get": lambda store, id: StoredContainers(store).get(TENANT, StoredContainers(store).new_id(TENANT)),
+    "container all": lambda store, id: StoredContainers(store).all(TENANT),
+    "container drop": lambda store, id: StoredContainers(store).drop(TENANT, StoredContainers(store).new_id(TENANT)),
     "limits admit": lambda store, id: Limits(store, held_seconds=60, usual_tokens=100).admit(
         TENANT, store.new_id(id), [Check("all", "requests", "minute", 9)], reads=1, writes=1
     ),

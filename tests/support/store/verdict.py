@@ -2,7 +2,7 @@
 
 from redis.asyncio import Redis
 
-from store.fsck.check import Archived, Fsck, Report
+from store.fsck.check import Archived, CheckReport, Fsck
 from store.fsck.faults import Fault
 from store.redis.connection import connect
 from tests.support.store.audit import complaints
@@ -17,12 +17,12 @@ async def faults(redis: Redis, url: str, prefix: str, *, shards: int = 1) -> lis
 
 async def checked(
     url: str, prefix: str, shards: int = 1, *, repair: bool = False, archived: Archived | None = None
-) -> tuple[list[Fault], Report]:
+) -> tuple[list[Fault], CheckReport]:
     """What fsck finds, at once, and its report; with `repair` it repairs that, and asks what is `archived`."""
     fsck = Fsck(connect(url), prefix=prefix, shards=shards, timeout_seconds=30.0, archived=archived)
     try:
         steps = [step async for step in fsck.run(repair=repair)]
     finally:
         await fsck.close()
-    (report,) = (step for step in steps if isinstance(step, Report))
+    (report,) = (step for step in steps if isinstance(step, CheckReport))
     return [step for step in steps if isinstance(step, Fault)], report

@@ -4,12 +4,12 @@ from redis.asyncio import Redis
 
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
-from store.jobs.log import Entry
+from store.jobs.log import LogEntry
 from store.jobs.model import Job, Lease, Priority, Successor
 from store.turn import Status, Turn
 from tests.support.store.sample import TENANT, turn
 
-ACCEPTED = Entry(1, b"accepted")
+ACCEPTED = LogEntry(1, b"accepted")
 """What every job's log begins with."""
 
 STEP = 10
@@ -84,7 +84,7 @@ async def finish(
     status = Status.CANCELLED if job.status is Status.CANCELLED else status
     done = turn(job.lease.id, text=text, status=status)
     behind = job.last if last is None else last
-    await jobs.finish(job.lease, done, Entry(behind + STEP, b"the end"), announced=announced)
+    await jobs.finish(job.lease, done, LogEntry(behind + STEP, b"the end"), announced=announced)
     return done
 
 

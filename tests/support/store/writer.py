@@ -19,7 +19,7 @@ from store.errors import (
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
-from store.jobs.log import Entry
+from store.jobs.log import LogEntry
 from store.jobs.model import JobLimits, Priority
 from store.turn import Status
 from tests.support.store.sample import TENANT, turn, with_pictures
@@ -133,7 +133,7 @@ class Writer:
             last = job.last
             with suppress(LogFull):
                 text = b"x" * self._chance.randrange(900)
-                await self._jobs.write(job.lease, Entry(last + 3, text), snapshot=self._chance.choice((b"", b"{}")))
+                await self._jobs.write(job.lease, LogEntry(last + 3, text), snapshot=self._chance.choice((b"", b"{}")))
                 last += 3
             if self._odds(0.2):
                 await self._jobs.hand_back(job.lease, failed=self._odds(0.5))

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from service.engine.port import Between, Chunk, Generation, Take
 from service.engine.servers.engine import Access, ServersEngine
-from service.engine.servers.kind import Kind
+from service.engine.servers.kind import ServerKind
 from service.harmony.tokens import CALL
 
 
@@ -26,7 +26,7 @@ class Step:
 class Recorder(ServersEngine):
     """An engine that notes what it is asked and answers."""
 
-    def __init__(self, kind: Kind, access: Access) -> None:
+    def __init__(self, kind: ServerKind, access: Access) -> None:
         super().__init__(kind, access)
         self.steps: list[Step] = []
 

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from service.engine.port import ModelCard
 from service.engine.vllm.pictures import RENDER
-from service.engine.vllm.servers import Endpoint, Vllm
+from service.engine.vllm.servers import TokensEndpoint, Vllm
 from tests.support.engine.misbehaviour import transport_of
 from tests.support.engine.scripted import ScriptedEngine
 from tests.support.engine.standin_wire import DONE, error_body, event
@@ -58,7 +58,7 @@ class SeeingStandin(Standing):
     @property
     def generations(self) -> list[Asked]:
         """The requests for an answer so far."""
-        return [each for each in self.asked if each.path == Endpoint.GENERATE and each.body]
+        return [each for each in self.asked if each.path == TokensEndpoint.GENERATE and each.body]
 
     def add_routes(self, router: web.UrlDispatcher) -> None:
         router.add_get("/health", healthy)
@@ -66,7 +66,7 @@ class SeeingStandin(Standing):
         router.add_post("/tokenize", self._tokenize)
         router.add_post(RENDER, self._render)
         router.add_post("/v1/chat/completions", self._chat)
-        router.add_post(Endpoint.GENERATE, self._generate)
+        router.add_post(TokensEndpoint.GENERATE, self._generate)
 
     async def _models(self, request: web.Request) -> web.Response:
         return as_json({"data": [{"id": self.model, "max_model_len": self.context_tokens}]})

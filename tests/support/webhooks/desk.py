@@ -13,7 +13,7 @@ from service.settings.settings import Settings
 from service.webhooks import AT_ONCE, Deliverer, DeliveryTiming, Outcome, Receiver
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
-from store.jobs.log import Entry
+from store.jobs.log import LogEntry
 from store.jobs.outbox import Outbox
 from store.redis.connection import Client, connect
 from store.turn import Status, Turn
@@ -70,12 +70,12 @@ class Desk:
     async def end(self, *, status: Status = Status.COMPLETED) -> str:
         """The id of another response that has ended."""
         id = self.history.new_id()
-        await self._jobs.submit(TENANT, Turn(id, None, Status.QUEUED, (), b"{}"), b"spec", Entry(0, b"accepted"))
+        await self._jobs.submit(TENANT, Turn(id, None, Status.QUEUED, (), b"{}"), b"spec", LogEntry(0, b"accepted"))
         (job,) = (await self._jobs.claim(0, 1)).jobs
         if status is Status.CANCELLED:
             job = await self._jobs.cancel(TENANT, id)
             assert job
-        await self._jobs.finish(job.lease, Turn(id, None, status, (), b"{}"), Entry(1, b"the end"), announced=True)
+        await self._jobs.finish(job.lease, Turn(id, None, status, (), b"{}"), LogEntry(1, b"the end"), announced=True)
         return id
 
     async def waiting(self) -> int:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.web.admission.queue import LEAST, LEAST_A_SECOND, MOST, OUTPUT, Bill, Queue, Served
+from service.web.admission.queue import LEAST, LEAST_A_SECOND, MOST, OUTPUT, Bill, Queue, ServedTenants
 
 SLOTS = 8
 WAITING = 3
@@ -21,7 +21,7 @@ def any_of_them(tenant: str) -> bool:
 
 
 def test_a_request_counts_as_what_its_tenants_took_until_it_has_ended() -> None:
-    served = Served()
+    served = ServedTenants()
     for _ in range(100):
         bill = served.begin("acme")
         bill.note(100, 50)
@@ -41,7 +41,7 @@ def test_a_request_counts_as_what_its_tenants_took_until_it_has_ended() -> None:
 
 @pytest.mark.parametrize(("seconds", "turns"), [(0.0, 2000 / LEAST), (60.0, 2000 / (60 * LEAST_A_SECOND))])
 def test_nobody_starves_beside_a_tenant_whose_requests_take_nothing(seconds: float, turns: float) -> None:
-    served = Served()
+    served = ServedTenants()
     queue = Queue[str](served)
     for tenant in ("acme", "globex"):
         queue.join(tenant, tenant)
@@ -57,7 +57,7 @@ def test_nobody_starves_beside_a_tenant_whose_requests_take_nothing(seconds: flo
 
 
 def test_not_more_tenants_are_remembered_than_so_many_and_those_that_were_served_most() -> None:
-    served = Served()
+    served = ServedTenants()
     for number in range(3 * MOST):
         served.add(str(number), number)
         assert len(served) <= MOST
@@ -95,7 +95,7 @@ class Server:
     """SLOTS slots, which tenants that always have WAITING requests keep busy. Each makes a token a step."""
 
     def __init__(self, sizes: Mapping[str, Size], weights: Mapping[str, float]) -> None:
-        self.served = Served(weights.__getitem__)
+        self.served = ServedTenants(weights.__getitem__)
         self.took = Counter[str]()
         """Virtual tokens."""
         self.largest = Counter[str]()
@@ -169,7 +169,7 @@ def test_tokens_follow_a_weight_that_changes_while_all_wait() -> None:
 
 @given(st.lists(st.integers(0, 3), max_size=40))
 def test_nobody_starves_however_many_newcomers_there_are(comings: list[int]) -> None:
-    served = Served()
+    served = ServedTenants()
     queue, names = Queue[str](served), count()
 
     def come(tenant: str) -> None:
@@ -190,7 +190,7 @@ def test_nobody_starves_however_many_newcomers_there_are(comings: list[int]) -> 
 
 
 def test_who_was_served_more_does_not_pass_who_finds_no_room() -> None:
-    served = Served()
+    served = ServedTenants()
     queue = Queue[str](served)
     queue.join("acme", "a")
     queue.join("globex", "b")
@@ -205,7 +205,7 @@ def only_globex(tenant: str) -> bool:
 
 
 def test_who_comes_back_counts_no_less_than_those_that_wait() -> None:
-    served = Served()
+    served = ServedTenants()
     queue = Queue[str](served)
     served.begin("acme").settle()
     queue.join("globex", "b")

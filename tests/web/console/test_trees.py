@@ -16,8 +16,8 @@ from service.web.console.trees import (
     ApprovalAnswer,
     Box,
     Look,
-    Search,
-    Wanted,
+    TreeFilter,
+    TreeSearch,
     excerpt_of,
     read_cursor,
 )
@@ -270,18 +270,18 @@ async def filled(redis_url: str) -> AsyncIterator[ConversationHistoryStore]:
 @pytest.mark.parametrize(
     ("wanted", "box", "stopped"),
     [
-        (Wanted(model="rare"), Box(trees=20, seconds=60.0), "rows"),
-        (Wanted(model="rare"), Box(seconds=0.0), "time"),
-        (Wanted(words=("rare", "words")), Box(bytes=1, seconds=60.0), "bytes"),
-        (Wanted(words=("rare", "words")), Box(seconds=60.0), None),
+        (TreeFilter(model="rare"), Box(trees=20, seconds=60.0), "rows"),
+        (TreeFilter(model="rare"), Box(seconds=0.0), "time"),
+        (TreeFilter(words=("rare", "words")), Box(bytes=1, seconds=60.0), "bytes"),
+        (TreeFilter(words=("rare", "words")), Box(seconds=60.0), None),
     ],
 )
 async def test_a_search_says_what_it_looked_at_and_goes_on_where_it_stopped(
-    filled: ConversationHistoryStore, wanted: Wanted, box: Box, stopped: str | None
+    filled: ConversationHistoryStore, wanted: TreeFilter, box: Box, stopped: str | None
 ) -> None:
     found, after, pages, seen = [], None, 0, 0
     while True:
-        page = await Search(filled, TENANT, wanted, after, box).page(20)
+        page = await TreeSearch(filled, TENANT, wanted, after, box).page(20)
         assert page.searched.stopped == (stopped if page.has_more else None)
         found += [tree.id for tree in page.data]
         pages, seen = pages + 1, seen + page.searched.trees
@@ -293,7 +293,7 @@ async def test_a_search_says_what_it_looked_at_and_goes_on_where_it_stopped(
 
 
 def test_others_run_between_the_pieces_of_a_long_text_and_between_short_turns() -> None:
-    look, pieces = Look(Wanted(words=("ada",))), 20
+    look, pieces = Look(TreeFilter(words=("ada",))), 20
     long = msgspec.json.encode([{"role": "user", "content": "x" * (pieces * PIECE_CHARS - 1) + "Ada"}])
     steps = look.at(b"{}", long, set())
     assert sum(1 for _ in steps) >= pieces - 1

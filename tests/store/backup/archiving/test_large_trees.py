@@ -13,7 +13,7 @@ import pytest
 from store.archive.archive import Archive
 from store.archive.opening import open_archive
 from store.backup.archiving.archived_turns import ArchivedTurns
-from store.backup.archiving.archiver import Due
+from store.backup.archiving.archiver import DueTree
 from store.backup.archiving.keeping import Keeping
 from store.backup.archiving.merging import News
 from store.backup.archiving.parts import Index, decode
@@ -69,7 +69,7 @@ async def test_what_nobody_has_archived_above_a_turn_comes_in_passes(
     made = await begin(pass_bytes=PASS)
     ids += await grow(made.store, "new", parent=ids[-1])
     puts = Puts(made.archive)
-    assert await archive_one(made.archiver, Due(TENANT, digits_of(ids[0]))) == 0
+    assert await archive_one(made.archiver, DueTree(TENANT, digits_of(ids[0]))) == 0
     assert max(puts.added) < PASS + 4 * TEXT
     assert len(puts.added) > (5 if deleted else 12)
     assert await made.told(ids[-1]) == ids

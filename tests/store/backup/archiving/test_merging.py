@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from store import codec
 from store.backup.archiving.merging import Merge, News, as_gone
 from store.backup.archiving.parts import Index, Part, bytes_to_read, decode, encode, outline_of
-from store.backup.records import Erased, Saved
+from store.backup.records import ErasedMessages, Saved
 from store.errors import ArchiveDamaged, NewerFormat
 from store.keys import CONVERSATION_MARK, OMISSION_MARK
 from store.turn import Status, StoredMessage
@@ -32,7 +32,7 @@ def turn(id: str, parent: str | None = None, text: bytes = b"text" * 8) -> Saved
 def tombstone(of: Saved, *, erased: bool = False) -> Saved:
     """What is left of a turn that others continue."""
     left = msgspec.structs.replace(of, response=None, items=None)
-    return msgspec.structs.replace(left, messages=(), erased=Erased(1, 40)) if erased else left
+    return msgspec.structs.replace(left, messages=(), erased=ErasedMessages(1, 40)) if erased else left
 
 
 def index(parts: Iterable[Part]) -> Index:
@@ -151,7 +151,7 @@ def test_another_turn_of_the_same_id_changes_nothing(changed: dict[str, str]) ->
 
 
 def test_of_two_forms_of_a_turn_the_one_with_less_content_stays() -> None:
-    some, more = (msgspec.structs.replace(A, response=text, erased=Erased(1, 40)) for text in (b"[1,2]", b"[]"))
+    some, more = (msgspec.structs.replace(A, response=text, erased=ErasedMessages(1, 40)) for text in (b"[1,2]", b"[]"))
     for forms in ((some, more), (more, some), (A, some, more), (more, A)):
         parts = list[Part]()
         for form in forms:

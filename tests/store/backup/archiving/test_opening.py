@@ -8,7 +8,7 @@ import pytest
 
 from store.archive.archive import Archive
 from store.archive.opening import open_archive
-from store.archive.port import Bounds, Entry, Stored
+from store.archive.port import ArchiveEntry, Bounds, Stored
 from store.backup.archiving.shards import end_archive
 from store.backup.archiving.store_archive import StoreArchive
 from store.backup.upkeep.reconciling import Reconciler
@@ -37,7 +37,7 @@ class Silent:
     async def delete(self, keys: Sequence[str]) -> None:
         raise AssertionError("nobody got that far")
 
-    async def list(self, prefix: str, after: str, limit: int) -> Sequence[Entry]:
+    async def list(self, prefix: str, after: str, limit: int) -> Sequence[ArchiveEntry]:
         raise AssertionError("nobody got that far")
 
     def warnings(self) -> Sequence[str]:

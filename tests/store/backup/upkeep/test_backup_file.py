@@ -17,16 +17,16 @@ from store import codec
 from store.archive.archive import Archive
 from store.backup.archiving.marks import Mark
 from store.backup.archiving.parts import MAGIC, MOST_HELD_BYTES, MOST_PART_BYTES, Part, decode, encode, key_of
-from store.backup.records import Erased, Saved
+from store.backup.records import ErasedMessages, Saved
 from store.backup.upkeep.backup_file import (
     DIGEST_KEY,
     HEADER_KEY,
     VERSION,
+    BackupHeader,
+    BackupProgress,
+    BackupTarget,
     Contents,
-    Header,
-    Progress,
-    Tally,
-    Target,
+    TurnTotals,
 )
 from store.backup.upkeep.walking import TreeParts
 from store.errors import ArchiveDamaged, BadBackup, NewerFormat
@@ -34,7 +34,7 @@ from store.keys import id_of
 from store.turn import Status, StoredMessage
 from tests.support.store.backups import contents_of, mode
 
-HEAD = Header(release="1.2.3", created=5, shards=2)
+HEAD = BackupHeader(release="1.2.3", created=5, shards=2)
 TENANT = "acme"
 
 
@@ -53,14 +53,14 @@ def values_of(*turns: Saved, tenant: str = TENANT) -> dict[str, bytes]:
     return {f"v1/00/t.{tenant}/{1:018x}/0": encode(Part(turns))}
 
 
-async def write(path: Path, values: dict[str, bytes], header: Header = HEAD) -> Header:
+async def write(path: Path, values: dict[str, bytes], header: BackupHeader = HEAD) -> BackupHeader:
     """A file with these values, and with right sums, whatever they are."""
-    target = Target(path)
+    target = BackupTarget(path)
     async with target.opening(header, resume=False) as file:
         await put_all(file, values)
         steps = [step async for step in target.finish(finished=7, broken=0, unsettled=0)]
-    assert all(isinstance(step, Progress) for step in steps[:-1])
-    (end,) = (step for step in steps if isinstance(step, Header))
+    assert all(isinstance(step, BackupProgress) for step in steps[:-1])
+    (end,) = (step for step in steps if isinstance(step, BackupHeader))
     return end
 
 
@@ -78,7 +78,7 @@ def overwrite(path: Path, content: bytes) -> None:
 
 
 SOUND = {
-    **values_of(saved(1), saved(2, 1), saved(3, 1, erased=Erased(1, 9), background="stream", submission="cd")),
+    **values_of(saved(1), saved(2, 1), saved(3, 1, erased=ErasedMessages(1, 9), background="stream", submission="cd")),
     key_of("b", f"01{2:046x}"): encode(
         Part((saved(4, id=f"resp_01{2:046x}", messages=(StoredMessage("user", b"x"),)),))
     ),
@@ -243,7 +243,7 @@ async def _believe(contents: Contents, tree: TreeParts) -> None:
 
 async def test_totals_of_something_else_are_refused(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Tally, "add", lambda *_: None)
+        patch.setattr(TurnTotals, "add", lambda *_: None)
         await write(tmp_path / "one", values_of(saved(1)))
     with pytest.raises(BadBackup, match="it says that it has 0 turns, and it has 1"):
         await contents_of(tmp_path / "one")
@@ -260,13 +260,13 @@ async def test_a_later_version_is_refused_as_such(tmp_path: Path) -> None:
 
 async def test_a_backup_that_was_cut_short_is_gone_on_with_and_has_no_name_until_it_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "backup"
-    async with Target(path).opening(HEAD, resume=False) as file:
+    async with BackupTarget(path).opening(HEAD, resume=False) as file:
         await put_all(file, SOUND)
     assert os.listdir(tmp_path) == ["backup.partial"]
     with pytest.raises(BadBackup, match="has not come to the end"):
         await contents_of(tmp_path / "backup.partial")
     later = msgspec.structs.replace(HEAD, created=9, release="2")
-    target = Target(path)
+    target = BackupTarget(path)
     async with target.opening(later, resume=True) as file:
         assert {entry.key for entry in await file.list("v1/")} == SOUND.keys()
         steps = [step async for step in target.finish(finished=12, broken=0, unsettled=0)]
@@ -276,24 +276,24 @@ async def test_a_backup_that_was_cut_short_is_gone_on_with_and_has_no_name_until
 
 async def test_a_partial_file_of_something_else_is_not_gone_on_with(tmp_path: Path) -> None:
     path = tmp_path / "backup"
-    async with Target(path).opening(HEAD, resume=False) as file:
+    async with BackupTarget(path).opening(HEAD, resume=False) as file:
         await put_all(file, SOUND)
     with pytest.raises(BadBackup, match="begun for something else"):
-        async with Target(path).opening(msgspec.structs.replace(HEAD, tenant="b"), resume=True):
+        async with BackupTarget(path).opening(msgspec.structs.replace(HEAD, tenant="b"), resume=True):
             pass
-    async with Target(path).opening(HEAD, resume=False) as file:
+    async with BackupTarget(path).opening(HEAD, resume=False) as file:
         assert not await file.list("v1/")
     overwrite(tmp_path / "other.partial", b"something")
-    async with Target(tmp_path / "other").opening(HEAD, resume=True) as file:
+    async with BackupTarget(tmp_path / "other").opening(HEAD, resume=True) as file:
         assert not await file.list("v1/")
 
 
 async def test_a_file_that_is_there_is_not_replaced_and_two_backups_do_not_write_one(tmp_path: Path) -> None:
     path = tmp_path / "backup"
-    async with Target(path).opening(HEAD, resume=False):
+    async with BackupTarget(path).opening(HEAD, resume=False):
         with pytest.raises(BlockingIOError, match="another backup writes"):
-            Target(path)
+            BackupTarget(path)
     overwrite(path, b"precious")
     with pytest.raises(FileExistsError):
-        Target(path)
+        BackupTarget(path)
     assert content_of(path) == b"precious"

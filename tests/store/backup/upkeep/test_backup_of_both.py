@@ -14,7 +14,7 @@ from store.backup.archiving.archived_turns import ArchivedTurns
 from store.backup.archiving.parts import Part, decode, encode, key_of
 from store.backup.heads import Heads, Standing
 from store.backup.upkeep.backup import BackupScope
-from store.backup.upkeep.backup_file import Header
+from store.backup.upkeep.backup_file import BackupHeader
 from store.backup.upkeep.erasing import erase, forget_all
 from store.backup.upkeep.restore import Restored
 from store.errors import ArchiveReplaced, ArchiveUnnamed, NotFound
@@ -42,7 +42,7 @@ class Both:
         self.url, self.prefix, self.folder = url, prefix, folder
         self.file = folder / "backup"
 
-    async def save(self, beside: str = "", **how: object) -> Header:
+    async def save(self, beside: str = "", **how: object) -> BackupHeader:
         """Save it, or with `beside` in a file of that suffix."""
         file = self.file.with_suffix(beside)
         return await back_up(self.url, self.prefix, file, archive=_open(self.folder), **how)

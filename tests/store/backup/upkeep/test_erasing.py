@@ -2,7 +2,7 @@
 
 import pytest
 
-from store.archive.port import Entry
+from store.archive.port import ArchiveEntry
 from store.backup.archiving.archived_turns import ArchivedTurns
 from store.backup.archiving.marks import GONE, HOLD, key_of
 from store.backup.archiving.parts import decode
@@ -36,7 +36,7 @@ async def test_a_list_without_the_mark_that_was_just_made_is_another_s(
 ) -> None:
     """A gateway's page with the status 200 is read as a list of nothing."""
 
-    async def nothing(*_: object, **__: object) -> list[Entry]:
+    async def nothing(*_: object, **__: object) -> list[ArchiveEntry]:
         return []
 
     await both.archived("one")

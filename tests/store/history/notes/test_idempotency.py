@@ -4,7 +4,7 @@ import pytest
 from redis.asyncio import Redis
 
 from store.history.history import ConversationHistoryStore
-from store.history.idempotency import Found, Keyed, KeyedRequests, Taken
+from store.history.idempotency import FoundRequest, Keyed, KeyedRequests, TakenRequest
 from tests.support.store.sample import TENANT
 from tests.support.waiting import until
 
@@ -30,9 +30,11 @@ async def asked(them: KeyedRequests, key: bytes = b"key", body: bytes = b"{}", t
     return await them.request(tenant, ROUTE, key, body)
 
 
-async def taken(them: KeyedRequests, request: Keyed, owner: str) -> Taken:
+async def taken(them: KeyedRequests, request: Keyed, owner: str) -> TakenRequest:
     """What becomes of a request once who has it is taken for dead."""
-    return await until(lambda: them.take(request, owner), SECONDS, wanted=lambda found: found.found is not Found.THEIRS)
+    return await until(
+        lambda: them.take(request, owner), SECONDS, wanted=lambda found: found.found is not FoundRequest.THEIRS
+    )
 
 
 async def test_who_takes_over_from_a_dead_one_makes_it_as_the_same_turn_and_knows_of_calls(
@@ -43,22 +45,22 @@ async def test_who_takes_over_from_a_dead_one_makes_it_as_the_same_turn_and_know
     await brief.name(request, ONE, DIGITS, kept=True)
     assert await brief.renew(request, ONE, calls=2)
 
-    assert await taken(brief, request, TWO) == Taken(Found.MINE, DIGITS, calls=2)
+    assert await taken(brief, request, TWO) == TakenRequest(FoundRequest.MINE, DIGITS, calls=2)
     assert not await brief.renew(request, ONE)
     assert not await brief.name(request, ONE, OTHER, kept=True)
     await brief.end(request, ONE, made=False)
-    assert await taken(brief, request, THREE) == Taken(Found.MINE, DIGITS, calls=2)
+    assert await taken(brief, request, THREE) == TakenRequest(FoundRequest.MINE, DIGITS, calls=2)
 
 
 async def test_what_a_dead_one_may_yet_store_keeps_its_name_though_the_next_one_fails(brief: KeyedRequests) -> None:
     request, other = await asked(brief), await asked(brief, body=b"{} ")
     await brief.take(request, ONE)
     await brief.name(request, ONE, DIGITS, kept=True)
-    assert await taken(brief, request, TWO) == Taken(Found.MINE, DIGITS)
+    assert await taken(brief, request, TWO) == TakenRequest(FoundRequest.MINE, DIGITS)
     await brief.end(request, TWO, made=False)
 
-    assert await brief.take(other, THREE) == Taken(Found.OTHER)
-    assert await brief.take(request, THREE) == Taken(Found.MINE, DIGITS)
+    assert await brief.take(other, THREE) == TakenRequest(FoundRequest.OTHER)
+    assert await brief.take(request, THREE) == TakenRequest(FoundRequest.MINE, DIGITS)
 
 
 async def test_those_that_ended_first_go_for_new_ones(
@@ -67,36 +69,36 @@ async def test_those_that_ended_first_go_for_new_ones(
     them = KeyedRequests(history, most=3)
     requests = [await asked(them, bytes([65 + number])) for number in range(5)]
     for number, request in enumerate(requests[:3]):
-        assert await them.take(request, ONE) == Taken(Found.MINE)
+        assert await them.take(request, ONE) == TakenRequest(FoundRequest.MINE)
         await them.name(request, ONE, DIGITS, kept=True)
         await them.end(request, ONE, made=True)
         await redis.zincrby(f"{prefix}:{{00}}:keyed-until:{TENANT}", number - 9, request.keys.digits)
 
-    assert await them.take(requests[0], TWO) == Taken(Found.MADE, DIGITS), "a repeat drives nothing out"
+    assert await them.take(requests[0], TWO) == TakenRequest(FoundRequest.MADE, DIGITS), "a repeat drives nothing out"
     for request in requests[3:]:
-        assert await them.take(request, ONE) == Taken(Found.MINE)
+        assert await them.take(request, ONE) == TakenRequest(FoundRequest.MINE)
     assert await redis.hlen(f"{prefix}:{{00}}:keyed:{TENANT}") == 3
-    assert await them.take(requests[2], TWO) == Taken(Found.MADE, DIGITS)
+    assert await them.take(requests[2], TWO) == TakenRequest(FoundRequest.MADE, DIGITS)
 
 
 async def test_what_is_being_made_never_goes_for_new_ones(history: ConversationHistoryStore) -> None:
     them = KeyedRequests(history, most=2)
     for key in (b"a", b"b"):
-        assert await them.take(await asked(them, key), ONE) == Taken(Found.MINE)
+        assert await them.take(await asked(them, key), ONE) == TakenRequest(FoundRequest.MINE)
 
-    assert await them.take(await asked(them, b"c"), ONE) == Taken(Found.FULL)
-    assert await them.take(await asked(them, b"c", tenant="another"), ONE) == Taken(Found.MINE)
+    assert await them.take(await asked(them, b"c"), ONE) == TakenRequest(FoundRequest.FULL)
+    assert await them.take(await asked(them, b"c", tenant="another"), ONE) == TakenRequest(FoundRequest.MINE)
     await them.end(await asked(them, b"a"), ONE, made=False)
-    assert await them.take(await asked(them, b"c"), ONE) == Taken(Found.MINE)
+    assert await them.take(await asked(them, b"c"), ONE) == TakenRequest(FoundRequest.MINE)
 
 
 async def test_whoever_makes_it_after_one_that_failed_is_told_of_its_calls(them: KeyedRequests) -> None:
     request = await asked(them)
-    assert await them.take(request, ONE) == Taken(Found.MINE)
+    assert await them.take(request, ONE) == TakenRequest(FoundRequest.MINE)
     assert await them.name(request, ONE, DIGITS, kept=True)
     assert await them.renew(request, ONE, calls=2)
     await them.end(request, ONE, made=False)
-    assert await them.take(request, TWO) == Taken(Found.MINE, DIGITS, 2)
+    assert await them.take(request, TWO) == TakenRequest(FoundRequest.MINE, DIGITS, 2)
 
 
 async def test_a_request_is_known_for_so_long_after_its_end(
@@ -113,7 +115,7 @@ async def test_a_request_is_known_for_so_long_after_its_end(
     assert await redis.pttl(untils) / 1000 > 3600 - 60, "another's shorter time ends none of those before"
 
     await redis.zincrby(untils, -3600_000, request.keys.digits)
-    assert await them.take(request, TWO) == Taken(Found.MINE)
+    assert await them.take(request, TWO) == TakenRequest(FoundRequest.MINE)
 
 
 async def test_nothing_of_a_key_or_a_body_is_stored(them: KeyedRequests, redis: Redis, prefix: str) -> None:
@@ -132,8 +134,8 @@ async def test_a_lost_reply_changes_nothing(lost_replies: None, store: Conversat
     them = KeyedRequests(store)
     request = await asked(them)
 
-    assert await them.take(request, ONE) == Taken(Found.MINE)
+    assert await them.take(request, ONE) == TakenRequest(FoundRequest.MINE)
     assert await them.name(request, ONE, DIGITS, kept=True)
     assert await them.renew(request, ONE)
     await them.end(request, ONE, made=True)
-    assert await them.take(request, TWO) == Taken(Found.MADE, DIGITS)
+    assert await them.take(request, TWO) == TakenRequest(FoundRequest.MADE, DIGITS)
