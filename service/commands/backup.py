@@ -16,8 +16,8 @@ import msgspec
 import typer
 from rich.console import Console
 from rich.filesize import decimal
-from rich.progress import BackupProgress as Bar
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bar
 
 from service.build import this_build
 from service.commands.client.options import argument, flag
