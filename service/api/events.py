@@ -21,19 +21,19 @@ from service.api.response import (
 UNSTAMPED = -1
 
 
-class EventTopLogprob(msgspec.Struct, frozen=True):
+class StreamedTopLogprob(msgspec.Struct, frozen=True):
     """As in the item, but without bytes."""
 
     token: str
     logprob: float
 
 
-class EventLogprob(msgspec.Struct, frozen=True):
+class StreamedLogprob(msgspec.Struct, frozen=True):
     """As in the item, but without bytes."""
 
     token: str
     logprob: float
-    top_logprobs: tuple[EventTopLogprob, ...] = ()
+    top_logprobs: tuple[StreamedTopLogprob, ...] = ()
 
 
 class Event(msgspec.Struct, tag_field="type", kw_only=True):
@@ -143,7 +143,7 @@ class OutputTextDelta(PartEvent, tag="response.output_text.delta", gc=False):
     """Some more text of a message."""
 
     delta: str
-    logprobs: tuple[EventLogprob, ...] = ()
+    logprobs: tuple[StreamedLogprob, ...] = ()
 
 
 class OutputTextDone(PartEvent, tag="response.output_text.done"):

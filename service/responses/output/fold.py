@@ -173,7 +173,7 @@ _COMPLETED: _Calls = {
     WebSearchCall: (events.WebSearchCallSearching, events.WebSearchCallCompleted),
     FileSearchCall: (events.FileSearchCallSearching, events.FileSearchCallCompleted),
 }
-_LOGPROB = msgspec.json.Decoder(events.EventLogprob)
+_LOGPROB = msgspec.json.Decoder(events.StreamedLogprob)
 _encode = msgspec.json.Encoder().encode
 
 
@@ -234,7 +234,7 @@ def _inside(item: Item, index: int) -> Iterator[list[Event]]:
 
 def _message(id: str, index: int, part: OutputText) -> Iterator[list[Event]]:
     yield [events.ContentPartAdded(id, index, 0, OutputText(text=""))]
-    logprobs: list[events.EventLogprob] = []
+    logprobs: list[events.StreamedLogprob] = []
     for start in range(0, len(part.logprobs), LOGPROBS_A_STEP):
         logprobs += [_LOGPROB.decode(raw) for raw in part.logprobs[start : start + LOGPROBS_A_STEP]]
         yield []

@@ -43,11 +43,13 @@ def shown_logprob(token: int, sampled: TokenLogprobs) -> Logprob:
     return Logprob(text, _finite(sampled.logprob), raw, [_alternative(*each) for each in sampled.top])
 
 
-def without_bytes(logprobs: Iterable[Logprob]) -> tuple[events.EventLogprob, ...]:
+def without_bytes(logprobs: Iterable[Logprob]) -> tuple[events.StreamedLogprob, ...]:
     """The same as events have it."""
     return tuple(
-        events.EventLogprob(
-            each.token, each.logprob, tuple(events.EventTopLogprob(top.token, top.logprob) for top in each.top_logprobs)
+        events.StreamedLogprob(
+            each.token,
+            each.logprob,
+            tuple(events.StreamedTopLogprob(top.token, top.logprob) for top in each.top_logprobs),
         )
         for each in logprobs
     )

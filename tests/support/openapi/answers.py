@@ -190,7 +190,7 @@ StreamEvent = bodies.one_of(*events.KINDS, events.Keepalive)
 
 READ: dict[tuple[type[Struct], str], Any] = {
     (response.OutputText, "logprobs"): list[response.Logprob],
-    (events.OutputTextDone, "logprobs"): list[events.EventLogprob],
+    (events.OutputTextDone, "logprobs"): list[events.StreamedLogprob],
     (response.SteerShown, "input"): bodies.Steer.__annotations__["input"],
     (response.Response, "tools"): list[bodies.Tool],
     (response.Response, "tool_choice"): bodies.Choice,

@@ -32,8 +32,6 @@ UNIONS: dict[str, Any] = {
 """Unions that have a name of their own; one that others hold stands before them."""
 
 NAMES = {
-    "service.api.events.Logprob": "StreamedLogprob",
-    "service.api.events.TopLogprob": "StreamedTopLogprob",
     "Response": "ResponseObject",  # generators have a Response of their own, that of HTTP
     "Managing": "ContextManagement",
     "CachingParam": "PromptCacheOptions",

@@ -145,7 +145,7 @@ _CALLS_STATES = (
 )
 _COMMANDS = (events.ShellCallCommandAdded, events.ShellCallCommandDelta, events.ShellCallCommandDone)
 places = st.integers(0, 2)
-logprobs = st.just(()) | st.just((events.EventLogprob("a", -0.5),))
+logprobs = st.just(()) | st.just((events.StreamedLogprob("a", -0.5),))
 done_logprobs = logprobs.map(lambda each: tuple(map(as_raw, each)))
 parts = text_parts | reasoning_parts
 any_event: st.SearchStrategy[Event] = st.one_of(
