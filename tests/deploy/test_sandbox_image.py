@@ -21,8 +21,8 @@ NO_MORE = ("--security-opt", "no-new-privileges", "--pids-limit", "1024", "--mem
 
 TRIED = """
 import asyncio
-from service.sandbox.local import LocalSandbox, Places
-from service.sandbox.port import Limits
+from service.sandbox.local import LocalSandbox, SessionPlaces
+from service.sandbox.port import SessionLimits
 
 CODE = '''
 import os, numpy, pandas, matplotlib.pyplot
@@ -31,9 +31,9 @@ os.getuid(), open('/mnt/data/x').read()
 '''
 
 async def main():
-    sandbox = LocalSandbox(Places(), Limits())
+    sandbox = LocalSandbox(SessionPlaces(), SessionLimits())
     await sandbox.start()
-    print(await sandbox.open("one", "ada", Limits()))
+    print(await sandbox.open("one", "ada", SessionLimits()))
     cell = await sandbox.run("one", "call", CODE)
     print(cell.ended, cell.logs, end="")
     await sandbox.aclose()

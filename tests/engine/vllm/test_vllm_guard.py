@@ -13,9 +13,9 @@ from service.engine.vllm.guard import EngineGuard
 
 OWNER = """
 import subprocess, sys
-from service.engine.vllm.guard import Guard
+from service.engine.vllm.guard import EngineGuard
 
-guard = Guard(patience_seconds=0.2)
+guard = EngineGuard(patience_seconds=0.2)
 cores = [subprocess.Popen(["bash", "-c", command]) for command in sys.argv[1:]]
 guard.watch(core.pid for core in cores)
 print(*(core.pid for core in cores), flush=True)
