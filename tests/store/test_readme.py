@@ -23,7 +23,7 @@ def test_the_examples_run_as_they_stand(tmp_path: Path) -> None:
     talk, converse, work = shown
     assert talk.count("resp_") == 2  # the reply and the turn that was forgotten
     assert converse.count("resp_") == 2  # the turn with which the conversation begins, and the reply
-    assert work == "[Entry(last=4, blob=b'events 2 to 4'), Entry(last=6, blob=b'events 5 and 6')]\n"
+    assert work == "[LogEntry(last=4, blob=b'events 2 to 4'), LogEntry(last=6, blob=b'events 5 and 6')]\n"
 
 
 def test_every_file_is_in_the_table() -> None:
