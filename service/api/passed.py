@@ -250,9 +250,6 @@ class _Message(msgspec.Struct, forbid_unknown_fields=True):
     content: msgspec.Raw = ABSENT
 
 
-_Empty = Annotated[list[msgspec.Raw], Meta(max_length=0)] | None
-
-
 class _ChatMessage(_Message, forbid_unknown_fields=True):
     """A message as clients write it, or send back of an answer: its sound is at whoever made it. The last members are
     those of openai's parsed answers, LiteLLM and OpenRouter.
@@ -269,7 +266,7 @@ class _ChatMessage(_Message, forbid_unknown_fields=True):
     annotations: msgspec.Raw = ABSENT
     audio: None = None
     parsed: msgspec.Raw = ABSENT
-    images: _Empty = None
+    images: Annotated[list[msgspec.Raw], Meta(max_length=0)] | None = None
     thinking_blocks: msgspec.Raw = ABSENT
     reasoning_details: msgspec.Raw = ABSENT
     provider_specific_fields: msgspec.Raw = ABSENT

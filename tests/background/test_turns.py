@@ -34,7 +34,7 @@ SAYINGS: dict[str, dict[str, Any]] = {
     "a conversation": PLAIN | {"conversation": "a new one"},
     "a response that it continues": PLAIN | {"previous_response_id": "an old one"},
 }
-"""What each request of a tenant's says."""
+"""The words of each request of the tenant that floods."""
 
 
 def of_two(settings: Settings, **changes: Any) -> Settings:

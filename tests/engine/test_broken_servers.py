@@ -141,7 +141,7 @@ async def test_an_answer_is_whole_with_its_finish_whatever_comes_behind(
 async def test_the_last_token_of_an_answer_is_taken_once_its_server_has_said_how_that_ends(
     voice: Voice, server: Standing, fault: str
 ) -> None:
-    """Whoever keeps the tokens, and dies, would take an answer for whole that its server has taken back."""
+    """A worker that keeps the tokens, and dies, would take an answer for whole that its server has taken back."""
     taken: list[int] = []
 
     def take(chunk: Chunk) -> bool:

@@ -80,7 +80,7 @@ local function discard(turn)
   end
 end
 
--- What becomes of the faulty turn and of those below it: the word of the reply, or nil where they go.
+-- The fate of the faulty turn and of those below it: the word of the reply, or nil where they go.
 local function fate()
   local tenant, digits = split(top)
   local turn, words = judge(tenant, digits, '', version)

@@ -1,6 +1,6 @@
 """Whatever kind of key a server loses, whole or in part: after a repair all is as before, but for what nobody has.
 
-What is derived is derived anew. What a turn lacks of itself comes from the archive; without one, the turns that lost
+A derived key is derived anew. A part that a turn lacks comes from the archive; without one, the turns that lost
 nothing are as they were. No repair is a deletion.
 """
 
@@ -175,7 +175,7 @@ async def repaired(stored: Stored, url: str, prefix: str) -> CheckReport:
 
 
 async def deletions(redis: Redis, prefix: str) -> set[bytes]:
-    """What the archive is to delete."""
+    """The members of `changes` by which the archive is to delete something."""
     keys = await keys_of(redis, prefix, "changes")
     return {member for key in keys for member in await redis.zrange(key, 0, -1) if member[:1] != b"+"}
 

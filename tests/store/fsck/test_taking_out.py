@@ -1,4 +1,4 @@
-"""What lacks something of itself leaves memory for the archive, and not before that has all that goes with it."""
+"""A turn that lacks a part leaves memory for the archive, and not before the archive has all that goes with it."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

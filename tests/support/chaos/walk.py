@@ -38,11 +38,11 @@ SURE_SECONDS = 60.0
 PAUSE_SECONDS = 0.05
 
 Said = list[tuple[str, str]]
-"""Who said what."""
+"""The speakers and their words, in order."""
 
 
 class State(Enum):
-    """What clients know of a turn."""
+    """The knowledge of clients about a turn."""
 
     LIVE = "live"
     DOUBT = "in doubt"  # somebody asked for its deletion, and wasn't told of it yet
@@ -76,13 +76,13 @@ def digest_of(said: Iterable[tuple[str, str]]) -> str:
 
 
 def shown(path: Iterable[Told], words: str) -> Said:
-    """What a model is shown behind these turns."""
+    """All that a model is shown behind these turns and words, by its speakers."""
     said = [each for turn in path if not turn.erased for each in (("user", turn.words), ("assistant", turn.said))]
     return [*said, ("user", words)]
 
 
 def prove(body: dict[str, Any]) -> Iterable[Any]:
-    """What the model says: a digest of what it was shown."""
+    """The words of the model: a digest of all that it was shown."""
     said = [(each["role"], _text(each["content"])) for each in body["messages"] if each["role"] != "system"]
     return answer(Turn("", digest_of(said), []), ids=False)
 
