@@ -433,6 +433,7 @@ def restore(
     held: int,
     wait_ms: int,
     source: str,
+    continued: bool,
     asked_ms: int,
     fence_ms: int,
     max_responses: int,
