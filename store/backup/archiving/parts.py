@@ -301,8 +301,8 @@ class Index:
         return id in self.gone or (entry is not None and entry.deleted)
 
     def is_continued(self, id: str) -> bool:
-        """Whether a turn was continued, or may have been: by one that was not read, or by one that was deleted, of which
-        the parent is not known.
+        """Whether a turn was continued, or may have been: by one that was not read, or by one that was deleted, whose
+        parent is not known.
         """
         unread = len(self.filled) < self.parts
         return unread or bool(self.gone) or any(entry.parent == id for entry in self.entries.values())

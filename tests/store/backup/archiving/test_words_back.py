@@ -1,4 +1,4 @@
-"""Words of turns that come back from the archive: a turn that was continued is no last one, wherever its next turn is."""
+"""Words of turns that come back from the archive: a turn that was continued stays so, wherever its next turn is."""
 
 import pytest
 from redis.asyncio import Redis
