@@ -131,9 +131,10 @@ class ShardRepair:
 
     async def _repair(self, members: Iterable[str], *, alone: bool = False) -> None:
         """Repair turns; what they lack of themselves, where they are `alone` with that."""
-        run, told = self._shard.server.run, {"version": codec.FORMAT, "alone": alone, "budget": PRUNED}
+        run, version = self._shard.server.run, codec.FORMAT
         for some in batches(members):
-            await run(scripts.repair, self._keys, members=" ".join(some), **told)
+            named = " ".join(some)
+            await run(scripts.repair, self._keys, members=named, version=version, alone=alone, budget=PRUNED)
 
     async def _take_out(self, top: str, missing: str, members: list[str]) -> None:
         """Take out of memory a turn that lacks something, and those below it. Only where neither memory nor the archive
