@@ -10,6 +10,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -126,7 +127,7 @@ def pure_rooms_are_pure(path: str, text: str) -> Iterator[str]:
             pure = name.partition(".")[0] in sys.stdlib_module_names and not within(name, IMPURE)
             if not pure and not within(name, allowed):
                 yield name
-        for node in ast.walk(ast.parse(text)):
+        for node in nodes(text):
             if isinstance(node, ast.Attribute) and node.attr in CLOCKS:
                 yield f".{node.attr}"
 
@@ -147,7 +148,7 @@ def engines_know_no_http_and_no_store(path: str, text: str) -> Iterator[str]:
 def settings_alone_read_the_environment(path: str, text: str) -> Iterator[str]:
     """The environment is read once, at start, by the settings."""
     if path not in (*SETTINGS, SESSIONS, GUEST, CLIENT):
-        for node in ast.walk(ast.parse(text)):
+        for node in nodes(text):
             if isinstance(node, ast.Attribute) and node.attr in ("environ", "environb", "getenv"):
                 yield f"os.{node.attr}"
         yield from (name for name in imports(path, text) if within(name, ("os.environ", "os.getenv", "dotenv")))
@@ -157,7 +158,7 @@ def one_thing_has_one_name(path: str, text: str) -> Iterator[str]:
     """A name that was replaced is not used again."""
     old = {
         *PurePosixPath(path).with_suffix("").parts,
-        *(name for node in ast.walk(ast.parse(text)) for name in names(node)),
+        *(name for node in nodes(text) for name in names(node)),
     }
     yield from (f"{name}: say {OLD_NAMES[name]}" for name in sorted(old & OLD_NAMES.keys()))
 
@@ -178,7 +179,7 @@ def values_have_verbs_or_nouns(path: str, text: str) -> Iterator[str]:
     """A function that gives a value is called by a verb or by a noun. A participle says what is so (`matched`), or what
     has happened (`ended`): it is for properties, truths and notes.
     """
-    for node in ast.walk(ast.parse(text)):
+    for node in nodes(text):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and PARTICIPLE.fullmatch(node.name):
             gives = "None" if node.returns is None else ast.unparse(node.returns)
             if gives not in ("bool", "None") and not any(
@@ -214,13 +215,19 @@ TEXT_RULES: tuple[Rule, ...] = (prose_is_plain, locks_name_no_registry, no_file_
 def imports(path: str, text: str) -> Iterator[str]:
     """The full name of everything that a module imports, wherever in it."""
     package = PurePosixPath(path).parent.parts
-    for node in ast.walk(ast.parse(text)):
+    for node in nodes(text):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             above = package[: len(package) - node.level + 1] if node.level else ()
             origin = ".".join((*above, *([node.module] if node.module else [])))
             yield from (f"{origin}.{alias.name}" for alias in node.names)
+
+
+@cache
+def nodes(text: str) -> tuple[ast.AST, ...]:
+    """The syntax of a file, each piece of it."""
+    return tuple(ast.walk(ast.parse(text)))
 
 
 def names(node: ast.AST) -> Iterator[str]:
@@ -234,13 +241,18 @@ def within(name: str, modules: tuple[str, ...]) -> bool:
     return any(name == module or name.startswith(f"{module}.") for module in modules)
 
 
-def files(folder: Path = ROOT) -> Iterator[tuple[str, str]]:
+@cache
+def files(folder: Path = ROOT) -> tuple[tuple[str, str], ...]:
     """Every text file of the project: its path from the root, and its text."""
+    return tuple(read(folder))
+
+
+def read(folder: Path) -> Iterator[tuple[str, str]]:
     for entry in sorted(folder.iterdir()):
         if entry.name in PASSED_OVER or entry.name.endswith((".egg-info", "_cache")):
             continue
         if entry.is_dir():
-            yield from files(entry)
+            yield from read(entry)
         elif b"\0" not in (content := entry.read_bytes()):
             yield entry.relative_to(ROOT).as_posix(), content.decode()
 

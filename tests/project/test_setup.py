@@ -92,3 +92,15 @@ def test_where_nobody_can_be_asked_serving_installs_nothing_and_the_tests_what_t
     assert done.stderr.endswith(f"can't make virtual environments; on Debian: {COMMAND}\n")
     subprocess.run([setup, "dev"], env=env, stdin=subprocess.DEVNULL, capture_output=True, check=True)
     assert lines(checkout) == [*INSTALLED, "pip"]
+
+
+def test_a_setting_of_a_linter_installs_nothing_again(checkout: Path) -> None:
+    variables, settings = environment(checkout), checkout / "pyproject.toml"
+    for old, new in (
+        ("", ""),
+        ("[tool.ruff]\n", "[tool.ruff]\npreview = true\n"),
+        ("[project]\n", "[project]\n# new\n"),
+    ):
+        settings.write_text(settings.read_text().replace(old, new, 1))
+        subprocess.run([checkout / "scripts/setup", "serve"], env=variables, check=True, timeout=SECONDS)
+    assert (checkout / "installed").read_text().split() == ["pip", "pip"]
