@@ -16,7 +16,7 @@ from service.loans import Loans
 from service.logs import event
 from service.metrics.counters import Metrics, make_metrics
 from service.pacing import Pacing
-from service.responses.references import FETCHED_BYTES, FETCHED_PARTS, ROOM_BYTES, PictureFetcher, fetch_nothing
+from service.responses.pictures import FETCHED_BYTES, FETCHED_PARTS, ROOM_BYTES, PictureFetcher, fetch_nothing
 from service.responses.running import Running
 from service.responses.seal import Seals
 from service.responses.service import Service, Tenants

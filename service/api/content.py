@@ -3,7 +3,7 @@
 gpt-oss reads text alone. A text file stands in the prompt between two lines with its name; an image leaves a line that
 says one was here, so that the model doesn't answer as if nothing had been sent. The picture itself is taken out of the
 item, which refers to it by its digest from then on: its format is known by its bytes and its size by its head, and it
-is never decoded. Fetches nothing, from nowhere: `responses.references` does, where an operator allows it.
+is never decoded. Fetches nothing, from nowhere: `responses.pictures` does, where an operator allows it.
 """
 
 import re
@@ -19,8 +19,8 @@ import msgspec
 from service.api.replay import UNKNOWN, LeftOut, kind_of, name_of
 from service.decoding import decode, decode_list
 from service.errors import InvalidRequest, invalid_value, missing, not_allowed, not_served
-from service.markup.messages import ShownPicture
-from service.markup.speech import REFERENCE
+from service.harmony.pictures import ShownPicture
+from service.pictures import REFERENCE
 from service.steps import in_one_go
 from store.turn import PICTURE_DIGEST_BYTES, Picture
 

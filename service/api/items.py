@@ -30,7 +30,7 @@ from service.api.tools.callee import FILE_SEARCH, FUNCTIONS, MSEARCH
 from service.api.tools.client import ClientKind, content_of
 from service.decoding import ABSENT, Json
 from service.errors import InvalidRequest, invalid_value, not_allowed
-from service.markup.speech import REFERENCE
+from service.pictures import REFERENCE
 from store.turn import MOST_PICTURE_BYTES
 
 CALL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")

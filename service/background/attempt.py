@@ -42,9 +42,9 @@ from service.responses.output.next_step import ending_of
 from service.responses.output.phases import Phase
 from service.responses.output.reading import Cached, ServedReading
 from service.responses.output.rules import Rules
+from service.responses.pictures import Pictures
 from service.responses.plan import Plan, decode
 from service.responses.prepare import SPARE_PRIORITY
-from service.responses.references import Pictures
 from service.responses.run import Taken, error_of
 from service.responses.seal import seal_for
 from service.responses.service import Service

@@ -25,14 +25,14 @@ from service.api.outcome import HostedCall, Outcome, failed_outcome, lost_outcom
 from service.api.response import Response, ResponseError
 from service.engine.port import Chunk, Engine, EngineError, EngineRefused, Generation
 from service.logs import event
-from service.markup.speech import sizes_in
 from service.metrics.counters import Metrics, Mode, Pace
+from service.pictures import sizes_in
 from service.responses.output.emitter import Seal
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.phases import Phase
 from service.responses.output.reading import TemplatedReading
+from service.responses.pictures import Pictures
 from service.responses.plan import Plan
-from service.responses.references import Pictures
 from service.responses.run import Ask, Call, End, Render, Run, Taken, error_of
 from service.responses.templated import later_prompt
 from service.responses.traced import Calling, end_facts, generating, plan_facts

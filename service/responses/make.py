@@ -19,9 +19,9 @@ from service.api.request import CreateRequest
 from service.responses.append import AppendSink
 from service.responses.drive import BeginCall, Driver, UseUp, machine_of
 from service.responses.parent import Parent
+from service.responses.pictures import Pictures
 from service.responses.plan import Plan
 from service.responses.prepare import Prepared, Recall, prepare
-from service.responses.references import Pictures
 from service.responses.seal import Seals, seal_for
 from service.responses.service import Caller, Service
 from service.settings.mcp import McpConnection

@@ -17,7 +17,7 @@ from service.api.approval import answer_note, waiting
 from service.api.items import CONFIGURATION, Configuration
 from service.api.request import CreateRequest
 from service.harmony.calls import CUT_CALL, pair
-from service.markup.messages import with_pictures
+from service.harmony.pictures import with_pictures
 from service.responses.conversation_hold import ConversationHold, joining
 from service.responses.plan import CONTAINER
 from service.responses.prompt.drafts import LOADED

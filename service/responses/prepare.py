@@ -42,10 +42,11 @@ from service.engine.port import EngineRefused, Generation, ModelCard, Sampling
 from service.errors import ApiError, InvalidRequest, context_length_exceeded, invalid_value, not_served
 from service.harmony import tokens
 from service.harmony.messages import harmony_messages
+from service.harmony.pictures import Pictured, ShownPicture
 from service.markup.chat import Chat
-from service.markup.messages import Pictured, ShownPicture
 from service.markup.prompts import NOTHING, KnownTurns
-from service.markup.speech import REFERENCE, Speech
+from service.markup.speech import Speech
+from service.pictures import REFERENCE
 from service.responses.conversation_hold import ConversationHold
 from service.responses.output.rules import PictureRoom, Rules, ServerTools
 from service.responses.parent import SERVER, Continuation, Parent, Recall, continuation_of

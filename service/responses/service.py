@@ -8,7 +8,7 @@ from service.engine.engines import Engines
 from service.loans import Loans
 from service.metrics.counters import Metrics
 from service.pacing import Pacing
-from service.responses.references import PictureFetcher
+from service.responses.pictures import PictureFetcher
 from service.responses.running import Running
 from service.responses.seal import Seals
 from service.settings.keys import Keys

@@ -44,7 +44,13 @@ IMPURE = (
 CLOCKS = ("now", "utcnow", "today")
 PURE = (
     *("service/harmony/", "service/grammar/", "service/markup/", "service/browser/", "service/api/"),
-    *("service/responses/prompt/", "service/responses/output/", "service/errors.py", "service/decoding.py"),
+    *(
+        "service/responses/prompt/",
+        "service/responses/output/",
+        "service/errors.py",
+        "service/decoding.py",
+        "service/pictures.py",
+    ),
 )
 """Rooms and files that do no I/O: what they need of a clock, of chance and of the world is passed in."""
 PURE_BESIDES_STDLIB = (

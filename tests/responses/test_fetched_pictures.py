@@ -229,7 +229,7 @@ async def test_slow_pictures_are_given_up_and_their_room_is_free_again(
     monkeypatch.setattr("service.process.FETCHED_BYTES", 10 << 20)
     async with fetching(settings, site) as asked:
         with monkeypatch.context() as hasty:
-            hasty.setattr("service.responses.references.FETCH_SECONDS", 0.3)
+            hasty.setattr("service.responses.pictures.FETCH_SECONDS", 0.3)
             for _ in range(3):
                 with pytest.raises(BadRequestError, match=r"more than 0\.3 s") as refused:
                     await asked.ask(site.said("slow"))
@@ -241,7 +241,7 @@ async def test_requests_wait_for_room_for_what_is_fetched(
     settings: Settings, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("service.process.FETCHED_BYTES", 10 << 20)
-    monkeypatch.setattr("service.responses.references.ROOM_SECONDS", 0.2)
+    monkeypatch.setattr("service.responses.pictures.ROOM_SECONDS", 0.2)
     async with fetching(settings, site) as asked, asked.service.http() as http:
         body = {"model": "llama-4", "input": site.said("slow")}
         asking = [asyncio.create_task(http.post("/v1/responses", json=body)) for _ in range(4)]

@@ -23,7 +23,8 @@ from service.engine.vllm.pictures import LOOK
 from service.engine.vllm.servers import TOKENIZE, Vllm
 from service.logs import event
 from service.markup.by_server import ENDED
-from service.markup.speech import REFERENCE, SERVER, Speech, usual_options, with_urls
+from service.markup.speech import SERVER, Speech, usual_options
+from service.pictures import REFERENCE, with_urls
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,8 @@ import msgspec
 
 from service.engine.port import EngineError
 from service.engine.servers.kind import Count, TokenId, decode
-from service.markup.speech import Transcript, sizes_in, with_urls
+from service.markup.speech import Transcript
+from service.pictures import sizes_in, with_urls
 
 RENDER = "/v1/chat/completions/render"
 

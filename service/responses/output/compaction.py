@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import msgspec
 
+from service.harmony.pictures import without_pictures
 from service.harmony.render import message_steps
 from service.harmony.tokens import BYTES_A_TOKEN
-from service.markup.messages import without_pictures
 from service.responses.output.sealed import MAX_SUMMARY_BYTES, SealedCompaction, size_of
 from service.steps import in_one_go
 from store.turn import StoredMessage

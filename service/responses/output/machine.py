@@ -34,9 +34,9 @@ from service.engine.port import TokenLogprobs
 from service.harmony import tokens
 from service.harmony.header import Header
 from service.harmony.messages import harmony_message
+from service.harmony.pictures import ShownPicture, pictures_note
 from service.harmony.segments import Closed, Opened, Segment
 from service.markup.chat import Piece
-from service.markup.messages import ShownPicture, pictures_note
 from service.responses.output.compaction import fault_of
 from service.responses.output.emitter import Seal
 from service.responses.output.endings import STATUS, Ending, terminal

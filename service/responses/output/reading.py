@@ -21,10 +21,10 @@ from service.api.response import InputTokensDetails, Logprob, OutputTokensDetail
 from service.engine.port import TokenLogprobs
 from service.grammar.tags import HeaderState
 from service.harmony import tokens
+from service.harmony.pictures import with_pictures
 from service.harmony.render import PROMPT_END
 from service.harmony.segments import Segment, Segmenter, SegmenterState
 from service.markup.chat import Chat
-from service.markup.messages import with_pictures
 from service.markup.prompts import Templated
 from service.markup.speech import Transcript
 from service.responses.output.logprobs import pieces_of, shown_logprob

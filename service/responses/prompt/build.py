@@ -28,9 +28,9 @@ from service.api.request import HARMONY_EFFORT, CreateRequest
 from service.errors import InvalidRequest, context_length_exceeded
 from service.harmony import render, tokens
 from service.harmony.calls import answered_calls
+from service.harmony.pictures import with_pictures
 from service.harmony.render import PROMPT_END, developer_text, message_steps, system_message
 from service.harmony.tokens import BYTES_A_TOKEN, RunTooLong, TooManyTokens
-from service.markup.messages import with_pictures
 from service.responses.output.compaction import behind_compaction, since_compaction
 from service.responses.output.rules import Rules
 from service.responses.prompt.compaction import (

@@ -28,9 +28,9 @@ from service.api.response import Compaction, Usage
 from service.decoding import ABSENT, decode
 from service.harmony.calls import answered_calls
 from service.harmony.messages import text_of
+from service.harmony.pictures import with_notes
 from service.harmony.render import PROMPT_END, developer_text
 from service.harmony.tokens import BYTES_A_TOKEN
-from service.markup.messages import with_notes
 from service.responses.output.compaction import behind_compaction, is_marker, is_summary, users_words
 from service.responses.output.rules import AfterCompaction, Rules
 from service.responses.output.sealed import MAX_KEPT_BYTES, size_of

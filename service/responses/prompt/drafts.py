@@ -47,9 +47,9 @@ from service.errors import InvalidRequest, brief
 from service.harmony import render, tokens
 from service.harmony.calls import cut_call
 from service.harmony.header import CHANNELS, JSON_TYPE
+from service.harmony.pictures import pictures_note
 from service.harmony.render import HeaderParts, developer_text, message_steps
-from service.markup.messages import pictures_note
-from service.markup.speech import REFERENCE
+from service.pictures import REFERENCE
 from service.responses.output import sealed
 from service.responses.output.compaction import compaction_messages
 from service.responses.output.rules import Rules

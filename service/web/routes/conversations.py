@@ -15,7 +15,7 @@ from service.api.request import MAX_METADATA_PAIRS, check_pair
 from service.errors import brief, invalid_value
 from service.responses import edit_conversation
 from service.responses.conversation_hold import joining
-from service.responses.references import with_data_urls
+from service.responses.pictures import with_data_urls
 from service.tenants.permissions import check_scope
 from service.web.received import Received
 from service.web.routes.included import Including, ItemsQuery, answer_page, items_shown

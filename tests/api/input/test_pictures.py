@@ -16,8 +16,9 @@ from service.api.content import IMAGE, USUAL_BOUNDS, PictureBounds, PictureHead,
 from service.api.items import Gathered, InputItem
 from service.api.read import read_input
 from service.errors import InvalidRequest
-from service.markup.messages import chat_messages, with_pictures
-from service.markup.speech import sizes_in, with_urls
+from service.harmony.pictures import with_pictures
+from service.markup.messages import chat_messages
+from service.pictures import sizes_in, with_urls
 from service.steps import in_one_go
 from store.turn import PICTURES
 from tests.support.lengths import lengths
