@@ -10,14 +10,13 @@ from service.engine.demo import DemoEngine
 from service.engine.engines import Engines, Member, names_of, salt_of
 from service.engine.llama.local import LlamaLocalEngine
 from service.engine.llama.servers import Llama
-from service.engine.port import MODEL_CREATED, Engine, EngineUnavailable, ModelCard
+from service.engine.port import AUTO, MODEL_CREATED, SERVER, Engine, EngineUnavailable, ModelCard
 from service.engine.servers.engine import PROBE_SECONDS, WAIT_SECONDS, Access, ServersEngine
 from service.engine.servers.experimental import Sglang, Tensorrt
 from service.engine.servers.kind import ServerKind
 from service.engine.vllm.local import VllmLocalEngine
 from service.engine.vllm.servers import Vllm
 from service.logs import event
-from service.markup.speech import AUTO, SERVER
 from service.responses.service import Service
 from service.settings.core import ENGINE_URLS
 from service.settings.engines import DEMO, EngineEntry, ListedEngine

@@ -14,7 +14,6 @@ from time import monotonic
 
 import msgspec
 
-from service.engine.pass_through import Passed, PassedReply, PassesOn
 from service.engine.port import (
     Between,
     Engine,
@@ -25,11 +24,14 @@ from service.engine.port import (
     Loaded,
     ModelCard,
     NotServed,
+    Passed,
+    PassedReply,
+    PassesOn,
     Released,
     Renderer,
     Take,
+    Transcript,
 )
-from service.markup.speech import Transcript
 
 SALTS_CACHED = 1024
 """How many salts are kept, so that none is computed for each request."""

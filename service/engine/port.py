@@ -2,15 +2,95 @@
 
 An engine is defined by the conformance suite in tests/support/engine/conformance.py, which runs against every adapter.
 An adapter must never decode, parse or repair what it samples: that is the protocol's work.
+
+An engine that has servers may also pass on a request in their own API, such as Chat Completions. We sample and store
+nothing then: the server's answer goes to the client. The caller checks the request; the engine only chooses a server,
+and sets the tenant's own members.
 """
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from service.markup.speech import ChatRequest, Speech, Transcript
+AUTO, HARMONY = "auto", "harmony"
+"""Settings for a model's markup besides the families: the one that its server shows, or Harmony."""
+
+
+SERVER = "server"
+"""The family of a model whose prompts its server makes, and whose turns its server reads, by a parser of its own."""
+
+
+class ShownTools(msgspec.Struct, frozen=True):
+    """The parts of tools that a chat template shows: the tools, the calls, and their outputs."""
+
+    tools: bool = True
+    calls: bool = True
+    outputs: bool = True
+
+
+SHOWN = ShownTools()
+"""All parts, as in templates of models that were trained with tools."""
+
+
+class Speech(msgspec.Struct, frozen=True):
+    """How a model speaks that doesn't speak Harmony: by its own chat template, and with the markup of its family.
+
+    `marks` are the marks that are one id in its vocabulary, with their ids, and `ends` the ids that end its turn.
+    A conversation without a system message gets an empty one if `empty_system`, as its template would add a worse one.
+    `shown` are the parts of tools that its template shows, and `sees` is whether it is shown pictures: by its server's
+    prompts, or by prompts of ids, in which `mark` stands for one.
+    """
+
+    family: str
+    marks: tuple[tuple[str, int], ...] = ()
+    ends: tuple[int, ...] = ()
+    empty_system: bool = False
+    shown: ShownTools = SHOWN
+    sees: bool = False
+    mark: tuple[int, ...] = ()
+
+
+def usual_options(effort: str) -> dict[str, object]:
+    """The options of a template about an effort of reasoning; each template takes those that it knows."""
+    return {"enable_thinking": effort != "none", "thinking": effort != "none", "reasoning_effort": effort}
+
+
+class Transcript(msgspec.Struct, frozen=True):
+    """The input from which a model's chat template makes a prompt, all of it JSON in the form of Chat Completions:
+    messages, tools, and the template's own options. The assistant speaks next. Where `own` stands in a text, in JSON
+    too, it stands in one of our marks: nobody else can know it. The template never gets it.
+    """
+
+    messages: bytes
+    tools: bytes = b"[]"
+    options: bytes = b"{}"
+    own: str = ""
+
+
+class ChatRequest(msgspec.Struct, frozen=True):
+    """A request to a server that makes its prompts itself, and reads its model by a parser of its own.
+
+    `choice` is whether a tool of the transcript's has to be called (`auto`, `none`, `required`), `parallel` whether
+    several may be. `form` is the format of the answer, JSON as Chat Completions has it; empty is any. `pictures` are
+    the data URLs of the pictures to which the messages refer, by their digests in hex.
+    """
+
+    transcript: Transcript
+    choice: str = "auto"
+    parallel: bool = True
+    form: bytes = b""
+    pictures: Mapping[bytes, bytes] = MappingProxyType({})
+
+    @property
+    def size(self) -> int:
+        """The bytes of its messages and tools: no fewer than their tokens, but for the template's own text and
+        pictures.
+        """
+        return len(self.transcript.messages) + len(self.transcript.tools)
 
 
 class Finish(StrEnum):
@@ -286,4 +366,99 @@ class Engine(Protocol):
 
     async def close(self) -> None:
         """Abort what is running and let go of all resources."""
+        ...
+
+
+# --- servers that are asked in their own API ---
+
+
+class FormFile(msgspec.Struct, frozen=True):
+    """The file of a form: its name, its type, and its bytes."""
+
+    name: str
+    kind: str
+    content: bytes
+
+
+class Passed(msgspec.Struct, frozen=True):
+    """A request for a server: its path, and the members of its body but for the model, as each server has its own id
+    for that.
+
+    One without a `cache_salt` has no priority either, as its endpoint knows neither. `answers` is how many generations
+    it is, `stream` whether they are to be a stream. `model`, `affinity`, `cache_salt`, `priority`, `trace` and `tenant`
+    are as those of a generation.
+    """
+
+    id: str
+    path: str
+    members: Mapping[str, msgspec.Raw]
+    answers: int = 1
+    stream: bool = False
+    model: str = ""
+    affinity: str = ""
+    cache_salt: str = ""
+    priority: int = 0
+    trace: tuple[tuple[str, str], ...] = ()
+    tenant: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
+    """The headers of the request that are for the server too."""
+    file: FormFile | None = None
+    """The file beside the members, where these are the fields of a form."""
+
+
+class PassedRefusal(EngineRefused):
+    """The server refused it, with this status and in these words, which its sender may see."""
+
+    def __init__(self, message: str, status: int, *, code: str | None = None, param: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.param = param
+
+
+class PassedUsage(msgspec.Struct, frozen=True):
+    """The usage that an answer reports; `cached_tokens` are among those of the prompt."""
+
+    input_tokens: int
+    cached_tokens: int
+    output_tokens: int
+
+
+class PassedReply(Protocol):
+    """A server's answer with status 200."""
+
+    @property
+    def events(self) -> bool:
+        """Whether it is a stream of server-sent events; else it is whole."""
+        ...
+
+    @property
+    def content_type(self) -> str:
+        """The type of an answer that is whole: JSON, or of one to a form any text."""
+        ...
+
+    def pieces(self) -> AsyncGenerator[bytes, None]:
+        """The bytes as they come, of a stream whole events, [DONE] the last of them. Raises EngineError where the
+        server says that it failed, or goes away first.
+        """
+        ...
+
+    @property
+    def usage(self) -> PassedUsage | None:
+        """The usage that it has reported so far."""
+        ...
+
+    async def end(self) -> None:
+        """Waits a moment for the end of a stream that has said all: its connection can be used again then."""
+        ...
+
+
+@runtime_checkable
+class PassesOn(Protocol):
+    """An engine that has servers."""
+
+    def pass_on(self, passed: Passed) -> AbstractAsyncContextManager[PassedReply]:
+        """Ask a server. Leaving early hangs up on it, which ends its work. Raises EngineError: a PassedRefusal is the
+        server's own.
+        """
         ...

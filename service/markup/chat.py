@@ -13,11 +13,11 @@ from typing import Any
 
 import msgspec
 
+from service.engine.port import SERVER, SHOWN, ShownTools, Transcript
 from service.markup.by_server import ByServer
 from service.markup.calls import Schemas
 from service.markup.families import ENDS, FAMILIES, MARKUPS, ReasoningPlace
 from service.markup.messages import chat_messages, form_of, messages_told
-from service.markup.speech import SERVER, SHOWN, ShownTools, Transcript
 from service.markup.stream import StreamParser
 from store.turn import StoredMessage
 

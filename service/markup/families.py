@@ -11,8 +11,8 @@ from enum import Enum
 
 import msgspec
 
+from service.engine.port import SERVER
 from service.markup.calls import JsonForm, XmlForm
-from service.markup.speech import SERVER
 
 
 class CallsForm(msgspec.Struct, frozen=True):

@@ -17,11 +17,11 @@ from typing import Any
 
 import msgspec
 
+from service.engine.port import ShownTools
 from service.harmony.messages import text_of
 from service.harmony.pictures import Pictured
 from service.markup.families import MARKUPS, CallsForm
 from service.markup.marks import LOOKS_LIKE_A_MARK
-from service.markup.speech import ShownTools
 from service.pictures import REFERENCE
 from store.turn import StoredMessage
 

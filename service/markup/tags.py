@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from service.engine.port import HARMONY, SERVER, Speech
 from service.grammar.tags import (
     TAGS_CACHED,
     Format,
@@ -27,7 +28,6 @@ from service.grammar.tags import (
     token,
 )
 from service.markup.families import ENDS, FAMILIES, MARKUPS, CallsForm, ReasoningPlace
-from service.markup.speech import HARMONY, SERVER, Speech
 from service.markup.stream import MarkupPart
 
 _ANY_OBJECT = {"type": "json_schema", "json_schema": {"type": "object"}}

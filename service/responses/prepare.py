@@ -38,14 +38,13 @@ from service.api.tools.callee import Callee
 from service.api.tools.mcp import declarations, declared_types
 from service.browser.browser import DISPLAY, displays_of
 from service.engine.engines import salt_of
-from service.engine.port import EngineRefused, Generation, ModelCard, Sampling
+from service.engine.port import EngineRefused, Generation, ModelCard, Sampling, Speech
 from service.errors import ApiError, InvalidRequest, context_length_exceeded, invalid_value, not_served
 from service.harmony import tokens
 from service.harmony.messages import harmony_messages
 from service.harmony.pictures import Pictured, ShownPicture
 from service.markup.chat import Chat
 from service.markup.prompts import NOTHING, KnownTurns
-from service.markup.speech import Speech
 from service.pictures import REFERENCE
 from service.responses.conversation_hold import ConversationHold
 from service.responses.output.rules import PictureRoom, Rules, ServerTools

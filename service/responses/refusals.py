@@ -5,8 +5,7 @@ somebody else's gets one and the same answer.
 """
 
 from service.api.response import Response, ResponseStatus
-from service.engine.pass_through import PassedRefusal
-from service.engine.port import EngineError, EngineOverloaded, EngineRefused
+from service.engine.port import EngineError, EngineOverloaded, EngineRefused, PassedRefusal
 from service.errors import (
     RETRY_SECONDS,
     ApiError,

@@ -19,7 +19,16 @@ import msgspec
 
 from service.api.request import CreateRequest
 from service.api.tools.callee import Callee
-from service.engine.port import Engine, EngineRefused, Generation, ModelCard, Renderer
+from service.engine.port import (
+    Engine,
+    EngineRefused,
+    Generation,
+    ModelCard,
+    Renderer,
+    Speech,
+    Transcript,
+    usual_options,
+)
 from service.harmony import tokens
 from service.harmony.render import VERBOSITY
 from service.harmony.typescript import Function
@@ -27,7 +36,6 @@ from service.markup.chat import Chat
 from service.markup.families import FAMILIES
 from service.markup.messages import form_of, tool_names, tools_told
 from service.markup.prompts import NOTHING, Ids, KnownTurns, Sampled, Templated, common, key_behind, with_known
-from service.markup.speech import Speech, Transcript, usual_options
 from service.responses.output.machine import Machine
 from service.responses.output.reading import NO_PROMPT, ServedReading, TemplatedReading
 from service.responses.prompt.build import Prompt

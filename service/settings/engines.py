@@ -32,8 +32,8 @@ import msgspec
 from msgspec import Meta
 from pydantic import SecretStr
 
+from service.engine.port import AUTO, HARMONY, SERVER
 from service.markup.families import FAMILIES
-from service.markup.speech import AUTO, HARMONY, SERVER
 from service.settings.core import (
     ENGINE_URLS,
     LEAST_CONTEXT_TOKENS,

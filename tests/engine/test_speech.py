@@ -7,12 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.engine.port import EngineError, EngineUnavailable
+from service.engine.port import SHOWN, EngineError, EngineUnavailable, ShownTools, Transcript
 from service.engine.servers.speech import BREAK, MAX_KNOWN, PLACES, Disarming, Written, speech_of
 from service.harmony.header import JSON_TYPE
 from service.harmony.render import message
 from service.markup.messages import chat_messages
-from service.markup.speech import SHOWN, ShownTools, Transcript
 
 MARKS = (
     *("<|im_end|>", "</think>", "<\uff5ctool\u2581sep\uff5c>", "[INST]", "[gMASK]", "[e~[", "]~b]", "]~!b[", "]!d~["),

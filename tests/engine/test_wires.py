@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from service.engine.llama.servers import Llama
-from service.engine.pass_through import FormFile, Passed
 from service.engine.port import (
     LEAST_LOGPROB,
     Chunk,
@@ -19,8 +18,11 @@ from service.engine.port import (
     EngineRefused,
     EngineUnavailable,
     Finish,
+    FormFile,
     Generation,
+    Passed,
     Sampling,
+    ShownTools,
     TokenLogprobs,
 )
 from service.engine.servers.answer import Answer
@@ -29,7 +31,6 @@ from service.engine.servers.kind import ServerChanged, ServerFacts, ServerKind, 
 from service.engine.vllm import servers as vllm_servers
 from service.engine.vllm.servers import TokensEndpoint, Vllm
 from service.harmony.tokens import CALL, ENDOFTEXT, LAST_LEGAL, RETURN, STOPS
-from service.markup.speech import ShownTools
 from tests.support.engine import standin_wire as vllm
 from tests.support.engine.demo_prompts import ALL_SET
 from tests.support.engine.voices import VOICES

@@ -13,8 +13,8 @@ import pytest
 import zstandard
 from openai import AsyncOpenAI
 
+from service.engine.port import Transcript
 from service.harmony.tokens import encode
-from service.markup.speech import Transcript
 from service.settings.settings import Settings
 from store.codec import dictionary
 from store.redis.connection import connect

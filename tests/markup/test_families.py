@@ -1,7 +1,7 @@
 """Which family a model is taken for, what its card says that it writes, and the table in the document of models."""
 
+from service.engine.port import Speech
 from service.markup.families import FAMILIES, ReasoningPlace, family_of
-from service.markup.speech import Speech
 from service.markup.tags import MarkupTags, written_by
 from tests.support import ROOT
 

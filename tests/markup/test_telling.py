@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from service.engine.port import ShownTools
 from service.markup.families import MARKUPS
 from service.markup.messages import form_of, messages_told, tools_told
-from service.markup.speech import ShownTools
 from tests.support.markup.streams import messages_of, parser, segments_of, tokens_of
 
 NONE = ShownTools(tools=False, calls=False, outputs=False)

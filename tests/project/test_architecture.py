@@ -65,7 +65,10 @@ PURE_BESIDES_STDLIB = (
     *("store.turn", "store.codec"),
     *(
         f"service.engine.port.{value}"
-        for value in ("Generation", "Sampling", "Finish", "TokenLogprobs", "LEAST_LOGPROB", "UNTOLD")
+        for value in (
+            *("Generation", "Sampling", "Finish", "TokenLogprobs", "LEAST_LOGPROB", "UNTOLD"),
+            *("ChatRequest", "HARMONY", "SERVER", "SHOWN", "ShownTools", "Speech", "Transcript", "usual_options"),
+        )
     ),
     *(path.removesuffix("/").removesuffix(".py").replace("/", ".") for path in PURE),
 )

@@ -15,7 +15,7 @@ import msgspec
 
 from service.engine.chat.answer import ChatAnswer, refusal_of
 from service.engine.llama.servers import Llama
-from service.engine.port import EngineError, EngineRefused, Generation
+from service.engine.port import SERVER, EngineError, EngineRefused, Generation, Speech, usual_options
 from service.engine.servers.kind import MODELS, Ask, Request, ServerFacts, ServerKind, Wanted
 from service.engine.servers.speech import Disarming, Pieces, common_pieces
 from service.engine.servers.token_ids import LEAST_TOP_P
@@ -23,7 +23,6 @@ from service.engine.vllm.pictures import LOOK
 from service.engine.vllm.servers import TOKENIZE, Vllm
 from service.logs import event
 from service.markup.by_server import ENDED
-from service.markup.speech import SERVER, Speech, usual_options
 from service.pictures import REFERENCE, with_urls
 
 logger = logging.getLogger(__name__)

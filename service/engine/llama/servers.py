@@ -26,14 +26,15 @@ import msgspec
 
 from service.engine.llama.grammar import GUIDED, constraint
 from service.engine.llama.grammar import guidance_of as guided_by
-from service.engine.pass_through import Passed
 from service.engine.port import (
     LEAST_LOGPROB,
     EngineError,
     EngineRefused,
     EngineUnavailable,
     Generation,
+    Passed,
     TokenLogprobs,
+    Transcript,
 )
 from service.engine.servers.answer import Answer
 from service.engine.servers.kind import (
@@ -53,7 +54,6 @@ from service.engine.servers.token_ids import prompt_json
 from service.grammar.tags import LAST_MARK
 from service.harmony.tokens import ENDS, FIRST_SPECIAL, LAST_LEGAL, byte_table, vocabulary
 from service.logs import event
-from service.markup.speech import Transcript
 
 logger = logging.getLogger(__name__)
 

@@ -24,8 +24,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from service.engine.pass_through import Passed
-from service.engine.port import EngineOverloaded, EngineUnavailable, Generation
+from service.engine.port import EngineOverloaded, EngineUnavailable, Generation, Passed
 from service.engine.servers.choosing import Home
 from service.engine.servers.server import EngineServer
 from service.shares import Rate, Share

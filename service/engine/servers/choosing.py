@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 from cachetools import LRUCache
 
-from service.engine.pass_through import Passed
-from service.engine.port import Generation
+from service.engine.port import Generation, Passed
 from service.engine.servers.server import EngineServer
 
 SLACK = 1.25

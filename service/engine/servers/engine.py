@@ -18,8 +18,9 @@ from urllib.parse import urlsplit
 import msgspec
 
 from service.engine.names import HostNames, is_name
-from service.engine.pass_through import Passed, PassedReply
 from service.engine.port import (
+    AUTO,
+    HARMONY,
     MODEL_CREATED,
     Between,
     Chunk,
@@ -30,7 +31,11 @@ from service.engine.port import (
     Generation,
     Load,
     ModelCard,
+    Passed,
+    PassedReply,
+    Speech,
     Take,
+    Transcript,
 )
 from service.engine.servers.admission import EngineAdmission, Held, Ticket
 from service.engine.servers.answer import Answer, Undecided
@@ -40,7 +45,6 @@ from service.engine.servers.passing import BROKEN
 from service.engine.servers.pool import Pool
 from service.engine.servers.server import EngineServer, ServerState, ServerUnreachable
 from service.logs import event
-from service.markup.speech import AUTO, HARMONY, Speech, Transcript
 from service.ssrf import LookUp, look_up
 from service.steps import BRIEFLY
 

@@ -15,13 +15,13 @@ from typing import Any
 
 import msgspec
 
-from service.engine.pass_through import Passed
 from service.engine.port import (
     LEAST_LOGPROB,
     EngineError,
     EngineRefused,
     EngineUnavailable,
     Generation,
+    Passed,
     Sampling,
     TokenLogprobs,
 )

@@ -10,7 +10,6 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 
-from service.engine.pass_through import Passed
 from service.engine.port import (
     Defaults,
     EngineError,
@@ -18,9 +17,11 @@ from service.engine.port import (
     EngineRefused,
     EngineUnavailable,
     Generation,
+    Passed,
+    Speech,
+    Transcript,
 )
 from service.engine.servers.answer import Answer
-from service.markup.speech import Speech, Transcript
 
 MODELS = "/v1/models"
 

@@ -15,8 +15,7 @@ from typing import Annotated, Any, cast
 
 import msgspec
 
-from service.engine.pass_through import FormFile, PassedRefusal, PassedUsage
-from service.engine.port import EngineBroke, EngineError, EngineUnavailable
+from service.engine.port import EngineBroke, EngineError, EngineUnavailable, FormFile, PassedRefusal, PassedUsage
 from service.engine.servers.answer import DONE, MAX_EVENT_BYTES, LineEnds
 from service.engine.servers.connection import ServerConnection
 from service.engine.servers.kind import (

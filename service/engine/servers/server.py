@@ -23,7 +23,6 @@ from urllib.parse import urlsplit
 import msgspec
 
 from service.engine.names import ServerAddress
-from service.engine.pass_through import Passed, PassedReply
 from service.engine.port import (
     LEAST_LOGPROB,
     Chunk,
@@ -33,7 +32,10 @@ from service.engine.port import (
     EngineRefused,
     EngineUnavailable,
     Generation,
+    Passed,
+    PassedReply,
     TokenLogprobs,
+    Transcript,
 )
 from service.engine.servers.answer import Answer
 from service.engine.servers.connection import ServerConnection, target_of
@@ -58,7 +60,6 @@ from service.engine.servers.passing import (
 )
 from service.engine.servers.pool import Pool, Unconnected, read_bounded
 from service.logs import event
-from service.markup.speech import Transcript
 
 logger = logging.getLogger(__name__)
 

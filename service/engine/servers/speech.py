@@ -11,10 +11,9 @@ from typing import Any
 
 import msgspec
 
-from service.engine.port import EngineError, EngineUnavailable
+from service.engine.port import SHOWN, EngineError, EngineUnavailable, ShownTools, Speech, Transcript
 from service.markup.families import ENDS, MARKS, family_of
 from service.markup.marks import LOOKS_LIKE_A_MARK, like_marks
-from service.markup.speech import SHOWN, ShownTools, Speech, Transcript
 from service.steps import BRIEFLY
 
 Pieces = Callable[[str], Awaitable[Sequence[tuple[int, str]]]]

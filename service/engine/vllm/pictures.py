@@ -11,9 +11,8 @@ from itertools import chain
 
 import msgspec
 
-from service.engine.port import EngineError
+from service.engine.port import EngineError, Transcript
 from service.engine.servers.kind import Count, TokenId, decode
-from service.markup.speech import Transcript
 from service.pictures import sizes_in, with_urls
 
 RENDER = "/v1/chat/completions/render"

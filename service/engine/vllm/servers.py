@@ -15,15 +15,17 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from service.engine.pass_through import Passed
 from service.engine.port import (
     LEAST_LOGPROB,
     Defaults,
     EngineError,
     EngineUnavailable,
     Generation,
+    Passed,
     Sampling,
+    Speech,
     TokenLogprobs,
+    Transcript,
 )
 from service.engine.servers import token_ids
 from service.engine.servers.answer import Answer
@@ -43,7 +45,6 @@ from service.engine.servers.speech import Disarming, Pieces, speech_of
 from service.engine.servers.token_ids import BAN, MOST, UsageEvent, mean, prompt_json, read_page, total
 from service.engine.vllm.pictures import LOOK_TWICE, RENDER, content_parts, in_grey, read_rendered, shows_pictures
 from service.harmony.tokens import START
-from service.markup.speech import Speech, Transcript
 
 NAME = "vLLM"
 

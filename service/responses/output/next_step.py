@@ -12,14 +12,13 @@ from typing import overload
 
 import msgspec
 
-from service.engine.port import Finish, Generation, Sampling
+from service.engine.port import ChatRequest, Finish, Generation, Sampling, Transcript
 from service.grammar.tags import HeaderState, addressing_tag, content_tag
 from service.harmony import tokens
 from service.markup import tags
 from service.markup.chat import Chat
 from service.markup.families import FAMILIES, ReasoningPlace
 from service.markup.messages import name_of
-from service.markup.speech import ChatRequest, Transcript
 from service.markup.stream import MarkupPart
 from service.markup.tags import Callable, TurnConstraint, response_format, tools_asked
 from service.responses.output.machine import Ending, Machine

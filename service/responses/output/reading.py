@@ -18,7 +18,7 @@ from operator import attrgetter
 import msgspec
 
 from service.api.response import InputTokensDetails, Logprob, OutputTokensDetails, Usage
-from service.engine.port import TokenLogprobs
+from service.engine.port import TokenLogprobs, Transcript
 from service.grammar.tags import HeaderState
 from service.harmony import tokens
 from service.harmony.pictures import with_pictures
@@ -26,7 +26,6 @@ from service.harmony.render import PROMPT_END
 from service.harmony.segments import Segment, Segmenter, SegmenterState
 from service.markup.chat import Chat
 from service.markup.prompts import Templated
-from service.markup.speech import Transcript
 from service.responses.output.logprobs import pieces_of, shown_logprob
 from store.turn import StoredMessage
 

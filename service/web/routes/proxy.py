@@ -30,8 +30,16 @@ from service.api.passed import (
     read_passed,
 )
 from service.engine.engines import salt_of
-from service.engine.pass_through import FormFile, Passed, PassedReply, PassedUsage, PassesOn
-from service.engine.port import EngineBroke, EngineError, EngineRefused
+from service.engine.port import (
+    EngineBroke,
+    EngineError,
+    EngineRefused,
+    FormFile,
+    Passed,
+    PassedReply,
+    PassedUsage,
+    PassesOn,
+)
 from service.errors import ApiError, ClientGone, InvalidRequest, invalid_value
 from service.logs import event
 from service.responses.plan import MODEL_CHARS

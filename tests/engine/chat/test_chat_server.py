@@ -7,9 +7,8 @@ import msgspec
 import pytest
 
 from service.engine.chat.servers import LlamaByChat
-from service.engine.port import EngineRefused, EngineUnavailable, Sampling
+from service.engine.port import ChatRequest, EngineRefused, EngineUnavailable, Sampling, Transcript
 from service.engine.servers.kind import ServerFacts, ServerTerms
-from service.markup.speech import ChatRequest, Transcript
 from tests.support.chat.standin import CHAT, ChatStandin, answer, chatting
 from tests.support.engine.connected import ask, connected, failure, generation
 from tests.support.engine.misbehaviour import Instead

@@ -13,8 +13,8 @@ from service.engine.chat.servers import ByChat, LlamaByChat
 from service.engine.engines import Member
 from service.engine.llama.local import LlamaLocalEngine
 from service.engine.llama.servers import Llama
+from service.engine.port import ShownTools, Transcript
 from service.engine.servers.engine import Access, ServersEngine
-from service.markup.speech import ShownTools, Transcript
 from service.settings.settings import Settings
 from tests.support.llama.smol import small, smol_server
 from tests.support.llama.talker import KEY, OPTIONS, LlamaProcess

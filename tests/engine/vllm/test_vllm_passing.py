@@ -5,8 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.engine.pass_through import Passed, PassedRefusal, PassedUsage
-from service.engine.port import EngineError, EngineUnavailable
+from service.engine.port import EngineError, EngineUnavailable, Passed, PassedRefusal, PassedUsage
 from service.engine.servers import passing
 from tests.support.engine.connected import connected, scripted
 from tests.support.engine.misbehaviour import Instead

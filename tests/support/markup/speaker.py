@@ -17,10 +17,11 @@ from service.engine.port import (
     Finish,
     Generation,
     ModelCard,
+    Speech,
     TokenLogprobs,
+    Transcript,
 )
 from service.markup.families import ENDS, FAMILIES, MARKS
-from service.markup.speech import Speech, Transcript
 from tests.support.engine.generating import GeneratingEngine
 from tests.support.markup.writing import WRITING, Turn, written
 
