@@ -33,14 +33,13 @@ from service.engine.port import (
     Sampling,
     TokenLogprobs,
 )
-from service.markup.chat import Piece
 from service.responses.drive import Driver, machine_of
 from service.responses.make import tools_of, use_up_for
 from service.responses.output.journal import decode_sampled
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.next_step import ending_of
 from service.responses.output.phases import Phase
-from service.responses.output.reading import Cached, ServedReading
+from service.responses.output.reading import Cached, Piece, ServedReading
 from service.responses.output.rules import Rules
 from service.responses.pictures import Pictures
 from service.responses.plan import Plan, decode

@@ -156,17 +156,6 @@ class Chat(msgspec.Struct, frozen=True, dict=True):
         return mark is not None and mark in prompt[-THINK_WITHIN:]
 
 
-class Piece(msgspec.Struct, array_like=True, frozen=True):
-    """So many sampled ids at once, and their text; or, where it has the length of one, the note that a prompt was made,
-    which ends inside of reasoning or not. Event logs hold it as this array, as events depend on how the text was cut.
-    """
-
-    ids: int
-    text: str
-    prompt: int | None = None
-    thinking: bool = False
-
-
 def join_lists(parts: Sequence[bytes]) -> bytes:
     """JSON lists as one."""
     inside = (part[1:-1] for part in parts)

@@ -44,9 +44,9 @@ from service.harmony import tokens
 from service.harmony.messages import harmony_messages
 from service.harmony.pictures import Pictured, ShownPicture
 from service.markup.chat import Chat
-from service.markup.prompts import NOTHING, KnownTurns
 from service.pictures import REFERENCE
 from service.responses.conversation_hold import ConversationHold
+from service.responses.output.reading import NOTHING, KnownTurns
 from service.responses.output.rules import PictureRoom, Rules, ServerTools
 from service.responses.parent import SERVER, Continuation, Parent, Recall, continuation_of
 from service.responses.plan import Plan

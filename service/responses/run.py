@@ -16,12 +16,10 @@ from service.api.events import Event
 from service.api.outcome import Outcome
 from service.api.response import ResponseError
 from service.engine.port import Chunk, EngineError, EngineRefused, Generation, TokenLogprobs
-from service.markup.chat import Piece
-from service.markup.prompts import Templated
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.next_step import Ask, Call, End, Generated, GiveFeedback, Next, Render, next_step
 from service.responses.output.phases import Phase
-from service.responses.output.reading import TemplatedReading
+from service.responses.output.reading import Piece, Templated, TemplatedReading
 
 __all__ = ["Ask", "Call", "End", "Render", "Run", "Taken", "error_of"]
 

@@ -1,9 +1,15 @@
-"""Prompts of models that don't speak Harmony: made by the template that the engine knows, from the kept messages.
+"""Prompts of models that don't speak Harmony: made by the template that the engine knows, from the kept messages; and
+beginning, wherever they can, with the ids that the engine has read.
 
-The ids that such a model has sampled of a conversation are noted with each turn.
+A template writes the whole conversation anew each time. Its text of an answer needn't be the sampled one: a text can be
+cut into ids in several ways, and a call be written with other blanks. The engine's prefix cache knows the ids that it
+read and sampled, so these stand where the template says the same. Templates that leave something out later, such as
+reasoning, break the prefix there, as their models expect: their marks are then missing.
 
-So the next prompt can begin with the very ids that the engine has read and sampled. A note has the ids that its own
-turn sampled, and of all other ids only digests: erasing a turn erases all ids of it. Pure.
+The ids that a model has sampled of a conversation are noted with each turn. A note has those of its own turn, and of
+all other ids only their number and digests: the template writes them again, and erasing a turn erases all ids of it. A
+conversation has tens of thousands of ids at each of its turns. They are in arrays, which are compared and copied
+without a look at each id.
 
 Each note has a salt, and its digests are keyed with those of all notes so far. Where one of them is erased, nobody can
 try by a later digest what the turn said.
@@ -12,7 +18,10 @@ try by a later digest what the turn said.
 import asyncio
 import secrets
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from hashlib import blake2b
 from typing import Annotated, Any
 
 import msgspec
@@ -35,9 +44,19 @@ from service.harmony.typescript import Function
 from service.markup.chat import Chat
 from service.markup.families import FAMILIES
 from service.markup.messages import form_of, tool_names, tools_told
-from service.markup.prompts import NOTHING, Ids, KnownTurns, Sampled, Templated, common, key_behind, with_known
 from service.responses.output.machine import Machine
-from service.responses.output.reading import NO_PROMPT, ServedReading, TemplatedReading
+from service.responses.output.reading import (
+    DIGEST_BYTES,
+    NO_PROMPT,
+    NOTHING,
+    Ids,
+    KnownTurns,
+    Sampled,
+    ServedReading,
+    Templated,
+    TemplatedReading,
+    digest_of,
+)
 from service.responses.prompt.build import Prompt
 from service.responses.prompt.read import Read
 from store.codec import THREAD_FROM_BYTES
@@ -216,6 +235,59 @@ async def _make(engine: Engine, model: str, chat: Chat, transcript: Transcript, 
     if len(written) > THREAD_FROM_TOKENS:
         return await asyncio.to_thread(with_known, *compared)
     return with_known(*compared)
+
+
+def key_behind(key: bytes, salt: bytes) -> bytes:
+    """The key behind a note with this salt: without any of the salts before it, nobody can make it."""
+    return blake2b(salt, digest_size=DIGEST_BYTES, key=key).digest()
+
+
+def with_known(written: Ids, known: KnownTurns, ends: Collection[int], marks: Collection[int]) -> Templated:
+    """A prompt as the template has `written` it, but with its turns as they were sampled where that says the same.
+
+    A turn goes up to one of `ends`; `marks` are the other ids that are marks. One that was broken off stands as the
+    template writes it. Behind the first turn that is written otherwise, all is as written.
+    """
+    made = array("I")
+    turns: list[tuple[int, int]] = []
+    at = kept = 0
+    for turn in known.turns:
+        start = at + turn.gap
+        if digest_of(written[at:start], turn.key) != turn.digest:
+            break
+        kept += turn.gap
+        behind = _end_of(turn.ids, written, start, ends, marks)
+        if behind is None:
+            kept += common(turn.ids, written[start:])
+            break
+        made += written[at:start]
+        turns.append((len(made), len(made) + len(turn.ids)))
+        made += turn.ids
+        at, kept = behind, len(made)
+    return Templated(made + written[at:], tuple(turns), kept)
+
+
+def _end_of(sampled: Ids, written: Ids, start: int, ends: Collection[int], marks: Collection[int]) -> int | None:
+    """The end of the turn that is written from `start` on, if it gives the sampled text; None if it doesn't."""
+    if not sampled or sampled[-1] not in ends:
+        return None
+    behind = start + len(sampled)
+    if written[start:behind] == sampled:
+        return behind
+    stop = next((each for each in range(start, len(written)) if written[each] in ends), None)
+    if stop is None or _marks(sampled, marks) != _marks(written[start:stop], marks):
+        return None
+    return stop + 1
+
+
+def _marks(ids: Ids, marks: Collection[int]) -> Counter[int]:
+    return Counter([id for id in ids if id in marks])
+
+
+def common(one: Ids, other: Ids) -> int:
+    """How many ids two arrays begin with in common."""
+    most = range(min(len(one), len(other)))  # slices compare far faster than items do
+    return bisect_left(most, True, key=lambda place: one[: place + 1] != other[: place + 1])
 
 
 def _functions(declared: Sequence[tuple[Callee, Function]], names: Mapping[str, str]) -> list[Mapping[str, Any]]:

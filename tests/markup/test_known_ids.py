@@ -11,8 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from service.markup.chat import Chat
-from service.markup.prompts import KnownTurns, Templated, common, key_behind, with_known
-from service.responses.templated import READ, known_of, note_of
+from service.responses.output.reading import KnownTurns, Templated
+from service.responses.templated import READ, common, key_behind, known_of, note_of, with_known
 from store.turn import StoredMessage
 
 END, USER, OPEN, THINK, CALL = range(5)

@@ -22,8 +22,7 @@ from service.api.events import Event
 from service.api.outcome import Outcome
 from service.engine.port import TokenLogprobs
 from service.harmony import tokens
-from service.markup.chat import Piece
-from service.responses.output.reading import Cached
+from service.responses.output.reading import Cached, Piece
 from store.codec import check_version, squeeze, unsqueeze
 
 FORMAT = 4

@@ -36,7 +36,6 @@ from service.harmony.header import Header
 from service.harmony.messages import harmony_message
 from service.harmony.pictures import ShownPicture, pictures_note
 from service.harmony.segments import Closed, Opened, Segment
-from service.markup.chat import Piece
 from service.responses.output.compaction import fault_of
 from service.responses.output.emitter import Seal
 from service.responses.output.endings import STATUS, Ending, terminal
@@ -48,7 +47,7 @@ from service.responses.output.hosted import (
 )
 from service.responses.output.open_message import Making, OpenItem, feedback_on, is_answer, tool_answer
 from service.responses.output.phases import Move, Phase, after
-from service.responses.output.reading import TemplatedReading, reading_of
+from service.responses.output.reading import Piece, TemplatedReading, reading_of
 from service.responses.output.rules import AfterCompaction, Rules
 from store.turn import Messages, Picture, StoredMessage
 

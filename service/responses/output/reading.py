@@ -13,7 +13,9 @@ those of all stretches, as an engine works for each. Usage calls them turns, as 
 
 from array import array
 from collections.abc import Iterator, Sequence
+from hashlib import blake2b
 from operator import attrgetter
+from typing import TypeAlias
 
 import msgspec
 
@@ -25,7 +27,6 @@ from service.harmony.pictures import with_pictures
 from service.harmony.render import PROMPT_END
 from service.harmony.segments import Segment, Segmenter, SegmenterState
 from service.markup.chat import Chat
-from service.markup.prompts import Templated
 from service.responses.output.logprobs import pieces_of, shown_logprob
 from store.turn import StoredMessage
 
@@ -34,6 +35,80 @@ Read = tuple[list[Segment], Sequence[Logprob]]
 
 Cached = int | list[int | None] | None
 """Of one stretch, or of several; None is not known."""
+
+
+class Piece(msgspec.Struct, array_like=True, frozen=True):
+    """So many sampled ids at once, and their text; or, where it has the length of one, the note that a prompt was made,
+    which ends inside of reasoning or not. Event logs hold it as this array, as events depend on how the text was cut.
+    """
+
+    ids: int
+    text: str
+    prompt: int | None = None
+    thinking: bool = False
+
+
+Ids: TypeAlias = "array[int]"
+
+DIGEST_BYTES = 16
+
+
+class Sampled(msgspec.Struct, frozen=True):
+    """The `ids` of a turn as a model sampled them, behind a `gap` of so many others: those behind the turn before, or
+    from the prompt's beginning. `digest` is the gap's, under `key`.
+    """
+
+    gap: int
+    digest: bytes
+    ids: Ids
+    key: bytes = b""
+
+
+class KnownTurns(msgspec.Struct, frozen=True):
+    """The turns that a model has sampled of a conversation, the oldest first. `key` is for the turn behind them."""
+
+    turns: tuple[Sampled, ...] = ()
+    key: bytes = b""
+
+    @property
+    def length(self) -> int:
+        """How many ids the model had by the end of the last of them."""
+        return sum([turn.gap + len(turn.ids) for turn in self.turns])
+
+
+NOTHING = KnownTurns()
+
+
+class Templated(msgspec.Struct, frozen=True):
+    """The ids of a prompt that a template made, and the places in them where turns as they were sampled begin and end.
+
+    `kept` is how many of its first ids are known to be those of the prompt before.
+    """
+
+    ids: Ids
+    turns: tuple[tuple[int, int], ...] = ()
+    kept: int = 0
+
+    def with_turn(self, sampled: Ids) -> "Templated":
+        """The prompt, and a turn behind it."""
+        begin = len(self.ids)
+        turns = (*self.turns, (begin, begin + len(sampled))) if sampled else self.turns
+        return Templated(self.ids + sampled, turns)
+
+    def sampled_turns(self, key: bytes, behind: int = 0) -> tuple[Sampled, ...]:
+        """Its turns from the place `behind` on, which is its beginning or the end of one of them."""
+        turns: list[Sampled] = []
+        for begin, end in self.turns:
+            if begin >= behind:
+                gap = digest_of(self.ids[behind:begin], key)
+                turns.append(Sampled(begin - behind, gap, self.ids[begin:end], key))
+                behind = end
+        return tuple(turns)
+
+
+def digest_of(ids: Ids, key: bytes) -> bytes:
+    """A digest that tells some ids from others, for holders of the key. 100,000 ids take 1 ms."""
+    return blake2b(tokens.pack(ids), digest_size=DIGEST_BYTES, key=key).digest()
 
 
 class Stretch(msgspec.Struct):

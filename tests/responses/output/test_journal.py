@@ -13,9 +13,9 @@ from service.api.outcome import Outcome, failed_outcome
 from service.api.response import CustomToolCall
 from service.engine.port import TokenLogprobs
 from service.harmony import tokens
-from service.markup.chat import Piece
 from service.responses.output import journal
 from service.responses.output.journal import Batch, batch_of, decode_batch, decode_sampled, encode_batch
+from service.responses.output.reading import Piece
 from store.errors import NewerFormat
 from tests.support.responses import event_samples, samples
 from tests.support.responses.samples import RESPONSE_ID

@@ -15,11 +15,10 @@ from service.api.events import Event
 from service.engine.port import TokenLogprobs
 from service.harmony.segments import Closed
 from service.harmony.tokens import CALL, END, RETURN
-from service.markup.chat import Piece
 from service.responses.output.journal import Batch, batch_of, decode_sampled, encode_batch
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.phases import Phase
-from service.responses.output.reading import TemplatedReading
+from service.responses.output.reading import Piece, TemplatedReading
 from service.responses.output.rules import Rules
 from tests.support.markup.hooks import MarkupHooks
 from tests.support.markup.streams import Message, Token, cut, messages_of, segments_of
