@@ -1,7 +1,7 @@
 """Opening, starting and closing all that a process needs which serves or works, from the settings."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ from service.loans import Loans
 from service.logs import event
 from service.metrics.counters import Metrics, make_metrics
 from service.pacing import Pacing
+from service.ports import Chore
 from service.responses.pictures import FETCHED_BYTES, FETCHED_PARTS, ROOM_BYTES, PictureFetcher, fetch_nothing
 from service.responses.running import Running
 from service.responses.seal import Seals
@@ -48,6 +49,7 @@ from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.jobs.model import JobLimits
+from store.jobs.outbox import Outbox
 from store.layout import Layout, Terms, shared_secret
 from store.limits import Limits as TenantLimits
 from store.redis.conditions import could_not_save
@@ -106,7 +108,20 @@ def open_service(settings: Settings, engine: Engine | None = None, sandbox: Sand
         seals=Seals([key.get_secret_value() for key in settings.seal_keys], partial(secret_of, store, archive)),
         metrics=metrics,
         tracer=tracer_of(settings),
+        chores=tuple(_chores(settings, store, metrics)),
     )
+
+
+def _chores(settings: Settings, store: ConversationHistoryStore, metrics: Metrics) -> Iterator[Chore]:
+    """The work of features beside requests. The HTTP client of webhooks is imported where there is a receiver."""
+    if settings.webhook_url:
+        from service.webhooks import RETRY_SECONDS, Deliverer, Receiver
+
+        count = metrics.webhooks.labels
+        deliverer = Deliverer(
+            Outbox(store), Receiver(settings), RETRY_SECONDS, count=lambda outcome: count(outcome).inc()
+        )
+        yield Chore("webhooks", deliverer.deliver_for_ever, deliverer.wake)
 
 
 def _open_picture_fetcher(settings: Settings) -> PictureFetcher:

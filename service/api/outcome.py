@@ -4,19 +4,75 @@ The event log of a background response keeps outcomes (responses/output/journal.
 doesn't call again. A field keeps its place there: only ever add, with a default.
 """
 
+from hashlib import blake2b
 from typing import Any, Literal
 
 import msgspec
 
-from service.api.approval import ApprovalRequest
+from service.api import ids
 from service.api.tools.callee import Hosted
 from service.browser.page import Display
+from store.turn import Messages, StoredMessage
 
 NOT_KNOWN = "Whether it had an effect is not known, and it was not repeated."
 
 
 OUTPUTS = "code_interpreter_call.outputs"
 """A request includes this to be shown the output of code."""
+
+
+ASKED = "mcp_approval"
+"""The role of a note of an approval that a turn asked for."""
+
+
+class ApprovalRequest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A call that somebody has to approve, by the id of its item. `channel` is the one on which the model made it, and
+    `at` is the server's, as of Hosted: the label alone could name another one by the time of the answer.
+    """
+
+    id: str
+    server: str
+    tool: str
+    arguments: str
+    channel: str | None = None
+    at: str = ""
+
+    @property
+    def digest(self) -> str:
+        """The digest of the call, which reveals nothing of its text."""
+        call = msgspec.json.encode([self.server, self.at, self.tool, self.arguments])
+        return blake2b(call, digest_size=16).hexdigest()
+
+    @property
+    def place(self) -> ids.ItemIndex | None:
+        """The response that asked for it, and the place in it; None for an id that isn't of this service."""
+        place = ids.place_of(self.id)
+        return None if place is None or place.own_input else place
+
+    @property
+    def note(self) -> StoredMessage:
+        """The note that the asking turn keeps of it."""
+        place = self.place
+        noted = msgspec.json.encode(self).decode()
+        return StoredMessage(ASKED, b"", name=noted, item=None if place is None else place.number)
+
+
+class ApprovalOutcome(msgspec.Struct, frozen=True):
+    """The outcome of a request: the tool that is called, or the message that the model is told instead."""
+
+    request: ApprovalRequest
+    recipient: str
+    tool: Hosted | None = None
+    told: StoredMessage | None = None
+
+
+class Answers(msgspec.Struct, frozen=True):
+    """The calls that a response makes before anything is sampled, in their order. `behind` has the caller's other
+    messages, which stand behind the outcomes.
+    """
+
+    given: tuple[ApprovalOutcome, ...]
+    behind: Messages = ()
 
 
 class HostedCall(msgspec.Struct, frozen=True):

@@ -10,7 +10,6 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from service import logs
 from service.api.response import decode_response
@@ -36,12 +35,8 @@ from store.errors import (
     StoreError,
 )
 from store.history.history import ConversationHistoryStore
-from store.jobs.outbox import Outbox
 from store.layout import Layout
 from store.limits import MOST_DUE, DueReservation, Limits, Unspent
-
-if TYPE_CHECKING:
-    from service.webhooks import Deliverer
 
 logger = logging.getLogger(__name__)
 
@@ -78,16 +73,15 @@ class Background:
         """`works` is whether it takes background responses."""
         self._service = service
         self.layout = open_layout(service.settings, service.store.server)
-        self._deliverer = _deliverer(service) if service.settings.webhook_url else None
         self.worker = Worker(service, ended=self.ended, timing=timing) if works else None
         self._stopped = asyncio.Event()
         self.broken = False
         """Whether a bug has ended a part of it."""
 
     def ended(self, id: str) -> None:
-        """A response has ended in this process: its webhook needn't wait."""
-        if self._deliverer is not None:
-            self._deliverer.wake(id)
+        """A response has ended in this process."""
+        for chore in self._service.chores:
+            chore.ended(id)
 
     @property
     def state(self) -> str | None:
@@ -123,8 +117,7 @@ class Background:
             parts.append(("archiving", archive_for_ever(service, archive)))
             parts.append(("noting", note_for_ever(self.layout, archive)))
             parts.append(("expiring", expire_for_ever(archive, service.settings.archive_days)))
-        if self._deliverer is not None:
-            parts.append(("webhooks", self._deliverer.deliver_for_ever()))
+        parts += [(chore.name, chore.run()) for chore in service.chores]
         async with asyncio.TaskGroup() as group:
             beside = [group.create_task(self._guard(name, work, on_fault)) for name, work in parts]
             if self.worker is not None:
@@ -140,15 +133,6 @@ class Background:
             self.broken = True
             logger.exception("a bug ended a part of the background work", extra={"fields": {"part": part}})
             on_fault()
-
-
-def _deliverer(service: Service) -> "Deliverer":
-    """The deliverer of webhooks."""
-    from service.webhooks import RETRY_SECONDS, Deliverer, Receiver  # its HTTP client is for who has a receiver
-
-    settings, count = service.settings, service.metrics.webhooks.labels
-    outbox, receiver = Outbox(service.store), Receiver(settings)
-    return Deliverer(outbox, receiver, RETRY_SECONDS, count=lambda outcome: count(outcome).inc())
 
 
 @contextmanager

@@ -19,9 +19,8 @@ from typing import Protocol, cast
 import msgspec
 
 from service import spans
-from service.api.approval import ApprovalRequest
 from service.api.events import Event, Terminal
-from service.api.outcome import HostedCall, Outcome, failed_outcome, lost_outcome, used_up
+from service.api.outcome import ApprovalRequest, HostedCall, Outcome, failed_outcome, lost_outcome, used_up
 from service.api.response import Response, ResponseError
 from service.engine.port import Chunk, Engine, EngineError, EngineRefused, Generation
 from service.logs import event

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from service.api.approval import ApprovalRequest
+from service.api.outcome import ApprovalRequest
 from service.api.request import CreateRequest
 from service.responses.append import AppendSink
 from service.responses.drive import BeginCall, Driver, UseUp, machine_of

@@ -16,7 +16,6 @@ from datetime import UTC, datetime
 import msgspec
 
 from service import spans
-from service.api.approval import Answers
 from service.api.containers import container_of
 from service.api.content import USUAL_BOUNDS
 from service.api.ids import response_of
@@ -30,6 +29,7 @@ from service.api.items import (
     MessageItem,
     ToolSearchCallItem,
 )
+from service.api.outcome import Answers
 from service.api.read import identify
 from service.api.request import HARMONY_EFFORT, CreateRequest, Window
 from service.api.response import Extensions, Response, ResponseStatus

@@ -8,6 +8,7 @@ from service.engine.engines import Engines
 from service.loans import Loans
 from service.metrics.counters import Metrics
 from service.pacing import Pacing
+from service.ports import Chore
 from service.responses.pictures import PictureFetcher
 from service.responses.running import Running
 from service.responses.seal import Seals
@@ -66,6 +67,8 @@ class Service(msgspec.Struct, frozen=True):
     metrics: Metrics
     tracer: Tracer
     """Traces requests and jobs; off by default."""
+    chores: tuple[Chore, ...]
+    """The work of features beside requests."""
 
 
 class Caller(msgspec.Struct, frozen=True):

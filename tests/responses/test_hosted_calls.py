@@ -6,9 +6,8 @@ The engine goes by a script, and the tools answer at once with what was asked of
 import msgspec
 import pytest
 
-from service.api.approval import Answers, ApprovalOutcome, ApprovalRequest
 from service.api.events import Event
-from service.api.outcome import HostedCall, Outcome
+from service.api.outcome import Answers, ApprovalOutcome, ApprovalRequest, HostedCall, Outcome
 from service.api.response import Response
 from service.api.tools.callee import Callee, Hosted
 from service.engine.port import Generation, ModelCard, Sampling

@@ -17,9 +17,8 @@ import msgspec
 from msgspec import UNSET
 
 from service.api import events, ids
-from service.api.approval import ApprovalRequest
 from service.api.events import Event
-from service.api.outcome import Outcome
+from service.api.outcome import ApprovalRequest, Outcome
 from service.api.response import (
     CodeInterpreterCall,
     FileSearchCall,

@@ -11,11 +11,10 @@ from collections.abc import Generator, Iterable, Sequence
 import msgspec
 
 from service.api import events
-from service.api.approval import ApprovalOutcome, ApprovalRequest
 from service.api.content import head_of
 from service.api.events import Event
 from service.api.ids import MAX_OUTPUT_ITEMS
-from service.api.outcome import HostedCall, Outcome, broken_off
+from service.api.outcome import ApprovalOutcome, ApprovalRequest, HostedCall, Outcome, broken_off
 from service.api.response import (
     Compaction,
     Extensions,

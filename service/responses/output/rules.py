@@ -12,10 +12,9 @@ from functools import cached_property
 
 import msgspec
 
-from service.api.approval import Answers
 from service.api.content import head_of
 from service.api.items import CALL_NAME
-from service.api.outcome import ToldPicture
+from service.api.outcome import Answers, ToldPicture
 from service.api.tools.builtin import CODE_TYPE
 from service.api.tools.callee import FUNCTIONS, Callee, Choice
 from service.browser.page import Display

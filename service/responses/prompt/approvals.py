@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from service.api.approval import NOT_APPROVED, ApprovalRequest
+from service.api.approval import NOT_APPROVED
 from service.api.items import (
     CALL_NAME,
     InputItem,
@@ -18,6 +18,7 @@ from service.api.items import (
     McpCallItem,
     duplicate,
 )
+from service.api.outcome import ApprovalRequest
 from service.errors import InvalidRequest
 from service.responses.output.rules import Rules
 

@@ -21,8 +21,8 @@ from types import MappingProxyType
 
 import msgspec
 
-from service.api.approval import Answers, ApprovalRequest
 from service.api.items import CompactionTriggerItem, Gathered, InputItem, LeftOutItem, ReasoningItem
+from service.api.outcome import Answers, ApprovalRequest
 from service.api.read import resolve
 from service.api.request import HARMONY_EFFORT, CreateRequest
 from service.errors import InvalidRequest, context_length_exceeded

@@ -11,7 +11,6 @@ from typing import Any, Unpack
 import msgspec
 
 from service.api import ids
-from service.api.approval import Answers, ApprovalOutcome, ApprovalRequest
 from service.api.approval import answer_note as approval_answered
 from service.api.content import ReadPictures, shown_in
 from service.api.history import Earlier, unknown_call
@@ -40,6 +39,7 @@ from service.api.items import (
     ToolSearchOutputItem,
     configuration_note,
 )
+from service.api.outcome import Answers, ApprovalOutcome, ApprovalRequest
 from service.api.replay import LeftOut, is_the_models
 from service.api.tools.callee import FUNCTIONS, PLAIN
 from service.api.tools.client import recipient_of
