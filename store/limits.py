@@ -8,7 +8,6 @@ may settle it. All of a tenant's are in one shard, so one script looks at all of
 """
 
 from collections.abc import Sequence
-from enum import IntEnum
 from typing import Literal, NamedTuple
 from zlib import crc32
 
@@ -17,6 +16,7 @@ import msgspec
 from store.history.history import ConversationHistoryStore
 from store.keys import ShardKeys, checked_tenant, id_of
 from store.redis import scripts
+from store.spent import Over, Spent, Unspent
 
 What = Literal["requests", "tokens", "parallel"]
 Window = Literal["minute", "month", ""]
@@ -65,28 +65,6 @@ class LimitsLeft(NamedTuple):
 
     left: list[Left]
     refused: RefusedByLimit | None = None
-
-
-class Spent(NamedTuple):
-    """The tokens that a piece of work has read and written."""
-
-    reads: int
-    writes: int
-
-
-class Unspent(IntEnum):
-    """The ways to settle work whose tokens aren't known."""
-
-    UNKNOWN = -1  # all that was reserved for it counts
-    NEVER_BEGAN = -2  # nothing does
-
-
-class Over(NamedTuple):
-    """Work that is over: its id, the tokens that it took, and the token of its reservation; '' for any."""
-
-    id: str
-    spent: Spent | Unspent
-    token: str = ""
 
 
 class DueReservation(NamedTuple):

@@ -55,7 +55,7 @@ from service.tools.port import Runner
 from store.errors import LeaseLost, LogBehind, LogFull, NewerFormat, StoreError, StoreUnavailable
 from store.jobs.jobs import SPEC_PIECE_BYTES
 from store.jobs.model import Job
-from store.limits import Over
+from store.spent import Over
 from store.turn import Status
 
 logger = logging.getLogger(__name__)

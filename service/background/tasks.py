@@ -17,9 +17,9 @@ from service.background.timing import TIMING, Timing
 from service.background.worker import Worker
 from service.backoff import Backoff
 from service.process import know_ids, open_layout
+from service.responses.drive import spent_in
 from service.responses.service import Service
 from service.settings.sources import DAY_SECONDS
-from service.tenants.limits import spent_in
 from store.backup.archiving.shards import end_archive
 from store.backup.archiving.store_archive import StoreArchive
 from store.backup.upkeep.expiring import expire_daily
@@ -36,7 +36,8 @@ from store.errors import (
 )
 from store.history.history import ConversationHistoryStore
 from store.layout import Layout
-from store.limits import MOST_DUE, DueReservation, Limits, Unspent
+from store.limits import MOST_DUE, DueReservation, Limits
+from store.spent import Unspent
 
 logger = logging.getLogger(__name__)
 

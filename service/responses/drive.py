@@ -35,11 +35,10 @@ from service.responses.plan import Plan
 from service.responses.run import Ask, Call, End, Render, Run, Taken, error_of
 from service.responses.templated import later_prompt
 from service.responses.traced import Calling, end_facts, generating, plan_facts
-from service.tenants.limits import spent_in
 from service.tools.port import Runner
 from store.errors import StoreUnavailable
 from store.history.approvals import Use
-from store.limits import Spent, Unspent
+from store.spent import Spent, Unspent
 
 logger = logging.getLogger(__name__)
 
@@ -390,3 +389,9 @@ class Driver:
             self._span.fail(response.error.code)
         if self._span.shows:
             self._span.show_output(msgspec.json.encode(response.output), whole=True)
+
+
+def spent_in(response: Response) -> Spent:
+    """The tokens that a response that has ended took."""
+    usage = response.usage
+    return Spent(0, 0) if usage is None else Spent(usage.input_tokens, usage.output_tokens)

@@ -24,10 +24,9 @@ from service.responses.plan import Plan
 from service.responses.prepare import Prepared, Recall, prepare
 from service.responses.seal import Seals, seal_for
 from service.responses.service import Caller, Service
-from service.settings.mcp import McpConnection
 from service.store_away import retry
 from service.tenants.limits import Reservation
-from service.tools.toolbox import Toolbox, ToolRun
+from service.tools.port import HostedTools, Runner
 from store.errors import NotFound
 from store.history.approvals import Approvals, Use
 from store.history.history import ConversationHistoryStore
@@ -149,14 +148,14 @@ async def make(maker: Maker, read: Callable[[], CreateRequest], resources: Async
     return Ran(planned, driver, sink)
 
 
-async def tools_of(toolbox: Toolbox, seals: Seals, tenant: str, plan: Plan) -> ToolRun | None:
+async def tools_of(toolbox: HostedTools, seals: Seals, tenant: str, plan: Plan) -> Runner | None:
     """The runner of the tool calls of a plan's response; None where the service runs none. Raises StoreUnavailable."""
     if not plan.rules.hosts:
         return None
     if not plan.connections:
         return toolbox.run(tenant)
     _, connections = (await seals.of(tenant)).open(plan.connections)
-    return toolbox.run(tenant, msgspec.json.decode(connections, type=list[McpConnection]))
+    return toolbox.run(tenant, connections)
 
 
 def use_up_for(service: Service, tenant: str, plan: Plan, run: str) -> UseUp | None:

@@ -35,7 +35,6 @@ from service.api.request import HARMONY_EFFORT, CreateRequest, Window
 from service.api.response import Extensions, Response, ResponseStatus
 from service.api.steer import is_steerable, settings_of
 from service.api.tools.callee import Callee
-from service.api.tools.mcp import declarations, declared_types
 from service.browser.browser import DISPLAY, displays_of
 from service.engine.engines import salt_of
 from service.engine.port import EngineRefused, Generation, ModelCard, Sampling, Speech
@@ -63,7 +62,7 @@ from service.settings.keys import Keys
 from service.settings.settings import variable
 from service.steps import in_steps
 from service.tenants.permissions import check_scope
-from service.tools.toolbox import ToolCatalog
+from service.tools.port import ToolCatalog
 from store.codec import THREAD_FROM_BYTES
 from store.history.approvals import Approvals, Use
 from store.turn import MOST_PICTURE_BYTES, MOST_PICTURES, Picture, StoredMessage
@@ -250,7 +249,7 @@ class _Preparation:
             items=msgspec.json.encode(items),
             rules=rules,
             settings=_settings(request, base.instructions, prompt),
-            connections=opener.seal(CONNECTIONS, msgspec.json.encode(looked.connections)) if looked.connections else "",
+            connections=opener.seal(CONNECTIONS, looked.connections) if looked.connections else "",
             root=parent.root or "",
             key=self.caller.key,
             said=self.continuation.said if self.continuation is not None and request.store else b"",
@@ -293,14 +292,8 @@ class _Preparation:
 
     async def _look_up_tools(self) -> ToolCatalog:
         """The catalog of the tools that its servers offer, and of where its tools run. Raises ApiError."""
-        toolbox, tools = self.service.toolbox, self.request.tools
-        routes = declared_types(tools, toolbox.routes, MAX_TOOLS)
-        if not toolbox.asks and not routes:
-            return ToolCatalog()
-        declared = declarations(tools, MAX_TOOLS) if toolbox.asks else ()
-        if declared or routes:
-            await self._refuse_exhausted()
-        return await toolbox.discover(self.caller.tenant, declared, routes)
+        looking = self.service.toolbox.look_up
+        return await looking(self.caller.tenant, self.request.tools, MAX_TOOLS, self._refuse_exhausted)
 
     async def _read(self, opener: Sealer, looked: ToolCatalog) -> tuple[Read, list[StoredMessage]]:
         """Its items, tools and formats, and the notes of the lists of tools that it is the first to show. Raises

@@ -21,7 +21,7 @@ from service.tenants.keyring import KeyRing
 from service.tenants.limits import Allowance, Limiter
 from service.tenants.records import Project
 from service.tenants.usage import Tally
-from service.tools.toolbox import Toolbox
+from service.tools.port import HostedTools
 from store.backup.archiving.store_archive import StoreArchive
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
@@ -59,7 +59,7 @@ class Service(msgspec.Struct, frozen=True):
     running: Running
     """The responses in the foreground that are made here."""
     engine: Engines
-    toolbox: Toolbox
+    toolbox: HostedTools
     pictured: Room
     """Room for the pictures of prompts that are at engines."""
     picture_fetcher: PictureFetcher

@@ -25,25 +25,13 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from service.api.response import Response
 from service.errors import ApiError
 from service.loans import Loans
 from service.settings.background import RENEWALS
 from service.settings.core import LIMITS
 from store.errors import StoreError, StoreUnavailable
-from store.limits import (
-    MOST_SETTLED,
-    Check,
-    Left,
-    Limits,
-    LimitsLeft,
-    Over,
-    RefusedByLimit,
-    Spent,
-    Unspent,
-    What,
-    Window,
-)
+from store.limits import MOST_SETTLED, Check, Left, Limits, LimitsLeft, RefusedByLimit, What, Window
+from store.spent import Over, Spent, Unspent
 
 WHOLE_PROJECT = "all"
 """The scope in which a project's limits are counted."""
@@ -212,12 +200,6 @@ SETTLE_SECONDS = 0.05
 
 MOST_REMEMBERED = 20_000
 """The keys whose limits a process remembers, some 2 KB each where there are four."""
-
-
-def spent_in(response: Response) -> Spent:
-    """The tokens that a response that has ended took."""
-    usage = response.usage
-    return Spent(0, 0) if usage is None else Spent(usage.input_tokens, usage.output_tokens)
 
 
 class ReservedWork(Protocol):

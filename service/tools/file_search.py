@@ -18,7 +18,7 @@ from msgspec import UNSET, Meta, UnsetType
 from service.api.outcome import HostedCall, Outcome, failed_outcome
 from service.api.tools.callee import FILE_SEARCH, MSEARCH
 from service.api.tools.hosted import MAX_QUERIES, queries_of
-from service.api.tools.mcp import Routed
+from service.api.tools.offer import Routed
 from service.decoding import decode
 from service.errors import InvalidRequest, invalid_value, not_served
 from service.harmony.typescript import Function

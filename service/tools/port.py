@@ -5,13 +5,14 @@ A conformance suite (tests/support/tools) defines the duties of an adapter of a 
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from service.api.outcome import HostedCall, Outcome, ToldPicture
 from service.api.tools.builtin import Builtin
-from service.api.tools.callee import Hosted
+from service.api.tools.callee import Callee, Hosted
+from service.api.tools.offer import McpOffer, Routed
 
 MESSAGE_CHARS = 1_000
 """The characters of a server's own words on a failure that are kept."""
@@ -72,6 +73,52 @@ class BackEnd(Protocol):
 
     def run(self, tenant: str) -> Call:
         """The caller of one response's calls. It returns their outcomes, as a Runner does."""
+        ...
+
+
+class ToolCatalog(NamedTuple):
+    """The offers, lists and connections of a request's servers."""
+
+    offers: tuple[McpOffer, ...] = ()
+    lists: tuple[tuple[str, str, bytes], ...] = ()
+    """For each server its label, the mark of its connection, and its tools as its item shows them."""
+
+    connections: bytes = b""
+    """The connections that the request itself named, as JSON, with their secrets; empty where it named none."""
+
+    routed: tuple[Routed, ...] = ()
+    """The types of tools that servers stand for."""
+
+
+class HostedTools(Protocol):
+    """All tools that the service runs."""
+
+    @property
+    def builtins(self) -> tuple[Builtin, ...]:
+        """The tools that the model was trained with and that run here."""
+        ...
+
+    @property
+    def containers(self) -> Any:
+        """The containers that code runs in, for their own routes; None where there is no sandbox."""
+        ...
+
+    async def bind(self, tenant: str, callees: tuple[Callee, ...], before: str | None) -> tuple[Callee, ...]:
+        """The callees of a response, each with the place of its calls. `before` is the container of its conversation.
+        Raises ApiError, StoreError.
+        """
+        ...
+
+    async def look_up(
+        self, tenant: str, tools: msgspec.Raw, max_tools: int, may_begin: Callable[[], Awaitable[None]]
+    ) -> ToolCatalog:
+        """Ask the servers that the `tools` of a request declare, once `may_begin` has refused nothing; it is called
+        where any is asked. Raises ApiError, and as `may_begin`.
+        """
+        ...
+
+    def run(self, tenant: str, connections: bytes = b"") -> Runner:
+        """The runner of one response's calls. `connections` are those of its catalog."""
         ...
 
 

@@ -8,18 +8,19 @@ Sessions are never shared: each belongs to one response and ends with it.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import lru_cache
 from time import monotonic
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from service.api.outcome import HostedCall, Outcome, failed_outcome
 from service.api.tools.builtin import Builtin
 from service.api.tools.callee import FILE_SEARCH, Callee, HostedKind
-from service.api.tools.mcp import Approval, McpDeclaration, McpOffer, OfferedTool, Routed, ToolFilter, description_of
+from service.api.tools.mcp import Approval, McpDeclaration, ToolFilter, declarations, declared_types, description_of
+from service.api.tools.offer import McpOffer, OfferedTool, Routed
 from service.errors import ApiError, invalid_value
 from service.settings.mcp import (
     McpConnection,
@@ -33,7 +34,7 @@ from service.settings.mcp import (
 )
 from service.tools import file_search
 from service.tools.containers import Containers
-from service.tools.port import BackEnd, Call, ToolFailure, ToolListing, ToolServer, ToolUnreachable
+from service.tools.port import BackEnd, Call, ToolCatalog, ToolFailure, ToolListing, ToolServer, ToolUnreachable
 
 LIST_SECONDS = 300.0
 """The time for which a server's list is cached."""
@@ -41,6 +42,7 @@ LIST_SECONDS = 300.0
 LISTS_CACHED = 64
 """The most lists that a process caches: at most 16 MiB of them (ToolLimits.list_bytes)."""
 
+_CONNECTIONS = msgspec.json.Decoder(list[McpConnection])
 _ARGUMENTS = msgspec.json.Decoder(dict[str, Any])
 
 Opener = Callable[[McpConnection, str], ToolServer]
@@ -50,20 +52,6 @@ Opener = Callable[[McpConnection, str], ToolServer]
 def no_server(connection: McpConnection, tenant: str) -> ToolServer:
     """Raise Unreachable, for a process that may ask no server: another process planned the response that wants one."""
     raise ToolUnreachable(f"This process may ask no server, '{connection.label}' included.")
-
-
-class ToolCatalog(NamedTuple):
-    """The offers, lists and connections of a request's servers."""
-
-    offers: tuple[McpOffer, ...] = ()
-    lists: tuple[tuple[str, str, bytes], ...] = ()
-    """For each server its label, the mark of its connection, and its tools as its item shows them."""
-
-    connections: tuple[McpConnection, ...] = ()
-    """The connections that the request itself named."""
-
-    routed: tuple[Routed, ...] = ()
-    """The types of tools that servers stand for."""
 
 
 class _Kept(msgspec.Struct):
@@ -117,15 +105,17 @@ class Toolbox:
             bound.append(callee)
         return tuple(bound)
 
-    @property
-    def asks(self) -> bool:
-        """Whether the toolbox may ask any server."""
-        return bool(self._servers or self._allow)
-
-    @property
-    def routes(self) -> Iterable[str]:
-        """The types of tools that servers stand for."""
-        return self._stand_ins.keys()
+    async def look_up(
+        self, tenant: str, tools: msgspec.Raw, max_tools: int, may_begin: Callable[[], Awaitable[None]]
+    ) -> ToolCatalog:
+        """See the port."""
+        types = declared_types(tools, self._stand_ins.keys(), max_tools)
+        asks = bool(self._servers or self._allow)
+        declared = declarations(tools, max_tools) if asks else ()
+        if not declared and not types:
+            return ToolCatalog()
+        await may_begin()
+        return await self.discover(tenant, declared, types)
 
     async def discover(self, tenant: str, declared: Sequence[McpDeclaration], types: Sequence[str] = ()) -> ToolCatalog:
         """Ask the servers that a request declares for their tools, and those that stand for these `types`. Servers that
@@ -148,13 +138,13 @@ class Toolbox:
             offers.append(self._offer(each, listing))
             lists.append((each.label, mark_of(to), _show(offers[-1], listing)))
         routed = tuple(_route(*each, listing) for each, listing in zip(stand_ins, listings, strict=True))
-        named = tuple(to for each, to in reached if each.url is not None)
-        return ToolCatalog(tuple(offers), tuple(lists), named, routed)
+        named = [to for each, to in reached if each.url is not None]
+        return ToolCatalog(tuple(offers), tuple(lists), msgspec.json.encode(named) if named else b"", routed)
 
-    def run(self, tenant: str, connections: Sequence[McpConnection] = ()) -> "ToolRun":
-        """The runner of one response's calls. `connections` are those that its request named."""
+    def run(self, tenant: str, connections: bytes = b"") -> "ToolRun":
+        """The runner of one response's calls. `connections` are those of its request's catalog."""
         reached = {("mcp", label): trusted_connection(label, server) for label, server in self._servers.items()}
-        reached |= {("mcp", each.label): each for each in connections}
+        reached |= {("mcp", each.label): each for each in _CONNECTIONS.decode(connections or "[]")}
         reached |= {
             (type, label): trusted_connection(label, server) for type, (label, server) in self._stand_ins.items()
         }

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from redis.asyncio import Redis
 
 from store.history.history import ConversationHistoryStore
-from store.limits import MOST_SETTLED, Check, Limits, Over, Spent, Unspent
+from store.limits import MOST_SETTLED, Check, Limits
+from store.spent import Over, Spent, Unspent
 from tests.support.waiting import until
 
 TENANT = "acme"

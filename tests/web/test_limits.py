@@ -12,7 +12,8 @@ import pytest
 from openai import AsyncOpenAI
 
 from service.settings.settings import Settings
-from store.limits import Check, Limits, Unspent
+from store.limits import Check, Limits
+from store.spent import Unspent
 from tests.support.engine.scripted import Stall
 from tests.support.service.background import changed, reached, submitted
 from tests.support.service.inside import RETURN, Inside, answer, opened, scripted, serving

@@ -7,16 +7,15 @@ declarations, and picks the listed tools that they let through. Never keep crede
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
-from service.api.tools.builtin import Reader
-from service.api.tools.callee import FUNCTIONS, Callee, Callers, Hosted, HostedKind, check_callers
+from service.api.tools.callee import FUNCTIONS, Callers, check_callers
+from service.api.tools.offer import DESCRIPTION_CHARS
 from service.decoding import ObjectKind, decode, decode_list
 from service.errors import invalid_value, not_allowed
-from service.harmony.typescript import Function, SchemaTooLarge, check_size
 
 MAX_SERVERS = 16
 """The most servers of one request."""
@@ -31,11 +30,8 @@ RESERVED_LABELS = frozenset({FUNCTIONS, "browser", "python", "container", "assis
 """Labels that are refused: a label is a namespace in Harmony, which uses these names itself."""
 
 _NAMES = Annotated[list[Annotated[str, Meta(max_length=256)]], Meta(max_length=MAX_NAMES)]
-_UNSHOWN = re.compile(r"[^A-Za-z0-9_-]")
-_SHOWN_CHARS = 64
-_DESCRIPTION_CHARS = 4_096
 _INSTRUCTIONS_CHARS = 1_000
-"""The characters that the model is shown of a server's description of a tool, and of itself."""
+"""The characters that the model is shown of a server's description of itself."""
 
 
 class ToolFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -61,7 +57,7 @@ class _McpTool(msgspec.Struct, forbid_unknown_fields=True):
     server_url: Annotated[str, Meta(max_length=2_048)] | None = None
     connector_id: str | None = None
     tunnel_id: str | None = None
-    server_description: Annotated[str, Meta(max_length=_DESCRIPTION_CHARS)] | None = None
+    server_description: Annotated[str, Meta(max_length=DESCRIPTION_CHARS)] | None = None
     headers: Annotated[dict[str, str], Meta(max_length=MAX_HEADERS)] | None = None
     authorization: Annotated[str, Meta(max_length=8_192)] | None = None
     allowed_tools: _NAMES | ToolFilter | None = None
@@ -105,42 +101,6 @@ class Approval(msgspec.Struct, frozen=True):
 
 EVERY_TOOL = ToolFilter()
 _NEVER = Approval(never=EVERY_TOOL)
-
-
-class OfferedTool(msgspec.Struct, frozen=True):
-    """A tool of a server that the model may call: its name there, and its form in the prompt."""
-
-    name: str
-    description: str
-    schema: dict[str, Any]
-    repeatable: bool
-    approval: bool = False
-
-
-class McpOffer(msgspec.Struct, frozen=True):
-    """The tools of a server that the model is shown, in the namespace of its label. `at` is as of Hosted."""
-
-    label: str
-    description: str
-    tools: tuple[OfferedTool, ...]
-    at: str = ""
-
-
-class Routed(msgspec.Struct, frozen=True):
-    """A hosted type of tool that an operator's server stands for: the `server`, by label, and that one's `tool`; its
-    form in the prompt, in a namespace of the type's name; and the reader of its declaration. It only reads.
-    """
-
-    type: HostedKind
-    server: str
-    tool: str
-    shown: Function
-    read: Reader
-
-    def callee(self, options: str) -> Callee:
-        """The tool as the model calls it, with a request's options."""
-        hosted = Hosted(self.server, self.tool, True, self.type, options)
-        return Callee(self.shown.name, namespace=self.type, hosted=hosted)
 
 
 def declarations(tools: msgspec.Raw, max_tools: int) -> list[McpDeclaration]:
@@ -215,39 +175,6 @@ def _approval(sent: str | _Approvals | None) -> Approval:
     if sent == "never":
         return _NEVER
     return Approval(sent.never, sent.always) if isinstance(sent, _Approvals) else Approval()
-
-
-def callees(offer: McpOffer) -> Iterator[tuple[Callee, Function]]:
-    """The tools of a server as the model calls them, and as it is shown them.
-
-    Its names may have characters that no recipient has; these become `_`, and a name that comes twice gets a number.
-    """
-    taken: set[str] = set()
-    for tool in offer.tools:
-        shown = _name(tool.name, taken)
-        taken.add(shown)
-        hosted = Hosted(offer.label, tool.name, tool.repeatable, approval=tool.approval, at=offer.at)
-        callee = Callee(shown, "function", offer.label, hosted=hosted)
-        yield callee, Function(shown, tool.description[:_DESCRIPTION_CHARS], _parameters(tool.schema))
-
-
-def _name(name: str, taken: set[str]) -> str:
-    shown = _UNSHOWN.sub("_", name)[:_SHOWN_CHARS] or "_"
-    number = 1
-    unique = shown
-    while unique in taken:
-        number += 1
-        unique = f"{shown[: _SHOWN_CHARS - 5]}_{number}"
-    return unique
-
-
-def _parameters(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema as far as it can be shown."""
-    try:
-        check_size(schema)
-    except SchemaTooLarge:
-        return {"type": "object"}
-    return schema
 
 
 def description_of(said: str | None, instructions: str) -> str:

@@ -29,7 +29,7 @@ from service.api.tools.client import (
     searches,
 )
 from service.api.tools.hosted import HOSTED, echo_of_hosted
-from service.api.tools.mcp import McpOffer, Routed, callees
+from service.api.tools.offer import McpOffer, Routed, callees
 from service.decoding import Json, ObjectKind, decode, decode_list
 from service.errors import invalid_value, missing, not_allowed
 from service.grammar.schemas import enforced_schema

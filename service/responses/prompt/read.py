@@ -17,7 +17,7 @@ from service.api.request import CreateRequest, Effort
 from service.api.tools.builtin import Builtin
 from service.api.tools.choice import Chosen, read_choice
 from service.api.tools.format import WHERE, AnswerFormat, read_format
-from service.api.tools.mcp import McpOffer, Routed
+from service.api.tools.offer import McpOffer, Routed
 from service.api.tools.read import LOADED_EARLIER, MAX_LOADED, Tools, read_tools
 from service.decoding import ABSENT, decode_list
 from service.errors import InvalidRequest, invalid_value, not_served

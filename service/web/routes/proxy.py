@@ -57,7 +57,7 @@ from service.web.form import read_form
 from service.web.received import Received
 from service.web.routing import Query, Router, Way
 from service.web.sse import KEEP_ALIVE, Pulse, beat_of
-from store.limits import Spent, Unspent
+from store.spent import Spent, Unspent
 from store.turn import Expense
 
 logger = logging.getLogger(__name__)

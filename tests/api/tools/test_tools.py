@@ -16,7 +16,7 @@ from service.api.tools.choice import Chosen, read_choice
 from service.api.tools.client import CLIENT
 from service.api.tools.format import AnswerFormat, read_format
 from service.api.tools.hosted import HOSTED
-from service.api.tools.mcp import McpOffer, OfferedTool
+from service.api.tools.offer import McpOffer, OfferedTool
 from service.api.tools.read import MAX_GRAMMARS, Tools, read_tools
 from service.errors import InvalidRequest
 from service.grammar.checks import mismatch

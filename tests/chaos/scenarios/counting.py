@@ -11,7 +11,8 @@ import httpx
 from service.background.tasks import settle_due
 from service.process import USUAL_TOKENS
 from service.responses.service import Service
-from store.limits import Check, Unspent
+from store.limits import Check
+from store.spent import Unspent
 from tests.support.chaos.aftermath import Aftermath
 from tests.support.chaos.deaths import TOKENS_PER_SECOND, Scenario, Stage
 from tests.support.chaos.inside import WatchedEngine, at_work, opened

@@ -12,7 +12,7 @@ from typing import Any
 import openai
 import pytest
 
-from service.api.tools.mcp import Routed
+from service.api.tools.offer import Routed
 from service.harmony import tokens
 from service.settings.mcp import BadServers, read_servers
 from service.settings.settings import Settings

@@ -111,6 +111,7 @@ async def test_a_request_names_a_private_address_only_where_the_operator_did(
     allow: tuple[str, ...], trusted: bool
 ) -> None:
     toolbox = Toolbox({"maths": OperatorServer(url=URL)}, allow, Stubs().open, allowing="X")
-    assert (await toolbox.discover("tenant", declared("maths"))).connections[0].trusted is trusted
+    found = await toolbox.discover("tenant", declared("maths"))
+    assert [each["trusted"] for each in msgspec.json.decode(found.connections)] == [trusted]
     with pytest.raises(ApiError, match="The operator's servers have theirs"):
         await toolbox.discover("tenant", declared("maths", server_url=None, headers={"X": "a"}))

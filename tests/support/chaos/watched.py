@@ -4,14 +4,13 @@ Whoever listens may end the process there, or the store. The service knows no su
 is one step here: a turn is appended, its conversation moved to it and let go of by `adding`.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from service.api.outcome import HostedCall, Outcome
 from service.harmony.tokens import CALL, unpack
 from service.responses.output.journal import decode_sampled
 from service.responses.service import Service
-from service.settings.mcp import McpConnection
 from service.tools.toolbox import Toolbox, ToolRun
 from store.jobs.jobs import Jobs
 from store.jobs.log import LogEntry
@@ -90,7 +89,7 @@ def _tell_of_calls(toolbox: Toolbox, at: At) -> None:
     """Have tools tell when one is called, and when it has answered."""
     begin = toolbox.run
 
-    def run(tenant: str, connections: Sequence[McpConnection] = ()) -> ToolRun:
+    def run(tenant: str, connections: bytes = b"") -> ToolRun:
         calls = begin(tenant, connections)
         make = calls.call
 
