@@ -22,6 +22,7 @@ from service.errors import InvalidRequest, invalid_value, missing
 from service.harmony.calls import CUT_CALL, history_of
 from service.harmony.tokens import RunTooLong, TooManyTokens
 from service.responses.conversation_hold import ConversationHold, joining
+from service.responses.output.reading import READ
 from service.responses.output.rules import Rules
 from service.responses.prompt.build import SHORTENED_TOKENS
 from service.responses.prompt.drafts import Conversion
@@ -29,7 +30,6 @@ from service.responses.prompt.read import MAX_TOOLS, MAX_TOOLS_BYTES
 from service.responses.references import refuse_known, stored_items, without_item
 from service.responses.refusals import fork_refusal
 from service.responses.service import Caller, Service
-from service.responses.templated import READ
 from service.steps import in_steps
 from store.errors import NotContinuable, NotFound, StoreUnconfirmed, TurnTooLarge
 from store.history.conversations import Conversations, by_hand

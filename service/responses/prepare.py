@@ -45,7 +45,7 @@ from service.harmony.pictures import Pictured, ShownPicture
 from service.markup.chat import Chat
 from service.pictures import REFERENCE
 from service.responses.conversation_hold import ConversationHold
-from service.responses.output.reading import NOTHING, KnownTurns
+from service.responses.output.reading import NOTHING, READ, KnownTurns
 from service.responses.output.rules import PictureRoom, Rules, ServerTools
 from service.responses.parent import SERVER, Continuation, Parent, Recall, continuation_of
 from service.responses.plan import Plan
@@ -55,7 +55,7 @@ from service.responses.prompt.read import MAX_TOOLS, Read, read_request
 from service.responses.references import refuse_known, stored_items
 from service.responses.seal import Sealer
 from service.responses.service import Caller, Service
-from service.responses.templated import READ, known_of, prompt_of
+from service.responses.templated import known_of, prompt_of
 from service.responses.templates import apply_template
 from service.responses.traced import plan_facts
 from service.settings.keys import Keys

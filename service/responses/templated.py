@@ -49,6 +49,7 @@ from service.responses.output.reading import (
     DIGEST_BYTES,
     NO_PROMPT,
     NOTHING,
+    READ,
     Ids,
     KnownTurns,
     Sampled,
@@ -61,9 +62,6 @@ from service.responses.prompt.build import Prompt
 from service.responses.prompt.read import Read
 from store.codec import THREAD_FROM_BYTES
 from store.turn import StoredMessage
-
-READ = "read_ids"
-"""The role of such a note."""
 
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 

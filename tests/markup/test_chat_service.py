@@ -13,7 +13,7 @@ import pytest
 from openai import AsyncOpenAI, BadRequestError
 
 from service.api.ids import response_of
-from service.responses.templated import READ
+from service.responses.output.reading import READ
 from service.settings.settings import Settings
 from tests.support.markup.speaker import ASSISTANT, END, Speaker, encoded
 from tests.support.service.inside import serving

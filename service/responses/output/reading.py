@@ -37,6 +37,10 @@ Cached = int | list[int | None] | None
 """Of one stretch, or of several; None is not known."""
 
 
+READ = "read_ids"
+"""The role of a note of the ids that a model has sampled of a turn. No text of it outlives that turn's."""
+
+
 class Piece(msgspec.Struct, array_like=True, frozen=True):
     """So many sampled ids at once, and their text; or, where it has the length of one, the note that a prompt was made,
     which ends inside of reasoning or not. Event logs hold it as this array, as events depend on how the text was cut.

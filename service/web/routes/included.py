@@ -11,13 +11,13 @@ from typing import get_args
 import msgspec
 
 from service.api.items import ReasoningItem
+from service.api.outcome import OUTPUTS
 from service.api.request import MAX_INCLUDES, Include
 from service.api.response import CodeInterpreterCall, Message, Response, decode_response
 from service.decoding import ObjectKind
 from service.errors import invalid_value, not_served
 from service.responses.output.emitter import Seal
 from service.responses.output.sealed import REASONING, TooLong, reasoning
-from service.tools.python import OUTPUTS
 from service.web.received import Received
 from service.web.routing import ListPage, OrderedQuery, Query
 
