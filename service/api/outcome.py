@@ -11,7 +11,6 @@ import msgspec
 
 from service.api import ids
 from service.api.tools.callee import Hosted
-from service.browser.page import Display
 from store.turn import Messages, StoredMessage
 
 NOT_KNOWN = "Whether it had an effect is not known, and it was not repeated."
@@ -79,8 +78,8 @@ class HostedCall(msgspec.Struct, frozen=True):
     """A call that the model has made, by the id of its item. Its `arguments` are as sampled, JSON or not.
 
     It is `begun` where another process may have carried it out already, and died before it could say so. `include`
-    is the request's own (Rules), and `displays` are the browser's earlier ones, by cursor. An `approved` call is made
-    if its approval can be used up.
+    is the request's own (Rules), and `displays` are what the browser has shown before, which it alone reads. An
+    `approved` call is made if its approval can be used up.
     """
 
     id: str
@@ -89,7 +88,7 @@ class HostedCall(msgspec.Struct, frozen=True):
     begun: bool = False
     include: frozenset[str] = frozenset()
     approved: ApprovalRequest | None = None
-    displays: tuple[Display, ...] = ()
+    displays: tuple[Any, ...] = ()
 
 
 class ToldPicture(msgspec.Struct, frozen=True, array_like=True):
@@ -103,7 +102,7 @@ class ToldPicture(msgspec.Struct, frozen=True, array_like=True):
 class Outcome(msgspec.Struct, frozen=True, array_like=True):
     """The outcome of a call: the text that the model is `told`, and the `output` and `error` of its item. A tool that
     the model was trained with also has the members of its item that are known by then (`shown`), and the things that
-    an answer may cite (`cites`, by their kind). The browser has its `display`, which an answer may cite too.
+    an answer may cite (`cites`, by their kind). The browser has its `display`, which it alone reads.
     A server's answer may have `pictures`.
     """
 
@@ -113,7 +112,7 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
     error: dict[str, Any] | None = None
     shown: dict[str, Any] = {}
     cites: dict[str, Any] = {}
-    display: Display | None = None
+    display: Any = None
     pictures: tuple[ToldPicture, ...] = ()
 
 

@@ -218,8 +218,8 @@ def view_of(displays: Sequence[Display], page: Page, wanted: Asked, view_tokens:
     return text, Display(page)
 
 
-def note_of(display: Display) -> StoredMessage:
-    """The note of a display, which is the next one of its conversation."""
+def note_of(display: Any) -> StoredMessage:
+    """The note of a display, which is the next one of its conversation; as it was, or as a journal has it."""
     return StoredMessage(DISPLAY, b"", name=msgspec.json.encode(display).decode())
 
 

@@ -7,11 +7,11 @@ keeps its place; only ever add, with a default.
 import re
 import textwrap
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import accumulate
 from operator import itemgetter
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
@@ -84,6 +84,11 @@ class Display(msgspec.Struct, frozen=True, array_like=True):
         if self.page is None:
             return self
         return Display(msgspec.structs.replace(self.page, text="", links=(), places=(), whole=False))
+
+
+def displays_in(values: Iterable[Any]) -> tuple[Display, ...]:
+    """The displays of a response, which are lists again where its plan or its journal was read."""
+    return tuple(each if isinstance(each, Display) else msgspec.convert(each, Display) for each in values)
 
 
 class Result(NamedTuple):

@@ -102,7 +102,7 @@ class Plan(_Planned, frozen=True, kw_only=True):
         """About how many bytes it takes before it is compressed, the response's own aside."""
         behind = self.rules.answers.behind if self.rules.answers is not None else ()
         kept = (*self.messages, *self.rules.kept_messages, *self.rules.newest, *behind)
-        said = sum(message.size for message in kept) + sum(display.size for display in self.rules.displays)
+        said = sum(message.size for message in kept) + len(msgspec.msgpack.encode(self.rules.displays))
         templated = 0 if self.rules.chat is None else self.rules.chat.size
         return (
             len(self.generation.prompt) * tokens.BYTES_A_TOKEN + len(self.items) + len(self.settings) + said + templated

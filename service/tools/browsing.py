@@ -31,7 +31,7 @@ from service.browser.browser import (
     view_of,
     with_room,
 )
-from service.browser.page import SOURCE, Display, Page, results_page
+from service.browser.page import SOURCE, Display, Page, displays_in, results_page
 from service.decoding import decode
 from service.errors import invalid_value
 from service.search.port import KeptPages, OpenedPage, Pages, Places, Searcher, SearchFailure, SearchQuery
@@ -142,7 +142,8 @@ class Browsing:
 
     async def _call(self, tenant: str, call: HostedCall) -> Outcome:
         options = _OPTIONS.decode(call.tool.options or "{}")
-        displays: Sequence[Display] = call.displays
+        before = displays_in(call.displays)
+        displays: Sequence[Display] = before
         wanted: Asked | None = None
         try:
             try:
@@ -161,7 +162,7 @@ class Browsing:
         except (UsageError, SearchFailure) as error:
             return Outcome("failed", _failure_text(wanted, error), shown={"action": _action(call, wanted)})
         shown = {"action": _action(call, wanted, page)}
-        return Outcome("completed", text, shown=shown, display=with_room(display, call.displays))
+        return Outcome("completed", text, shown=shown, display=with_room(display, before))
 
     async def _open(self, tenant: str, url: str, options: Options) -> Page:
         """The page at an address, as this tenant opened it lately or as it is now."""

@@ -10,7 +10,7 @@ from service.api.outcome import Outcome
 from service.api.response import Message
 from service.api.tools.builtin import callees
 from service.api.tools.callee import Callee
-from service.browser.page import Display, page_of
+from service.browser.page import Display, displays_in, page_of
 from service.harmony import tokens
 from service.responses.output.rules import Rules
 from tests.responses.test_hosted_calls import Tools, kinds, made
@@ -82,12 +82,15 @@ CITING = "<|channel|>final<|message|>At ten【0†L2】, and【1†L2】.<|retur
 LINK = "([tides.example](https://tides.example/))"
 
 
-async def test_displays_number_on_behind_those_of_the_conversation() -> None:
+@pytest.mark.parametrize("stored", [False, True], ids=["as they are", "as a queued plan has them"])
+async def test_displays_number_on_behind_those_of_the_conversation(stored: bool) -> None:
     tools = Tools(SHOWN)
     rules = msgspec.structs.replace(RULES, displays=(Display(TIDES),))
+    if stored:
+        rules = msgspec.msgpack.decode(msgspec.msgpack.encode(rules), type=Rules)
     response, _, _, machine = await made(tools, OPEN, CITING, rules=rules)
 
-    assert tools.calls[0].displays == (Display(TIDES),)
+    assert displays_in(tools.calls[0].displays) == (Display(TIDES),)
     message = response.output[-1]
     assert isinstance(message, Message)
     assert message.content[0].text == f"At ten {LINK}, and {LINK}."

@@ -14,7 +14,7 @@ from urllib.parse import quote
 from service.api.response import Logprob
 from service.browser.citations import Citations, source_of
 from service.browser.citations import CitedPart as PageCited
-from service.browser.page import Display
+from service.browser.page import Display, displays_in
 
 DRIVE = "/mnt/data/"
 """Where code keeps its files, as models name it in links (`sandbox:/mnt/data/plot.png`)."""
@@ -166,10 +166,10 @@ Citing = FileCiting | PageCiting
 """Finds the citations of one answer, piece by piece."""
 
 
-def citing_of(cites: Sequence[Mapping[str, Any]], displays: Sequence[Display] = ()) -> Citing | None:
+def citing_of(cites: Sequence[Mapping[str, Any]], displays: Sequence[Any] = ()) -> Citing | None:
     """The finder of an answer's citations: of the outcomes before it, and of the pages that the browser has shown by
     then. None where nothing can be cited.
     """
     known = {path: file for each in cites for path, file in each.get("files", {}).items()}
     files = FileCiting(known) if known else None
-    return PageCiting(displays, files) if displays else files
+    return PageCiting(displays_in(displays), files) if displays else files

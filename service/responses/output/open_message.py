@@ -28,7 +28,6 @@ from service.api.response import (
 )
 from service.api.tools.builtin import CODE_TYPE
 from service.api.tools.callee import FUNCTIONS, Callee
-from service.browser.page import Display
 from service.grammar import checks
 from service.harmony import tokens
 from service.harmony.calls import cut_call
@@ -111,7 +110,7 @@ class Making(msgspec.Struct, frozen=True):
     rules: Rules
     seal: Seal | None = None
     cites: tuple[Mapping[str, Any], ...] = ()
-    displays: tuple[Display, ...] = ()
+    displays: tuple[Any, ...] = ()
 
 
 Target = Callee | str | None

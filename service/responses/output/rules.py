@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Any
 
 import msgspec
 
@@ -17,7 +18,6 @@ from service.api.items import CALL_NAME
 from service.api.outcome import Answers, ToldPicture
 from service.api.tools.builtin import CODE_TYPE
 from service.api.tools.callee import FUNCTIONS, Callee, Choice
-from service.browser.page import Display
 from service.harmony.header import CHANNELS, ROLES
 from service.markup.chat import Chat
 from store.turn import Messages, Picture
@@ -88,7 +88,7 @@ class Rules(msgspec.Struct, frozen=True, dict=True):
     what tools say may fill it. `include` are those of the request's that concern what calls show which the service
     makes. `answers` are those to requests for approval, with which the response begins.
     `pictures` is the room for those of servers' answers, None for a model that doesn't see.
-    `displays` are what the browser has shown in the conversation before, by their cursors. `chat` is how a model is
+    `displays` are what the browser has shown in the conversation before, which it alone reads. `chat` is how a model is
     asked and read that doesn't speak Harmony.
 
     Queued jobs hold rules: from 0.1.0 on a field that is renamed here keeps its name there (`msgspec.field`).
@@ -112,7 +112,7 @@ class Rules(msgspec.Struct, frozen=True, dict=True):
     context_tokens: int | None = None
     include: frozenset[str] = frozenset()
     answers: Answers | None = None
-    displays: tuple[Display, ...] = ()
+    displays: tuple[Any, ...] = ()
     chat: Chat | None = None
     pictures: PictureRoom | None = None
 
