@@ -8,6 +8,7 @@ from pathlib import Path
 from time import time
 
 from service.api.content import USUAL_BOUNDS
+from service.archiving import archive_chores
 from service.backoff import Backoff
 from service.build import this_build
 from service.configured_engines import open_engines
@@ -27,6 +28,7 @@ from service.settings.core import environment
 from service.settings.keys import Keys
 from service.settings.protocol import LOCAL, servers_in
 from service.settings.settings import DAY_SECONDS, Settings, display, variable
+from service.settling import settle_for_ever
 from service.shares import Room
 from service.spans import Tracer
 from service.ssrf import outside_of
@@ -92,6 +94,7 @@ def open_service(settings: Settings, engine: Engine | None = None, sandbox: Sand
     store = open_store(settings, _Watching(metrics, str(display(settings)["redis_url"])))
     loans = Loans(settings.store_timeout_seconds)
     archive = open_store_archive(settings, store)
+    tenants, layout = open_tenants(settings, store, loans), open_layout(settings, store.server)
     return Service(
         settings=settings,
         store=store,
@@ -99,7 +102,7 @@ def open_service(settings: Settings, engine: Engine | None = None, sandbox: Sand
         loans=loans,
         conversations=Conversations(store),
         jobs=open_jobs(settings, store),
-        tenants=open_tenants(settings, store, loans),
+        tenants=tenants,
         running=Running(),
         engine=open_engines(settings, engine),
         toolbox=open_toolbox(settings, store, sandbox),
@@ -108,12 +111,25 @@ def open_service(settings: Settings, engine: Engine | None = None, sandbox: Sand
         seals=Seals([key.get_secret_value() for key in settings.seal_keys], partial(secret_of, store, archive)),
         metrics=metrics,
         tracer=tracer_of(settings),
-        chores=tuple(_chores(settings, store, metrics)),
+        layout=layout,
+        chores=tuple(_chores(settings, store, metrics, layout, archive, tenants.limiter)),
     )
 
 
-def _chores(settings: Settings, store: ConversationHistoryStore, metrics: Metrics) -> Iterator[Chore]:
+def _chores(
+    settings: Settings,
+    store: ConversationHistoryStore,
+    metrics: Metrics,
+    layout: Layout,
+    archive: StoreArchive | None,
+    limiter: Limiter,
+) -> Iterator[Chore]:
     """The work of features beside requests. The HTTP client of webhooks is imported where there is a receiver."""
+    if settings.has_limits:
+        yield Chore("limits", limiter.hold_for_ever)
+        yield Chore("settling", partial(settle_for_ever, limiter.limits))
+    if archive is not None:
+        yield from archive_chores(archive, settings, layout, metrics)
     if settings.webhook_url:
         from service.webhooks import RETRY_SECONDS, Deliverer, Receiver
 

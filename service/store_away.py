@@ -1,11 +1,17 @@
-"""Waiting for a store that is away: work that is safe to repeat is done again until it is back."""
+"""A store that is away: work that is safe to repeat is done again until it is back, and chores go on later."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import logging
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from typing import TypeVar
 
+from service import logs
 from service.backoff import Backoff
-from store.errors import StoreUnavailable, StoreUnconfirmed
+from store.errors import LayoutMismatch, StoreError, StoreUnavailable, StoreUnconfirmed
+from store.history.history import ConversationHistoryStore
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -27,3 +33,17 @@ async def retry(work: Callable[[], Awaitable[T]], patience: float, *, until_conf
                 raise
         failures += 1
         await asyncio.sleep(PAUSES.seconds(failures))
+
+
+@contextmanager
+def tolerate(store: ConversationHistoryStore, refused: str) -> Generator[None]:
+    """The block, after which it goes on where the store fails. The log says so, unless it has said once that the store
+    is away, or contradicts this process.
+    """
+    try:
+        yield
+    except LayoutMismatch:
+        pass
+    except StoreError as error:
+        if store.server.health.away is None:
+            logs.event(logger, logging.WARNING, refused, reason=str(error))

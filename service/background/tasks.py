@@ -1,4 +1,4 @@
-"""The work of a process beside requests: background responses, webhooks, sweeps and the archive.
+"""The work of a process beside requests: background responses, sweeps, and the chores of features.
 
 `harmonium serve` and `harmonium worker` do the same here. Every process may do all of it. It holds its
 claims by a lease, and another process does the rest of its work when it dies. Swept records can't be found any more, so
@@ -8,36 +8,16 @@ a store that can't be reached only frees its memory later.
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 
 from service import logs
-from service.api.response import decode_response
 from service.background.timing import TIMING, Timing
 from service.background.worker import Worker
-from service.backoff import Backoff
-from service.process import know_ids, open_layout
-from service.responses.drive import spent_in
+from service.process import know_ids
 from service.responses.service import Service
-from service.settings.sources import DAY_SECONDS
+from service.store_away import tolerate
 from store.backup.archiving.shards import end_archive
-from store.backup.archiving.store_archive import StoreArchive
-from store.backup.upkeep.expiring import expire_daily
-from store.errors import (
-    ArchiveDamaged,
-    ArchiveForeign,
-    ArchiveRefused,
-    ArchiveUnavailable,
-    ArchiveUnfit,
-    LayoutMismatch,
-    NewerFormat,
-    NotFound,
-    StoreError,
-)
-from store.history.history import ConversationHistoryStore
 from store.layout import Layout
-from store.limits import MOST_DUE, DueReservation, Limits
-from store.spent import Unspent
 
 logger = logging.getLogger(__name__)
 
@@ -47,25 +27,6 @@ AGREE_SECONDS = 0.5
 SWEEP_SECONDS = 60.0
 """How often what is deleted, or was not used for too long, is swept: it is counted in days."""
 
-ARCHIVE_SECONDS = 5.0
-"""How often the archiver looks for due turns, at least."""
-
-NOTE_SECONDS = 60.0
-"""How often the shards are told that there is an archive, as a server may have lost all that it had."""
-
-OLDER_SECONDS = 0.5
-"""After how long the next of the conversations from before the archive are noted."""
-
-EXPIRE_SECONDS = 600.0
-"""How often it is looked whether somebody has deleted today what is too old in the archive."""
-
-MOST_ROUNDS = 200
-"""The most rounds of one look at due limits. A tenant may have thousands of responses that wait; none of them may lose
-its place among those at once meanwhile, nor be in the way of what others reserved."""
-
-AWAY = Backoff(1.0, 30.0)
-"""The pauses in seconds while the archive is away."""
-
 
 class Background:
     """The work of one process beside requests. `run` it until `stop`."""
@@ -73,7 +34,7 @@ class Background:
     def __init__(self, service: Service, *, works: bool, timing: Timing = TIMING) -> None:
         """`works` is whether it takes background responses."""
         self._service = service
-        self.layout = open_layout(service.settings, service.store.server)
+        self.layout = service.layout
         self.worker = Worker(service, ended=self.ended, timing=timing) if works else None
         self._stopped = asyncio.Event()
         self.broken = False
@@ -111,13 +72,6 @@ class Background:
         """
         service = self._service
         parts = [("sweeping", sweep_for_ever(service, self.layout))]
-        if service.settings.has_limits:
-            limiter = service.tenants.limiter
-            parts += [("limits", limiter.hold_for_ever()), ("settling", settle_for_ever(limiter.limits))]
-        if (archive := service.archive) is not None:
-            parts.append(("archiving", archive_for_ever(service, archive)))
-            parts.append(("noting", note_for_ever(self.layout, archive)))
-            parts.append(("expiring", expire_for_ever(archive, service.settings.archive_days)))
         parts += [(chore.name, chore.run()) for chore in service.chores]
         async with asyncio.TaskGroup() as group:
             beside = [group.create_task(self._guard(name, work, on_fault)) for name, work in parts]
@@ -136,20 +90,6 @@ class Background:
             on_fault()
 
 
-@contextmanager
-def _tolerate(store: ConversationHistoryStore, refused: str) -> Generator[None]:
-    """The block, after which it goes on where the store fails. The log says so, unless it has said once that the store
-    is away, or contradicts this process.
-    """
-    try:
-        yield
-    except LayoutMismatch:
-        pass
-    except StoreError as error:
-        if store.server.health.away is None:
-            logs.event(logger, logging.WARNING, refused, reason=str(error))
-
-
 async def sweep_for_ever(service: Service, layout: Layout) -> None:
     """At once, and then every SWEEP_SECONDS on average, delete a part of what is left of deleted conversations, of what
     nobody used for too long, and of event logs that were kept for long enough, until cancelled; and count what could
@@ -159,7 +99,7 @@ async def sweep_for_ever(service: Service, layout: Layout) -> None:
     """
     store, agreed = service.store, False
     while True:
-        with _tolerate(store, "not swept"):
+        with tolerate(store, "not swept"):
             await layout.agree()
             agreed = True
             if service.archive is None and await end_archive(store.server, store.keyspace):
@@ -175,95 +115,3 @@ async def sweep_for_ever(service: Service, layout: Layout) -> None:
             await know_ids(store, service.archive)
         seconds = SWEEP_SECONDS if agreed else min(SWEEP_SECONDS, AGREE_SECONDS)
         await asyncio.sleep(seconds * random.uniform(0.5, 1.5))
-
-
-async def archive_for_ever(service: Service, archive: StoreArchive) -> None:
-    """Archive what changed some time ago, again and again, until cancelled. Of all processes one does it for a shard.
-
-    Turns that aren't archived stay in memory: an archive that is away loses nothing.
-    """
-    every, failures, told = min(ARCHIVE_SECONDS, max(0.1, service.settings.archive_after_seconds / 4)), 0, ""
-    while True:
-        with _tolerate(service.store, "not archived"):
-            try:
-                left = await archive.archive_due()
-            except (ArchiveUnavailable, ArchiveUnfit, ArchiveForeign) as error:
-                failures += 1
-                passing = isinstance(error, ArchiveUnavailable) and not isinstance(error, ArchiveRefused)
-                kind = "" if passing else str(error)
-                if failures == 1 or kind != told:
-                    logs.event(logger, logging.ERROR, "nothing is archived, and stays in memory", reason=str(error))
-                told = kind
-            else:
-                service.metrics.archive_waiting.set(left.trees)
-                service.metrics.archive_lag_seconds.set(left.seconds)
-                if failures:
-                    logs.event(logger, logging.WARNING, "the archive is back")
-                failures, told = 0, ""
-        await asyncio.sleep(AWAY.seconds(failures) if failures else every * random.uniform(0.5, 1.5))
-
-
-async def note_for_ever(layout: Layout, archive: StoreArchive) -> None:
-    """Have the shards note what the archive lacks, also of what was there before it, until cancelled."""
-    while True:
-        seconds = ARCHIVE_SECONDS
-        with _tolerate(archive.history, "not noted for the archive"):
-            await layout.check()
-            seconds = OLDER_SECONDS if await archive.note() else NOTE_SECONDS
-        await asyncio.sleep(seconds * random.uniform(0.5, 1.5))
-
-
-async def expire_for_ever(archive: StoreArchive, days: float) -> None:
-    """Delete once a day turns in the archive that are older than ARCHIVE_DAYS, and what is left of those that were
-    deleted long ago, until cancelled.
-    """
-    while True:
-        with _tolerate(archive.history, "what is too old stays in the archive"):
-            now, own = await archive.history.now(), archive.history.clock()
-            gone = await expire_daily(archive, days, now=now, own=own)
-            if gone:
-                logs.event(logger, logging.INFO, "what was too old was deleted in the archive", deleted=gone)
-        await asyncio.sleep(min(EXPIRE_SECONDS, days * DAY_SECONDS or EXPIRE_SECONDS) * random.uniform(0.5, 1.5))
-
-
-async def settle_for_ever(limits: Limits) -> None:
-    """Settle due reservations again and again, never in step with other processes, until cancelled."""
-    while True:
-        await asyncio.sleep(limits.held_seconds * random.uniform(0.5, 1))
-        with _tolerate(limits.history, "limits are settled later"):
-            await settle_due(limits)
-
-
-async def settle_due(limits: Limits) -> int:
-    """Settle limits that nobody settled: their process was killed, or the store was away, when the response ended.
-    Returns how many were looked at. Raises StoreUnavailable.
-
-    A stored response says how much it took. One that is under way is left alone. Of one that is gone nobody will ever
-    know more, so all that was reserved for it counts.
-    """
-    looked_at = 0
-    for _ in range(MOST_ROUNDS):
-        due = await limits.due()
-        for each in due:
-            await _settle(limits, each)
-        looked_at += len(due)
-        if len(due) < MOST_DUE:
-            break
-    return looked_at
-
-
-async def _settle(limits: Limits, due: DueReservation) -> None:
-    tenant, id = due
-    try:
-        found = await limits.history.find(tenant, id, touches=False)
-    except NotFound:
-        await limits.settle(tenant, id, Unspent.UNKNOWN)
-        return
-    except (NewerFormat, ArchiveUnavailable, ArchiveDamaged):  # it is settled later; until then it is in nobody's way
-        await limits.hold(tenant, [id])
-        return
-    if found.under_way:
-        await limits.hold(tenant, [id])
-        return
-    response = await asyncio.to_thread(decode_response, found.response)
-    await limits.settle(tenant, id, spent_in(response))

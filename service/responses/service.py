@@ -26,6 +26,7 @@ from store.backup.archiving.store_archive import StoreArchive
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
+from store.layout import Layout
 
 
 class Tenants(msgspec.Struct, frozen=True):
@@ -67,6 +68,8 @@ class Service(msgspec.Struct, frozen=True):
     metrics: Metrics
     tracer: Tracer
     """Traces requests and jobs; off by default."""
+    layout: Layout
+    """The record that its store keeps for all processes."""
     chores: tuple[Chore, ...]
     """The work of features beside requests."""
 

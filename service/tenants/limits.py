@@ -11,7 +11,7 @@ The limiter lets work begin within its tenant's limits, and counts what it took.
 A tenant without limits costs no call of the store. Settling happens beside the request, which never waits for it: with
 the tenant's next admission, or by itself SETTLE_SECONDS later. A reservation that a process can't settle, because it
 was killed, is due some time later: then another process settles it by the stored response
-(service/background/tasks.py).
+(service/settling.py).
 """
 
 import asyncio

@@ -1,9 +1,9 @@
 """Limits that nobody settled: all that is due is seen to."""
 
 from service.api.request import read_create
-from service.background.tasks import settle_due
 from service.responses.service import Caller, Service
 from service.settings.settings import Settings
+from service.settling import settle_due
 from store.limits import MOST_DUE, Check
 from tests.support.chaos.inside import opened
 from tests.support.service.background import changed

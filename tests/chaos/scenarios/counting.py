@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import httpx
 
-from service.background.tasks import settle_due
 from service.process import USUAL_TOKENS
 from service.responses.service import Service
+from service.settling import settle_due
 from store.limits import Check
 from store.spent import Unspent
 from tests.support.chaos.aftermath import Aftermath
