@@ -284,7 +284,7 @@ def _webhooks(settings: Settings) -> Finding:
     why = "it is told of each background response that has ended"
     if not settings.webhook_url:
         return finding("webhooks", why, (Level.OK, "none: nobody is told", ""))
-    from service.webhooks import NotAccepted, Receiver  # it brings aiohttp, which `serve` imports where it sends any
+    from service.webhooks import NotAccepted, Receiver  # for who has a receiver
 
     remedy = "correct HARMONIUM_WEBHOOK_URL, or start what should listen there"
     try:
