@@ -47,7 +47,6 @@ from service.web.routes import (
     models,
     proxy,
     stored,
-    traces,
     welcome,
 )
 from service.web.routing import Routes
@@ -132,7 +131,7 @@ def all_routes(*, passes_on: bool = True, remembers: bool = False, administers: 
     completions are made here, and with `administers` there are projects in the store. `/openapi.json` is a file that is
     made of them (routes/welcome.py).
     """
-    ours = [conversations.router, containers.router, traces.router]
+    ours = [conversations.router, containers.router]
     bare = [page.router, trees.router, turns.router, welcome.router, health.router]
     if administers:
         ours.append(admin.router)

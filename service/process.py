@@ -144,7 +144,7 @@ def _open_picture_fetcher(settings: Settings) -> PictureFetcher:
     """The fetcher of pictures; the guard of pages judges their addresses."""
     bounds, fetch = settings.picture_bounds or USUAL_BOUNDS, fetch_nothing
     if bounds.urls:
-        from service.search.fetcher import Fetcher, FetchLimits  # imports aiohttp
+        from service.search.fetcher import Fetcher, FetchLimits  # for who has it
 
         limits, judge = FetchLimits(bytes=bounds.bytes + 1), outside_of(settings.private_networks)
         fetch = Fetcher("pictures", PICTURE_TYPES, settings.search_hosts, limits, may_reach=judge).whole

@@ -13,8 +13,6 @@ from enum import Enum
 from types import TracebackType
 from typing import Self
 
-import msgspec
-
 from service.errors import ApiError
 from store.errors import StoreError, StoreUnavailable
 
@@ -99,28 +97,10 @@ current: ContextVar[Span] = ContextVar("span", default=UNTRACED)
 """The request, or the attempt at a background response, that is being worked on."""
 
 
-class IngestedSpan(msgspec.Struct, frozen=True):
-    """A span that a client has told of, as this service passes it on: the ids that it gave it, times in nanoseconds of
-    unix time, facts, what was written if that is wanted, and the kind of its error, if it has one.
-    """
-
-    trace: str
-    span: str
-    parent: str | None
-    name: str
-    start: int
-    end: int
-    facts: Mapping[str, Fact] = {}
-    shown: Mapping[str, str] = {}
-    error: str | None = None
-
-
 class Tracer:
     """Traces nothing. Where traces are on, service/tracing.py has another one."""
 
     on = False
-    shows = False
-    """Whether it wants what was written, too."""
 
     def request(self, method: str, parent: Headers) -> Span:
         """The span of a request that begins now, of a trace that its client may have begun."""
@@ -129,10 +109,6 @@ class Tracer:
     def attempt(self, submitted: Headers, facts: Mapping[str, Fact], *, seconds: float) -> Span:
         """The span of an attempt that began so many seconds ago, linked to where its response was submitted."""
         return UNTRACED
-
-    def take(self, tenant: str, told: Sequence[IngestedSpan]) -> int:
-        """Pass on what a tenant's client has told; how many of these are passed on, as far as traces are sampled."""
-        return 0
 
     async def close(self) -> None:
         """Send what waits, within bounds. Spans that end later are lost."""

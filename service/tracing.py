@@ -7,9 +7,6 @@ its submission was. Spans are sent by the SDK's thread, and a receiver that is a
 nothing else, which is said once in a while. Never export from the event loop. Imported only where a setting says where
 spans go: OpenTelemetry takes a fifth of a second and 20 MB.
 
-Clients' spans have ids of another form. One such id always becomes the same id here, and never that of another
-tenant: nobody writes into the traces of others.
-
 Where an operator wants texts, what was written is shown in the messages of OpenTelemetry's GenAI conventions. Items of
 the API come in as JSON, and of all that they say no more goes on than a span may have: what is cut off ends in an
 ellipsis. Source: https://github.com/open-telemetry/semantic-conventions-genai (gen-ai-input-messages.json).
@@ -19,7 +16,6 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from hashlib import blake2b
 from random import random
 from time import monotonic, time_ns
 from typing import Any, Literal, NamedTuple
@@ -32,10 +28,9 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
-from opentelemetry.sdk.trace.sampling import ALWAYS_ON, TraceIdRatioBased
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.trace import (
     Link,
-    SpanContext,
     SpanKind,
     Status,
     StatusCode,
@@ -50,7 +45,7 @@ from opentelemetry.util.re import parse_env_headers
 from opentelemetry.util.types import AttributeValue
 
 from service.logs import event
-from service.spans import SCOPE, Fact, Headers, IngestedSpan, Span, SpanSide, Tracer
+from service.spans import SCOPE, Fact, Headers, Span, SpanSide, Tracer
 
 ELLIPSIS = "…"
 
@@ -76,8 +71,6 @@ MAX_ATTRIBUTES = 64
 _IDS = RandomIdGenerator()
 _PROPAGATOR = TraceContextTextMapPropagator()
 _NOTHING = Context()
-
-TRACE_BYTES, SPAN_BYTES = 16, 8
 
 SAID_SECONDS = 60.0
 """How often it is said that spans are lost."""
@@ -260,8 +253,6 @@ class OtelTracer(Tracer):
         """
         self._bounds = bounds
         self._chance = chance
-        self.shows = bounds.text_bytes > 0
-        self._ratio = TraceIdRatioBased(bounds.ratio)
         self._processor = BatchSpanProcessor(send)  # bounded by OTEL_BSP_*, which the SDK reads itself
         self._resource = Resource.create({"service.name": name, "service.version": version})
         limits = SpanLimits(max_attributes=MAX_ATTRIBUTES, max_links=1, max_events=0)
@@ -296,33 +287,6 @@ class OtelTracer(Tracer):
             return int(before[0][1][-2:], 16) & TraceFlags.SAMPLED > 0
         return self._chance() < self._bounds.ratio
 
-    def take(self, tenant: str, told: Sequence[IngestedSpan]) -> int:
-        """See Tracer."""
-        taken = 0
-        for each in told:
-            if self._ratio.should_sample(
-                None, _hash_id(tenant, each.trace, TRACE_BYTES), each.name
-            ).decision.is_sampled():
-                self._processor.on_end(self._readable(tenant, each))
-                taken += 1
-        return taken
-
-    def _readable(self, tenant: str, told: IngestedSpan) -> ReadableSpan:
-        """A client's span as one of the SDK's own."""
-        trace = _hash_id(tenant, told.trace, TRACE_BYTES)
-        shown = {name: shorten(text, self._bounds.text_bytes) for name, text in told.shown.items()}
-        return ReadableSpan(
-            name=told.name,
-            context=_context(trace, _hash_id(tenant, told.span, SPAN_BYTES)),
-            parent=_context(trace, _hash_id(tenant, told.parent, SPAN_BYTES)) if told.parent is not None else None,
-            resource=self._resource,
-            attributes=_attributes_of({**told.facts, **(shown if self._bounds.text_bytes else {})}),
-            kind=SpanKind.INTERNAL,
-            status=Status(StatusCode.UNSET if told.error is None else StatusCode.ERROR),
-            start_time=told.start,
-            end_time=told.end,
-        )
-
     async def close(self) -> None:
         """See Tracer."""
         closing = threading.Thread(target=self._processor.shutdown, name="last spans", daemon=True)
@@ -352,16 +316,6 @@ def _links(headers: Headers) -> Sequence[Link]:
         return ()
     linked = get_current_span(_PROPAGATOR.extract(dict(headers), _NOTHING)).get_span_context()
     return [Link(linked)] if linked.is_valid else ()
-
-
-def _context(trace: int, span: int) -> SpanContext:
-    return SpanContext(trace, span, is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED))
-
-
-def _hash_id(tenant: str, id: str, size: int) -> int:
-    """The id of `size` bytes here for one of a tenant's."""
-    digest = blake2b(id.encode(), key=tenant.encode()[:64], digest_size=size).digest()
-    return int.from_bytes(digest) or 1  # 0 is no id
 
 
 class Sending(SpanExporter):

@@ -28,14 +28,13 @@ from email.utils import parsedate_to_datetime
 from hashlib import sha256
 from typing import Literal
 
-import aiohttp
 import msgspec
-from yarl import URL
 
 from service.backoff import Backoff
 from service.build import this_build
+from service.engine.servers.pool import Addresses, read_bounded
 from service.logs import event
-from service.pinned import Pinned
+from service.outgoing import WebAddress, asking, checked
 from service.settings.background import signing_key
 from service.settings.settings import Settings, variable
 from service.ssrf import PRIVATELY, ForbiddenAddress, LookUp, look_up, public_addresses
@@ -54,11 +53,6 @@ ANSWER_SECONDS = 1.0
 """How much of an answer is read, and for how long, so that a receiver with a short answer sees no broken connection."""
 
 NAME_DIGITS = 48
-
-BROKEN = (aiohttp.ClientError, OSError, TimeoutError)
-
-UNLIMITED = aiohttp.ClientTimeout(total=None)
-"""aiohttp has no limit of its own here: ours covers the look-up, the request and the answer."""
 
 logger = logging.getLogger(__name__)
 
@@ -97,7 +91,7 @@ class Receiver:
 
     def __post_init__(self) -> None:
         """Raises ValueError for a URL whose host can't be one."""
-        self._url = URL(self.settings.webhook_url.removeprefix(PRIVATELY))
+        self._address = WebAddress.of(self.settings.webhook_url.removeprefix(PRIVATELY))
         self._privately = self.settings.webhook_url.startswith(PRIVATELY)
         self._key = signing_key(self.settings.webhook_secret.get_secret_value())
         self._agent = f"harmonium/{this_build().version}"
@@ -106,28 +100,20 @@ class Receiver:
         """Send a webhook once, within `seconds`. Raises NotAccepted."""
         with self._failing():
             async with asyncio.timeout(self.seconds) as limit:
-                connector = aiohttp.TCPConnector(
-                    resolver=Pinned(await self._addresses()),
-                    ssl=self.tls or True,
-                    force_close=True,  # an open connection would outlive the look-up that permitted it
-                )
-                async with aiohttp.ClientSession(
-                    connector=connector, timeout=UNLIMITED, auto_decompress=False
-                ) as session:
-                    await self._post(session, webhook, limit)
+                await self._post(webhook, checked(await self._addresses()), limit)
 
     async def reach(self) -> None:
         """Connect once, within `seconds`, and send nothing: a check whether webhooks could arrive. Raises
         NotAccepted.
         """
-        encrypted = self._url.scheme == "https"
+        peer = self._address.target.peer
         with self._failing():
             async with asyncio.timeout(self.seconds):
                 _, writer = await asyncio.open_connection(
                     (await self._addresses())[0],
-                    self._url.port,
-                    ssl=(self.tls or True) if encrypted else None,
-                    server_hostname=self._url.raw_host if encrypted else None,
+                    peer.port,
+                    ssl=(self.tls or True) if peer.tls else None,
+                    server_hostname=peer.certified if peer.tls else None,
                 )
                 writer.close()
 
@@ -140,16 +126,16 @@ class Receiver:
             raise NotAccepted(f"{error}; {PRIVATELY} before {variable('webhook_url')} would permit it") from error
         except TimeoutError as error:
             raise NotAccepted(f"it did not answer within {self.seconds:g} s") from error
-        except BROKEN as error:
+        except OSError as error:
             raise NotAccepted(f"it can't be reached ({type(error).__name__})") from error
 
     async def _addresses(self) -> list[str]:
-        host, port = self._url.raw_host or "", self._url.port or 0
+        host, port = self._address.host, self._address.port
         if self._privately:
             return await self.look_up(host, port)
         return await public_addresses(host, port, self.look_up)
 
-    async def _post(self, session: aiohttp.ClientSession, webhook: Webhook, limit: asyncio.Timeout) -> None:
+    async def _post(self, webhook: Webhook, addresses: Addresses, limit: asyncio.Timeout) -> None:
         body, id, timestamp = event_body(webhook), f"wh_{_name(webhook)}", int(self.now())
         headers = {
             "content-type": "application/json",
@@ -158,23 +144,15 @@ class Receiver:
             "webhook-timestamp": str(timestamp),
             "webhook-signature": sign(self._key, id, timestamp, body),
         }
-        response = await session.post(
-            self._url,
-            data=body,
-            headers=headers,
-            allow_redirects=False,
-            read_bufsize=MAX_ANSWER_BYTES,
-        )
-        try:
-            if not 200 <= response.status < 300:
-                wait = retry_after(response.headers.get("retry-after", ""), self.now())
-                raise NotAccepted(f"it answered {response.status}", wait_seconds=wait, final=response.status == 410)
+        async with asking("POST", self._address, headers, body, addresses=addresses, tls=self.tls) as connection:
+            answer = connection.answer
+            if not 200 <= answer.status < 300:
+                wait = retry_after(answer.headers.get("retry-after", ""), self.now())
+                raise NotAccepted(f"it answered {answer.status}", wait_seconds=wait, final=answer.status == 410)
             limit.reschedule(None)  # it has accepted, and nothing that comes now can change that
-            with suppress(*BROKEN, asyncio.IncompleteReadError):
+            with suppress(OSError):
                 async with asyncio.timeout(ANSWER_SECONDS):
-                    await response.content.readexactly(MAX_ANSWER_BYTES)
-        finally:
-            response.close()
+                    await read_bounded(connection.read, MAX_ANSWER_BYTES)
 
 
 def sign(key: bytes, id: str, timestamp: int, body: bytes) -> str:

@@ -27,7 +27,7 @@ from service.settings.settings import Settings, description, display, groups, va
 from store.errors import LayoutMismatch, Unsupported
 
 PANELS = {
-    "Run": "serve worker sandbox settings doctor bench completion",
+    "Run": "serve worker sandbox settings doctor completion",
     "Talk": "ask chat tail wait cancel jobs",
     "Look": "ls tree show log diff rm export import",
     "Keep": "archive backup restore fsck projects keys usage audit",

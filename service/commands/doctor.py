@@ -11,18 +11,18 @@ from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from importlib.util import find_spec
-from typing import Annotated, TypeVar
+from time import monotonic
+from typing import Annotated, NamedTuple, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from service.commands.client.bench import one_response
 from service.commands.client.errors import ClientError
 from service.commands.client.options import flag, option, service_of
 from service.commands.client.profile import Profile
-from service.commands.client.service import ClientBounds, RemoteService
+from service.commands.client.service import ClientBounds, Json, RemoteService
 from service.commands.gpu import examine_gpu
 from service.commands.options import EXIT_FAILED, AsJson, asking, fail, show, with_settings
 from service.commands.serve import StartError, address_of, listen, url_of, vllm_beside
@@ -66,6 +66,12 @@ UNNAMED_REMEDY = (
 UNTOLD = "no server tells whether it has VLLM_XGRAMMAR_CACHE_MB=0, as gpt-oss needs it"
 OLD_REMEDY = "docs/deploy.md#versions-of-vllm says what each version lacks"
 FOLDER_REMEDY = "let this user have it alone, or name another folder with HARMONIUM_DATA_DIR"
+
+METADATA = {"harmonium": "doctor"}
+"""The metadata of the responses that a running service is asked for."""
+
+TOKENS = 64
+"""The most of each answer: it need not be whole."""
 
 T = TypeVar("T")
 
@@ -278,7 +284,7 @@ def _webhooks(settings: Settings) -> Finding:
     why = "it is told of each background response that has ended"
     if not settings.webhook_url:
         return finding("webhooks", why, (Level.OK, "none: nobody is told", ""))
-    from service.webhooks import NotAccepted, Receiver  # it brings aiohttp, which `serve` imports where it sends any
+    from service.webhooks import NotAccepted, Receiver  # for who has a receiver
 
     remedy = "correct HARMONIUM_WEBHOOK_URL, or start what should listen there"
     try:
@@ -298,6 +304,46 @@ def _response(running: RemoteService) -> Finding:
         remedy = "read what the service logged about it; HARMONIUM_CLIENT_KEY is the key that was used"
         return finding("one response", why, (Level.UNSAFE, "; ".join([*failed, now] if now else failed), remedy))
     return finding("one response", why, (Level.OK, now, ""))
+
+
+class Step(NamedTuple):
+    """A step: its name, how long it took, and why it failed, '' if it did not."""
+
+    done: str
+    seconds: float
+    error: str = ""
+
+
+def one_response(service: RemoteService) -> list[Step]:
+    """The steps up to one that fails. The response is deleted all the same."""
+    steps: list[Step] = []
+
+    def attempt(done: str, step: Callable[[], Json]) -> Json | None:
+        began = monotonic()
+        try:
+            found = step()
+            if found.get("status") == "failed":
+                error: Json = found.get("error") or {}
+                raise ClientError(f"it failed: {error.get('message')}")
+        except ClientError as refusal:
+            steps.append(Step(done, monotonic() - began, str(refusal)))
+            return None
+        steps.append(Step(done, monotonic() - began))
+        return found
+
+    def ask(words: str, before: str | None = None) -> Json:
+        body: Json = {"model": service.first_model(), "input": words, "max_output_tokens": TOKENS, "metadata": METADATA}
+        return service.call("POST", "/v1/responses", body | {"previous_response_id": before})
+
+    made = attempt("made", lambda: ask("Count to 2."))
+    if made is None:
+        return steps
+    id = str(made["id"])
+    path = f"/v1/responses/{id}"
+    if attempt("retrieved", lambda: service.call("GET", path)):
+        attempt("continued", lambda: ask("Count to 3.", id))
+    attempt("deleted", lambda: service.call("DELETE", path, None, tree="true"))
+    return steps
 
 
 def _archive(settings: Settings) -> Finding:

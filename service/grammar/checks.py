@@ -1,21 +1,18 @@
-"""Checks a text against a content (tags.py): a schema, a regex or a grammar.
+"""Checks a text against a content (tags.py): a schema or a regex. A grammar is the engine's to enforce, and unchecked.
 
 A validator answers in one go, and its time multiplies. Each schema of an `anyOf` looks at the same value, in which
 each of another `anyOf` does so again, and a pattern takes its size times its text. So the steps are counted before.
 """
 
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, cast
 
 import jsonschema_rs
 import msgspec
 
-from service.grammar.grammars import compiled_of
-from service.grammar.recognizer import Recognizer
 from service.grammar.regex import size, unchecked_tree
 from service.grammar.schema_values import checked_alone, schemas_of
-from service.steps import in_one_go
 
 MAX_CHECKED_CHARS = 1 << 20
 """The longest text that is checked against a schema or a regex."""
@@ -35,37 +32,15 @@ CHECKS_CACHED = 32
 _GRAMMAR = '{"type":"grammar"'
 
 
-class Checker(Recognizer):
-    """Checks one text, as it is sampled, against a Lark grammar: some 5 µs a character, at most 150."""
-
-    def mismatch(self) -> str | None:
-        """The reason why the text so far doesn't match, None where it does. The words quote nothing of the text."""
-        if self.exhausted:
-            return "it is too long for its grammar to be checked"
-        return None if self.matched else "it does not match the grammar"
-
-
-def is_grammar(content: str) -> bool:
-    """Whether a content is a Lark grammar, which takes long to check."""
-    return content.startswith(_GRAMMAR)
-
-
-def checker(content: str) -> Generator[None, None, Checker]:
-    """The checker of a text, piece by piece, against a Lark grammar; made in steps."""
-    return Checker((yield from compiled_of(msgspec.json.decode(content)["lark"])))
-
-
 def mismatch(content: str, text: str, *, enforced: bool = False) -> str | None:
     """The reason why a whole text doesn't match a content, None where it does. The words quote nothing of the text.
 
     A schema or a regex takes some 2 ms for 100,000 characters, at most 50, and up to 10 ms more where large patterns
     are new. A text that would take longer isn't checked: it matches where an engine has `enforced` the content from the
-    beginning and knows all its keywords.
+    beginning to the end and knows all its keywords. No text is checked against a grammar.
     """
-    if is_grammar(content):
-        checking = in_one_go(checker(content))
-        checking.feed(text)
-        return checking.mismatch()
+    if content.startswith(_GRAMMAR):
+        return None if enforced else "its grammar was not enforced to its end, as it went on in another process"
     if len(text) > MAX_CHECKED_CHARS:
         return f"it has {len(text)} characters, and at most {MAX_CHECKED_CHARS} can be checked"
     check = _check(content)

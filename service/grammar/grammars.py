@@ -1,8 +1,8 @@
 """The grammars of custom tools: the regexes and Lark grammars that can be enforced, and their form for an engine.
 
 A Lark grammar becomes trees (lark.py), one for each rule and terminal, with the ignored terminals behind each
-terminal. From these come xgrammar's EBNF and the recognizer's rules, both as long as the grammar. They match the same
-texts as lark; lark's rules for a conflict of terminals have no part in that.
+terminal. From these comes xgrammar's EBNF, as long as the grammar. It matches the same texts as lark; lark's rules for
+a conflict of terminals have no part in that.
 """
 
 import re
@@ -11,17 +11,14 @@ from collections.abc import Generator, Mapping, Sequence
 
 from service.errors import InvalidRequest, brief
 from service.grammar.lark import COMMON, Definitions, read_lark
-from service.grammar.recognizer import MAX_SYMBOLS, Grammar, compile_rules
 from service.grammar.regex import MOST, Tree, Weight, ebnf, operations, weigh
-from service.steps import cached_steps
+from service.grammar.soundness import MAX_SYMBOLS, check_rules
 
 MAX_GRAMMAR_CHARS = 8_192
 """The longest grammar; one of a single huge rule takes some 8 ms in a step, 15 at worst."""
 
 MAX_RULES = 1024
 """The most rules and terminals of a grammar; each different use of a template counts."""
-
-GRAMMARS_CACHED = 32
 
 RULES_A_STEP = 50
 """The number of rules that are written in one step."""
@@ -36,8 +33,7 @@ def enforced_grammar(lark: str, where: str) -> Generator[None, None, str]:
         raise _refusal(lark, where, f"It has {len(lark)} characters, at most {MAX_GRAMMAR_CHARS} are allowed")
     try:
         trees = yield from _trees(lark)
-        if not compile_rules(trees).productive:
-            raise ValueError("no text matches it, as its rules never come to an end")
+        check_rules(trees)
     except InvalidRequest as refused:  # a terminal's pattern, which has no place of its own
         raise _refusal(lark, where, refused.message) from None
     except (re.error, ValueError, RecursionError) as error:
@@ -49,12 +45,6 @@ def enforced_grammar(lark: str, where: str) -> Generator[None, None, str]:
             yield
         lines.append(f"{name} ::= {ebnf(tree)}\n")
     return "".join(lines)
-
-
-@cached_steps(GRAMMARS_CACHED)
-def compiled_of(lark: str) -> Generator[None, None, Grammar]:
-    """A grammar that can be enforced, for the recognizer, in steps. Its rule "root" matches what the engine allows."""
-    return compile_rules((yield from _trees(lark)))
 
 
 def _trees(lark: str) -> Generator[None, None, Mapping[str, Tree]]:

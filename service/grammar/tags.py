@@ -58,16 +58,15 @@ def regex_content(pattern: str) -> str:
     return _json({"type": "regex", "pattern": pattern})
 
 
-def grammar_content(lark: str, ebnf: str) -> str:
-    """The content for texts that match a Lark grammar, of which `ebnf` is the engine's form (grammars.py)."""
-    return _json({"type": "grammar", "grammar": ebnf, "lark": lark})
+def grammar_content(ebnf: str) -> str:
+    """The content for texts that match a grammar in xgrammar's EBNF (grammars.py)."""
+    return _json({"type": "grammar", "grammar": ebnf})
 
 
 @lru_cache(maxsize=TAGS_CACHED)
 def content_tag(content: str) -> str:
     """The structural tag of a content alone."""
     form: Format = msgspec.json.decode(content)
-    form.pop("lark", None)
     if form["type"] == "json_schema":
         for schema in schemas_of(form["json_schema"]):  # without the keywords that only the check at the end follows
             engine = engine_part(schema)

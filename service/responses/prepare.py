@@ -221,6 +221,8 @@ class _Preparation:
         opener = await self.service.seals.of(self.caller.tenant)
         looked = await self._look_up_tools()
         read, notes = await self._read(opener, looked)
+        if model.speech is not None or not model.constrains:
+            _refuse_grammars(read.rules, model)
         if model.speech is None:
             if request.template_options:
                 raise not_served("chat_template_kwargs", ", ".join(request.template_options), NO_TEMPLATE)
@@ -376,9 +378,6 @@ class _Preparation:
         has, and may be left out, it is made again of fewer.
         """
         service, model, request = self.service, self.model, self.request
-        for callee in read.rules.callees:
-            if callee.kind == "custom" and not callee.wrapped:
-                raise not_served("tools", callee.name, f"The model '{model.id}' calls no tool under a grammar.")
         noted = not self.parent.cut
         known = await self._known_part() if noted else NOTHING
         history = self.parent.take_history()
@@ -462,6 +461,14 @@ def _names_container(callee: Callee) -> bool:
     """Whether a request names the container in which its code is to run."""
     hosted = callee.hosted
     return hosted is not None and hosted.kind == "python" and container_of(hosted.options).id is not None
+
+
+def _refuse_grammars(rules: Rules, model: ModelCard) -> None:
+    """Raise InvalidRequest for a tool under a grammar: nothing would hold the calls of this model to it."""
+    for callee in rules.callees:
+        if callee.kind == "custom" and not callee.wrapped:
+            advice = f"Nothing holds the model '{model.id}' to a grammar. Leave its 'format' out."
+            raise not_served("tools", callee.name, advice)
 
 
 def _sees(model: ModelCard) -> bool:

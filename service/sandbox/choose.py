@@ -4,6 +4,7 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from service.sandbox.port import Sandbox, SessionLimits
+from service.sandbox.remote import RemoteSandbox
 from service.settings.protocol import LOCAL
 from service.settings.settings import Settings
 
@@ -20,8 +21,6 @@ def sandbox_of(settings: Settings) -> Sandbox | None:
         return own_sandbox(settings)
     if not settings.sandbox:
         return None
-    from service.sandbox.remote import RemoteSandbox  # imports aiohttp, which no other service needs
-
     return RemoteSandbox(settings.sandbox, settings.sandbox_key.get_secret_value())
 
 

@@ -9,13 +9,15 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
+from urllib.parse import urlencode
 
 import msgspec
-from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout, TCPConnector, UnixConnector
-from aiohttp.client_exceptions import ClientConnectorError
 
+from service.engine.servers.connection import Broken, ServerConnection
+from service.engine.servers.pool import Pool, Unconnected, read_bounded
+from service.outgoing import WebAddress
 from service.sandbox.folder import parts_of
-from service.sandbox.local import CHUNK_BYTES, NAME
+from service.sandbox.local import NAME
 from service.sandbox.port import Cell, OpenedSession, Sandbox, SessionFile, SessionGone, SessionLimits, Unusable
 from service.sandbox.wire import STATUS, WAIT_SECONDS, Of, OfFile, Open, Refusal, RunCell, Stop
 
@@ -30,7 +32,7 @@ MAX_ANSWER_BYTES = 64 << 20
 """The largest answer but for files: a cell with all that it may print and show."""
 
 CONNECTIONS = 600
-"""Each waiting request for a cell has a connection; there are at most 512 sessions."""
+"""Each waiting request for a cell has a connection; there are at most 512 sessions. Any further request waits."""
 
 UNIX = "unix://"
 TRIES = 3
@@ -44,8 +46,11 @@ class RemoteSandbox(Sandbox):
 
     def __init__(self, place: str, key: str = "") -> None:
         """`place` is unix:///path, or a URL of a host and a port."""
-        self._place, self._key = place, key
-        self._client: ClientSession | None = None
+        self._place, unix = place, place.removeprefix(UNIX) if place.startswith(UNIX) else ""
+        self._target = WebAddress.of("http://sandbox" if unix else place.rstrip("/")).target
+        self._headers = {"authorization": f"Bearer {key}"} if key else {}
+        self._pool = Pool(keeps=False, connect_seconds=CONNECT_SECONDS, unix=unix)
+        self._room = asyncio.Semaphore(CONNECTIONS)
         self._stops: dict[asyncio.Task[None], str] = {}
         """The stops under way on behalf of cancelled callers, each with its session."""
 
@@ -93,17 +98,21 @@ class RemoteSandbox(Sandbox):
 
     async def read(self, session: str, path: str) -> AsyncIterator[bytes]:
         parts_of(path)
-        async with self._answer("read", msgspec.json.encode(OfFile(session, path)), stalls=True) as answer:
-            if answer.status != 200:
-                await self._check(answer, None)
-            async for part in answer.content.iter_chunked(CHUNK_BYTES):
+        async with self._answer("read", msgspec.json.encode(OfFile(session, path)), STALL_SECONDS) as connection:
+            if connection.answer.status != 200:
+                await self._check(connection, None)
+            while True:
+                async with asyncio.timeout(STALL_SECONDS):
+                    part = await connection.read()
+                if not part:
+                    return
                 yield part
 
     async def write(self, session: str, path: str, content: AsyncIterator[bytes]) -> SessionFile:
         parts_of(path)
-        query = {"session": session, "path": path}
-        async with self._answer("write", content, query, stalls=True) as answer:
-            return await self._check(answer, SessionFile)
+        verb = f"write?{urlencode({'session': session, 'path': path})}"
+        async with self._answer(verb, content, STALL_SECONDS) as connection:
+            return await self._check(connection, SessionFile)
 
     async def remove(self, session: str, path: str) -> None:
         parts_of(path)
@@ -112,8 +121,7 @@ class RemoteSandbox(Sandbox):
     async def aclose(self) -> None:
         """As the port has it: sessions stay, for others of this service, until they are idle."""
         await asyncio.gather(*self._stops, return_exceptions=True)
-        if self._client:
-            await self._client.close()
+        await self._pool.close()
 
     async def _stop(self, session: str, call: str) -> None:
         """Stop a call on behalf of a cancelled caller: if the sandbox can't be told, the call's time ends it."""
@@ -122,50 +130,48 @@ class RemoteSandbox(Sandbox):
 
     async def _ask(self, verb: str, asked: msgspec.Struct, kind: Any = None) -> Any:
         """The answer to a verb, of this kind. Raises the port's errors."""
-        async with self._answer(verb, msgspec.json.encode(asked)) as answer:
-            return await self._check(answer, kind)
+        async with self._answer(verb, msgspec.json.encode(asked), ANSWER_SECONDS) as connection:
+            return await self._check(connection, kind)
 
     @asynccontextmanager
     async def _answer(
-        self,
-        verb: str,
-        body: bytes | AsyncIterator[bytes],
-        query: dict[str, str] | None = None,
-        *,
-        stalls: bool = False,
-    ) -> AsyncGenerator[ClientResponse]:
-        """The answer to a request. Raises Unusable where there is none."""
-        unix = self._place.startswith(UNIX)
-        if self._client is None:
-            connector = UnixConnector(self._place.removeprefix(UNIX), limit=CONNECTIONS) if unix else None
-            self._client = ClientSession(
-                connector=connector or TCPConnector(limit=CONNECTIONS), auto_decompress=False, trust_env=False
-            )
-        url = f"{'http://sandbox' if unix else self._place.rstrip('/')}/v1/{verb}"
-        headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
-        bound = {"sock_read": STALL_SECONDS} if stalls else {"total": ANSWER_SECONDS}
-        timeout = ClientTimeout(connect=CONNECT_SECONDS, **bound)
+        self, verb: str, body: bytes | AsyncIterator[bytes], seconds: float
+    ) -> AsyncGenerator[ServerConnection]:
+        """The connection with the head of the answer, which comes within so many seconds, or where a file is sent, as
+        long after each of its parts. Raises Unusable where there is none, or where it breaks.
+        """
+        asked = ("POST", self._target, f"/v1/{verb}", self._headers)
         try:
-            async with self._client.post(
-                url, data=body, params=query, headers=headers, timeout=timeout, allow_redirects=False
-            ) as answer:
-                yield answer
-        except ClientConnectorError as error:
-            raise Unusable(f"the sandbox at {self._place} can't be reached: {error.strerror}") from error
-        except (ClientError, TimeoutError) as error:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await self._room.acquire()
+            try:
+                if isinstance(body, bytes):
+                    async with asyncio.timeout(seconds):
+                        connection = await self._pool.send(*asked, body)
+                else:
+                    connection = await self._pool.send_parts(*asked, body, stall_seconds=seconds)
+                try:
+                    yield connection
+                finally:
+                    connection.leave()
+            finally:
+                self._room.release()
+        except Unconnected as error:
+            raise Unusable(f"the sandbox at {self._place} can't be reached: {error.__cause__ or error}") from error
+        except (Broken, TimeoutError) as error:
             raise Unusable(f"the sandbox at {self._place} doesn't answer: {type(error).__name__}") from error
 
-    async def _check(self, answer: ClientResponse, kind: Any) -> Any:
+    async def _check(self, connection: ServerConnection, kind: Any) -> Any:
         """The object of a good answer. Raises the port's errors, Unusable where no sandbox would answer so."""
-        body = bytearray()
-        async for part in answer.content.iter_chunked(CHUNK_BYTES):
-            body += part
-            if len(body) > MAX_ANSWER_BYTES:
-                raise Unusable(f"the sandbox's answer has more than {MAX_ANSWER_BYTES:,} bytes")
+        async with asyncio.timeout(ANSWER_SECONDS):
+            body = await read_bounded(connection.read, MAX_ANSWER_BYTES)
+        if len(body) > MAX_ANSWER_BYTES:
+            raise Unusable(f"the sandbox's answer has more than {MAX_ANSWER_BYTES:,} bytes")
+        status = connection.answer.status
         try:
-            said = msgspec.json.decode(body, type=kind if answer.status < 300 else Refusal)
+            said = msgspec.json.decode(body, type=kind if status < 300 else Refusal)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise Unusable(f"what answers at {self._place} is no sandbox") from error
-        if answer.status >= 300:
-            raise _REFUSALS.get(answer.status, Unusable)(said.message)
+        if status >= 300:
+            raise _REFUSALS.get(status, Unusable)(said.message)
         return said

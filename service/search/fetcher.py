@@ -8,15 +8,15 @@ connection goes to one of these, whatever the name resolves to a moment later. O
 import asyncio
 import socket
 from collections.abc import Callable, Collection
+from email.message import Message
 from typing import Any, NamedTuple
 
-import aiohttp
 import msgspec
-from yarl import URL
 
 from service.browser.page import MAX_URL_CHARS
 from service.build import this_build
-from service.pinned import Pinned
+from service.engine.servers.connection import ServerConnection
+from service.outgoing import WebAddress, asking, checked
 from service.search.port import SearchFailure, is_within
 from service.search.services import BROKEN
 from service.ssrf import NO_PUBLIC_ADDRESS, ForbiddenAddress, Judge, LookUp, look_up, public_addresses
@@ -98,42 +98,36 @@ class Fetcher:
         """The answer at an address, or where that redirects to."""
         for _ in range(self._limits.redirects + 1):
             target = _target(url, domains)
-            connector = aiohttp.TCPConnector(
-                resolver=Pinned(await self._addresses(target)),
-                socket_factory=_socket,
-                force_close=True,  # an open connection would outlive the look-up that permitted it
-            )
-            jar, unlimited = aiohttp.DummyCookieJar(), aiohttp.ClientTimeout(total=None, sock_connect=None)
-            async with (
-                aiohttp.ClientSession(
-                    connector=connector, timeout=unlimited, auto_decompress=False, cookie_jar=jar
-                ) as session,
-                session.get(target, headers=self._headers, allow_redirects=False) as response,
-            ):
-                if response.status in (301, 302, 303, 307, 308) and "location" in response.headers:
-                    url = str(target.join(URL(response.headers["location"])))
+            addresses = checked(await self._addresses(target))
+            async with asking("GET", target, self._headers, addresses=addresses, socket_factory=_socket) as connection:
+                answer = connection.answer
+                if answer.status in (301, 302, 303, 307, 308) and "location" in answer.headers:
+                    url = target.joined(answer.headers["location"])
                     continue
-                return await self._read(response, str(target), check)
+                return await self._read(connection, target.url, check)
         raise SearchFailure(f"it redirects more than {self._limits.redirects} times")
 
-    async def _read(self, response: aiohttp.ClientResponse, url: str, check: Callable[[str], None]) -> Fetched:
-        if response.status != 200:
-            raise SearchFailure(f"it answers with HTTP {response.status}")
-        kind = response.content_type.lower()
+    async def _read(self, connection: ServerConnection, url: str, check: Callable[[str], None]) -> Fetched:
+        answer = connection.answer
+        if answer.status != 200:
+            raise SearchFailure(f"it answers with HTTP {answer.status}")
+        kind = answer.content_type or "application/octet-stream"
         check(kind)
-        if response.headers.get("content-encoding", "identity").lower() != "identity":
+        if answer.headers.get("content-encoding", "identity").lower() != "identity":
             raise SearchFailure("it is compressed, which nobody asked for")
+        typed = Message()
+        typed["content-type"] = answer.headers.get("content-type", "")
         left, parts, whole = self._limits.bytes, list[bytes](), True
-        async for part, _ in response.content.iter_chunks():
+        while part := await connection.read():
             parts.append(part[:left])
             left -= len(part)
             if left <= 0 or len(parts) == self._limits.pieces:
                 whole = False
                 break
-        return Fetched(url, kind, response.charset, b"".join(parts), whole)
+        return Fetched(url, kind, typed.get_content_charset(), b"".join(parts), whole)
 
-    async def _addresses(self, target: URL) -> list[str]:
-        host, port = target.raw_host or "", target.port or 0
+    async def _addresses(self, target: WebAddress) -> list[str]:
+        host, port = target.host, target.port
         if host in self._hosts or f"{host}:{port}" in self._hosts:
             return await self._look_up(host, port)
         try:
@@ -147,22 +141,18 @@ class Fetcher:
 
 def _socket(address: tuple[Any, ...]) -> socket.socket:
     made = socket.socket(*address[:3])
-    made.setblocking(False)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BYTES)
     return made
 
 
-def _target(url: str, domains: tuple[str, ...]) -> URL:
-    """An address that may be asked, without its fragment. Raises SearchFailure."""
+def _target(url: str, domains: tuple[str, ...]) -> WebAddress:
+    """An address that may be asked. Raises SearchFailure."""
     try:
-        target = URL(url)
-        host, port = target.raw_host, target.port
+        target = WebAddress.of(url)
     except ValueError:
-        host, port, target = None, None, URL()
-    if target.scheme not in ("http", "https") or not host or not port or target.user or target.password:
-        raise SearchFailure("it is no http:// or https:// address of a page")
-    if len(str(target)) > MAX_URL_CHARS:
+        raise SearchFailure("it is no http:// or https:// address of a page") from None
+    if len(target.url) > MAX_URL_CHARS:
         raise SearchFailure(f"its address has more than {MAX_URL_CHARS} characters")
-    if not is_within(host, domains):
+    if not is_within(target.host, domains):
         raise SearchFailure("it is not among the domains that were allowed")
-    return target.with_fragment(None)
+    return target

@@ -11,12 +11,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from html import unescape
 from typing import Any
+from urllib.parse import urlencode
 
-import aiohttp
 import msgspec
 
 from service.browser.page import Result
 from service.build import this_build
+from service.engine.servers.pool import read_bounded
+from service.outgoing import WebAddress, asking
 from service.search.port import MAX_SNIPPET_CHARS, RESULTS, Searcher, SearchFailure, SearchQuery, bound_results
 
 SECONDS = 15.0
@@ -31,7 +33,7 @@ MAX_BRAVE_CHARS = 400
 MAX_SAID_CHARS = 4_000
 """How much of a text of Brave's is read, in which a character may take many."""
 
-BROKEN = (aiohttp.ClientError, OSError, ValueError)
+BROKEN = (OSError, ValueError)
 
 
 class _Found(msgspec.Struct):
@@ -64,7 +66,7 @@ def searcher_of(service: str, *, url: str = "", key: str = "") -> Searcher:
 async def _searxng(base: str, key: str, query: SearchQuery) -> Iterable[Result]:
     """The results of its engines. It knows no countries."""
     params = {"q": _within_domains(query), "format": "json", "pageno": "1", "categories": "general"}
-    return _results(await _answer("GET", f"{base}/search", {}, params=params))
+    return _results(await _answer(f"{base}/search?{urlencode(params)}", {}))
 
 
 async def _brave(base: str, key: str, query: SearchQuery) -> Iterable[Result]:
@@ -74,7 +76,7 @@ async def _brave(base: str, key: str, query: SearchQuery) -> Iterable[Result]:
     if query.country:
         params["country"] = query.country
     headers = {"x-subscription-token": key}
-    found = await _answer("GET", f"{base}/res/v1/web/search", headers, params=params)
+    found = await _answer(f"{base}/res/v1/web/search?{urlencode(params)}", headers)
     return (
         Result(each.url, unescape(each.title[:MAX_SAID_CHARS]), unescape(each.snippet[:MAX_SAID_CHARS]))
         for each in _results(found.web or _Answer())
@@ -88,7 +90,7 @@ async def _exa(base: str, key: str, query: SearchQuery) -> Iterable[Result]:
         body["includeDomains"] = list(query.domains)
     if query.country:
         body["userLocation"] = query.country
-    return _results(await _answer("POST", f"{base}/search", {"x-api-key": key}, json=body))
+    return _results(await _answer(f"{base}/search", {"x-api-key": key}, body))
 
 
 async def _tavily(base: str, key: str, query: SearchQuery) -> Iterable[Result]:
@@ -96,7 +98,7 @@ async def _tavily(base: str, key: str, query: SearchQuery) -> Iterable[Result]:
     body: dict[str, Any] = {"query": query.text, "max_results": RESULTS}
     if query.domains:
         body["include_domains"] = list(query.domains)
-    return _results(await _answer("POST", f"{base}/search", {"authorization": f"Bearer {key}"}, json=body))
+    return _results(await _answer(f"{base}/search", {"authorization": f"Bearer {key}"}, body))
 
 
 _SERVICES: dict[str, tuple[str, Callable[[str, str, SearchQuery], Awaitable[Iterable[Result]]]]] = {
@@ -120,24 +122,21 @@ def _results(answer: _Answer) -> Iterable[Result]:
         yield Result(each.url or "", each.title or "", each.content or each.description or each.text or "")
 
 
-async def _answer(method: str, url: str, headers: dict[str, str], **given: Any) -> _Answer:
-    """The answer of a service. Raises SearchFailure, which has nothing of the request in it."""
+async def _answer(url: str, headers: dict[str, str], sent: dict[str, Any] | None = None) -> _Answer:
+    """The answer of a service, to a POST where something is sent. Raises SearchFailure, which quotes no request."""
     headers |= {"user-agent": f"harmonium/{this_build().version}", "accept": "application/json"}
-    unlimited = aiohttp.ClientTimeout(total=None, sock_connect=None)
+    method, body = "GET", b""
+    if sent is not None:
+        method, body = "POST", msgspec.json.encode(sent)
+        headers["content-type"] = "application/json"
     try:
-        async with (
-            asyncio.timeout(SECONDS),
-            aiohttp.ClientSession(timeout=unlimited, cookie_jar=aiohttp.DummyCookieJar()) as session,
-            session.request(method, url, headers=headers, allow_redirects=False, **given) as response,
-        ):
-            if response.status != 200:
-                raise SearchFailure(f"the search service answers with HTTP {response.status}")
-            body = bytearray()
-            async for part in response.content.iter_chunked(65_536):
-                body += part
-                if len(body) > MAX_BYTES:
-                    raise SearchFailure("the search service says too much")
-            return msgspec.json.decode(body, type=_Answer)
+        async with asyncio.timeout(SECONDS), asking(method, WebAddress.of(url), headers, body) as connection:
+            if connection.answer.status != 200:
+                raise SearchFailure(f"the search service answers with HTTP {connection.answer.status}")
+            found = await read_bounded(connection.read, MAX_BYTES)
+            if len(found) > MAX_BYTES:
+                raise SearchFailure("the search service says too much")
+            return msgspec.json.decode(found, type=_Answer)
     except TimeoutError:
         raise SearchFailure(f"the search service did not answer within {SECONDS:g} s") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

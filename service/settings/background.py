@@ -8,7 +8,6 @@ from base64 import b64decode
 from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator
-from yarl import URL
 
 from service.settings.core import MIB, SettingsPart
 from service.settings.sources import has_exporter
@@ -83,7 +82,8 @@ class BackgroundSettings(SettingsPart):
     def _check_webhook_url(cls, value: str) -> str:
         url = value.removeprefix(PRIVATELY)
         _check_url(url, "webhooks are signed with WEBHOOK_SECRET")
-        URL(url)  # raises ValueError for a host or a port that can't be one
+        parts = urlsplit(url)
+        _ = parts.port, (parts.hostname or "").encode("idna")  # raise ValueError for a port or a host that can't be one
         return value
 
     @field_validator("webhook_secret")

@@ -73,7 +73,7 @@ SCOPES = (
     *("api.containers.read", "api.containers.write"),
     *("api.model.read", "api.model.request"),
 )
-"""`api.model.request` is for what is passed on: to the engine's server, and traces."""
+"""`api.model.request` is for what is passed on to the engine's server."""
 
 MAX_SCOPES = len(SCOPES)
 

@@ -191,11 +191,6 @@ export async function test_the_models_and_the_state_of_the_service_are_told() {
   assert.match(await answer(texting.GET('/metrics', { parseAs: 'text' })), /harmonium_build_info/)
 }
 
-export async function test_traces_of_a_client_are_taken_in() {
-  const taken = await client.POST('/v1/traces/ingest', { body: { data: [] } })
-  assert.equal(taken.response.status, 204)
-}
-
 export async function test_what_is_refused_has_an_envelope_and_what_does_not_fit_has_no_type() {
   /** @type {Schemas['CreateResponse']} */
   // @ts-expect-error: the document has no such member

@@ -139,12 +139,6 @@ def test_the_models_and_the_state_of_the_service_are_told():
     assert "harmonium_build_info" in call("service.metrics")
 
 
-def test_traces_of_a_client_are_taken_in():
-    body = models.Traces.from_dict({"data": []})
-    answer = import_module("made.api.traces.ingest_traces").sync_detailed(client=client, body=body)
-    assert answer.status_code == 204
-
-
 def test_a_refusal_is_an_envelope():
     answer = import_module("made.api.responses.retrieve_response").sync_detailed("resp_unknown", client=client)
     assert answer.status_code == 404

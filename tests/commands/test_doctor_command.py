@@ -10,12 +10,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from service.commands import gpu
-from service.commands.client.bench import one_response
 from service.commands.client.errors import RefusedByService
 from service.commands.client.profile import Profile
 from service.commands.client.service import Json, RemoteService
 from service.commands.command_line import app
-from service.commands.doctor import diagnose, expected_of
+from service.commands.doctor import diagnose, expected_of, one_response
 from service.settings.settings import load_settings
 from store.embedded import EmbeddedServer
 from store.redis.address import AddressKind

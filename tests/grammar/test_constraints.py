@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 
 from service.api.tools.callee import Callee, Choice
-from service.grammar.checks import MAX_CHECKED_CHARS, checker, is_grammar, mismatch
+from service.grammar.checks import MAX_CHECKED_CHARS, mismatch
 from service.grammar.tags import HeaderState, grammar_content, regex_content, schema_content
 from service.harmony import tokens
 from service.responses.output.next_step import header_tag
 from service.responses.output.rules import Rules
-from service.steps import in_one_go
 
 F = Callee("f")
 RAW = Callee("raw", "custom")
@@ -74,25 +73,17 @@ def test_no_tag_names_a_token_that_stops(state: HeaderState) -> None:
         (POINT, '{"x": ' + "[" * 900 + "]" * 900 + "}", "it does not match the schema"),
         (TWO_WAYS, "[" * 40 + '""' + "]" * 40, "it does not match the schema"),
         (regex_content("a|b"), "ab", "it does not match the pattern"),
-        (grammar_content('start: "a"+', ""), "aa", None),
-        (grammar_content('start: "a"+', ""), "ab", "it does not match the grammar"),
-        (
-            grammar_content('start: start start start | "a"', ""),
-            "a" * 2_000,
-            "it is too long for its grammar to be checked",
-        ),
         (POINT, " " * (MAX_CHECKED_CHARS + 1), "it has 1048577 characters, and at most 1048576 can be checked"),
     ],
 )
 def test_what_is_wrong_with_a_text_is_said_without_quoting_it(content: str, text: str, says: str | None) -> None:
     assert mismatch(content, text) == says
-    if not is_grammar(content):
-        return
-    checking = in_one_go(checker(content))
-    for letter in text[:1_000]:
-        checking.feed(letter)
-    checking.feed(text[1_000:])
-    assert checking.mismatch() == says
+
+
+def test_a_text_under_a_grammar_is_taken_where_that_was_enforced_alone() -> None:
+    content = grammar_content('root ::= "a"')
+    assert mismatch(content, "b", enforced=True) is None
+    assert mismatch(content, "a") == "its grammar was not enforced to its end, as it went on in another process"
 
 
 def doubling(depth: int) -> str:

@@ -50,7 +50,7 @@ def test_any_regex_is_refused_or_can_be_checked(pieces: list[str], answer: str) 
 @given(st.lists(st.sampled_from(LARK), max_size=12), st.sampled_from(ANSWERS))
 def test_any_grammar_is_refused_or_can_be_checked(pieces: list[str], answer: str) -> None:
     lark = "".join(("start: ", *pieces, '\na: "z"'))
-    check(lambda: grammar_content(lark, in_one_go(enforced_grammar(lark, "definition"))), answer)
+    check(lambda: grammar_content(in_one_go(enforced_grammar(lark, "definition"))), answer)
 
 
 @some

@@ -104,7 +104,7 @@ async def test_a_model_without_a_template_says_where_its_effort_is(settings: Set
 
 async def test_a_tool_under_a_grammar_is_refused(client: AsyncOpenAI) -> None:
     form = {"type": "grammar", "syntax": "regex", "definition": "[ab]+"}
-    with pytest.raises(BadRequestError, match="under a grammar"):
+    with pytest.raises(BadRequestError, match="to a grammar"):
         await ask(client, "Hello!", tools=[{"type": "custom", "name": "letters", "format": form}])
 
 

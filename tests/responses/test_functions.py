@@ -2,13 +2,15 @@
 
 from typing import Any
 
+import msgspec
 import pytest
-from openai import AsyncOpenAI
+from openai import AsyncOpenAI, BadRequestError
 from openai.types.responses import Response
 
 from service.harmony.tokens import CALL, MESSAGE
 from service.settings.settings import Settings
-from tests.support.service.inside import answer, called, scripted, serving, then, thought
+from tests.support.engine.scripted import ScriptedEngine
+from tests.support.service.inside import CARD, answer, called, scripted, serving, then, thought
 from tests.support.service.process import MODEL
 from tests.support.service.seen import addressed, made, prompts, streamed, tags
 
@@ -117,6 +119,19 @@ async def test_a_custom_tool_s_text_comes_out_of_its_wrapping_and_goes_back_in(s
 
 
 # --- tools that aren't here ---
+
+
+@pytest.mark.parametrize("syntax", ["lark", "regex"])
+async def test_a_grammar_that_no_server_enforces_is_refused(settings: Settings, syntax: str) -> None:
+    definition = 'start: "a"' if syntax == "lark" else "a"
+    letter = {**NOTE, "name": "letter", "format": {"type": "grammar", "syntax": syntax, "definition": definition}}
+    engine = ScriptedEngine(msgspec.structs.replace(CARD, constrains=False), [answer("Noted.")])
+    async with serving(settings, engine) as inside, inside.client() as client:
+        await client.responses.create(model=MODEL, input="hi", tools=[NOTE])
+        with pytest.raises(BadRequestError, match=r"letter .* holds the model") as refused:
+            await client.responses.create(model=MODEL, input="hi", tools=[NOTE, letter])
+    assert (refused.value.param, refused.value.code) == ("tools", "unsupported_parameter")
+    assert len(engine.generations) == 1
 
 
 async def test_hosted_tools_are_echoed_without_secrets_and_the_prompt_is_as_without_them(settings: Settings) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from service.api.tools.callee import Callee
 from service.engine.port import Finish, Generation, ModelCard, Sampling
-from service.grammar.tags import HeaderState, schema_content
+from service.grammar.tags import HeaderState, grammar_content, schema_content
 from service.harmony import tokens
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.next_step import (
@@ -138,6 +138,19 @@ def test_amid_a_header_or_a_constrained_content_it_goes_on_without_a_constraint(
     sampling = next_generation(WHOLE, machine).sampling
 
     assert (sampling.structural_tag, sampling.stop_ids) == (None, tokens.ENDS)
+
+
+@pytest.mark.parametrize("taken_over", [False, True])
+def test_a_call_that_nothing_holds_to_its_grammar_any_more_fails(taken_over: bool) -> None:
+    machine = began(Rules((Callee("patch", "custom", content=grammar_content('root ::= "ab"')),)))
+    opened = harmony("<|channel|>commentary to=functions.patch<|message|>a")
+    if taken_over:
+        in_one_go(machine.replay(tokens.pack(opened)))
+    else:
+        machine.feed(opened)
+    machine.feed(harmony("b<|call|>"))
+
+    assert (machine.fault is not None and "not enforced to its end" in machine.fault) is taken_over
 
 
 # --- several calls ---

@@ -207,8 +207,7 @@ def _content(form: _Text | _Grammar, where: str) -> Generator[None, None, str]:
         return TEXT
     if form.syntax == "regex":
         return regex_content(enforced_regex(form.definition, where))
-    ebnf = yield from enforced_grammar(form.definition, where)
-    return grammar_content(form.definition, ebnf)
+    return grammar_content((yield from enforced_grammar(form.definition, where)))
 
 
 def _check(tool: FunctionTool | CustomTool, where: str) -> None:

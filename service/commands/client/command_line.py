@@ -14,7 +14,6 @@ from typing import Annotated, Any, Literal
 import typer
 
 from service.commands.client import asking, printing, reading
-from service.commands.client.bench import bench
 from service.commands.client.errors import EXIT_INTERRUPTED, EXIT_USAGE, ClientError
 from service.commands.client.options import (
     AsJson,
@@ -169,7 +168,6 @@ def _show_tokens(pages: Iterator[Json], *, as_json: bool) -> None:
 
 
 app.add_typer(trees, name="")
-app.command()(bench)
 
 
 @app.command()

@@ -13,7 +13,7 @@ costs an append for each. Nothing is decompressed, and no redirect is looked at.
 import asyncio
 import re
 import select
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import NamedTuple, Self, cast
 from urllib.parse import quote, urlsplit
 
@@ -79,9 +79,17 @@ def target_of(place: ServerAddress) -> RequestTarget:
     return RequestTarget(peer, place.host or authority, quote(parts.path, safe=KEPT_IN_PATHS))
 
 
-def head(method: str, target: RequestTarget, path: str, headers: Mapping[str, str], length: int) -> bytes:
-    """The head of a request whose body has so many bytes. Raises ValueError where a header would become two."""
+def head(method: str, target: RequestTarget, path: str, headers: Mapping[str, str], length: int | None) -> bytes:
+    """The head of a request whose body has so many bytes, or comes in chunks. Raises ValueError where a header would
+    become two.
+    """
     lines = [f"{name}: {value}" for name, value in headers.items()]
+    if "user-agent" not in headers:
+        lines.append(f"user-agent: {AGENT}")
+    if length is None:
+        lines.append("transfer-encoding: chunked")
+    elif length or method != "GET":
+        lines.append(f"content-length: {length}")
     if any(map(_TORN.search, lines)):
         raise ValueError("a header has a line break, or a NUL")
     said = "\r\n".join(
@@ -89,8 +97,6 @@ def head(method: str, target: RequestTarget, path: str, headers: Mapping[str, st
             f"{method} {target.prefix}{path} HTTP/1.1",
             f"host: {target.authority}",
             *lines,
-            f"user-agent: {AGENT}",
-            f"content-length: {length}",
         )
     )
     return said.encode() + b"\r\n\r\n"
@@ -208,6 +214,8 @@ class ServerConnection(asyncio.Protocol):
         self._unread = 0
         """The bytes received since the last read; those between the parts of a body are counted with them."""
         self._paused = False
+        self._full = False
+        """Whether the other end takes less than was sent."""
         self._trouble = ""
         """The reason why nothing more comes, though more should; empty if there is none."""
         self._news: asyncio.Future[None] | None = None
@@ -240,6 +248,23 @@ class ServerConnection(asyncio.Protocol):
         """Send a request."""
         self.answer, self._asked, self._unread = Incoming(), True, 0
         self._transport.writelines((head, body))
+
+    async def send_parts(self, head: bytes, parts: AsyncIterator[bytes], stall_seconds: float) -> None:
+        """Send a request whose body comes in parts, up to an answer before its end. Raises Broken, TimeoutError where
+        the other end takes nothing for so long, and what the parts raise.
+        """
+        self.send(head, b"")
+        async for part in parts:
+            if self.answer.headed:
+                self.answer.keeps = False  # what was not sent of the body would be taken for another request
+                return
+            if part:
+                self._transport.writelines((b"%x\r\n" % len(part), part, b"\r\n"))
+            await asyncio.sleep(0)  # a transport says only in the loop's next turn that it is full
+            async with asyncio.timeout(stall_seconds):
+                while self._full and not self.answer.headed:
+                    await self._more()
+        self._transport.write(b"0\r\n\r\n")
 
     async def head(self) -> Self:
         """Itself, once the answer's head is there. Raises Broken."""
@@ -348,6 +373,13 @@ class ServerConnection(asyncio.Protocol):
         if self._unread > MAX_UNREAD_BYTES and not self._paused:
             self._paused = True
             self._transport.pause_reading()
+        self._tell()
+
+    def pause_writing(self) -> None:
+        self._full = True
+
+    def resume_writing(self) -> None:
+        self._full = False
         self._tell()
 
     def eof_received(self) -> None:

@@ -8,7 +8,7 @@ and its certificate verified; small answers come in one piece, and streams as th
 import asyncio
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import Any
 from weakref import WeakValueDictionary
@@ -37,24 +37,58 @@ class Unconnected(OSError):
     """No connection came about, so that nothing was sent."""
 
 
+Addresses = Callable[[Peer], Awaitable[Sequence[Any]]]
+"""Finds the addresses of a peer, as getaddrinfo has them. Raises OSError."""
+
+SocketFactory = Callable[[tuple[Any, ...]], socket.socket]
+"""Makes the socket for such an address."""
+
+
+async def system_addresses(peer: Peer) -> Sequence[Any]:
+    """The addresses of a host, as the system knows them."""
+    try:
+        return socket.getaddrinfo(peer.host, peer.port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    except socket.gaierror:  # it is a name
+        look_up = asyncio.get_running_loop().getaddrinfo
+        return await look_up(peer.host, peer.port, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
+
+
+def watched_socket(address: tuple[Any, ...]) -> socket.socket:
+    """A socket on which the kernel notices that the other machine is gone."""
+    connection = socket.socket(*address[:3])
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in KEEPALIVE.items():
+        if hasattr(socket, option):
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    return connection
+
+
+_JSON = {"content-type": "application/json", "accept": "*/*"}
+
+
 class Pool:
-    """The connections to all servers of an engine, and what is asked over them."""
+    """The connections to all servers of an engine, and what is asked over them; or those of another client."""
 
     def __init__(
         self,
         *,
         keeps: bool,
-        connect_seconds: float,
+        connect_seconds: float | None,
         api_key: str = "",
         tls: ssl.SSLContext | None = None,
         idle_seconds: float = IDLE_SECONDS,
+        headers: Mapping[str, str] = _JSON,
+        addresses: Addresses = system_addresses,
+        socket_factory: SocketFactory = watched_socket,
+        unix: str = "",
     ) -> None:
         """`keeps` is whether a connection may be used again behind an answer; where not, each request has its own.
-        `connect_seconds` is how long one may take, TLS included. `tls` verifies the servers' certificates; None is by
-        the authorities that the system knows.
+        `connect_seconds` is how long one may take, TLS included; None is as long as the caller lets it. `tls` verifies
+        the servers' certificates; None is by the authorities that the system knows. `headers` are those of every
+        request. With `unix` all go to the Unix socket at this path.
         """
         self.api_key = api_key
-        self._headers = {"content-type": "application/json", "accept": "*/*"}
+        self._headers = dict(headers)
         if not keeps:
             self._headers["connection"] = "close"
         if api_key:
@@ -63,6 +97,7 @@ class Pool:
         self._connect_seconds = connect_seconds
         self._tls = tls
         self._idle_seconds = idle_seconds
+        self._addresses, self._socket_factory, self._unix = addresses, socket_factory, unix
         self._turns: WeakValueDictionary[Peer, asyncio.Semaphore] = WeakValueDictionary()
         """The semaphores that limit connecting to a peer, as long as anybody waits for one."""
         self._idle: dict[Peer, dict[ServerConnection, asyncio.TimerHandle]] = {}
@@ -88,6 +123,29 @@ class Pool:
         connection.send(said, body)
         try:
             return await connection.head()
+        except BaseException:
+            connection.abort()
+            raise
+
+    async def send_parts(
+        self,
+        method: str,
+        target: RequestTarget,
+        path: str,
+        headers: Mapping[str, str],
+        parts: AsyncIterator[bytes],
+        *,
+        stall_seconds: float,
+    ) -> ServerConnection:
+        """As `send`, with a body that comes in parts, over a new connection. Raises TimeoutError, too, where the other
+        end takes nothing for so long, or doesn't answer.
+        """
+        said = head(method, target, path, {**self._headers, **headers}, None)
+        connection = await self._dial(target.peer)
+        try:
+            await connection.send_parts(said, parts, stall_seconds)
+            async with asyncio.timeout(stall_seconds):
+                return await connection.head()
         except BaseException:
             connection.abort()
             raise
@@ -146,11 +204,17 @@ class Pool:
         made = partial(ServerConnection, partial(self._keep, peer), partial(self._lose, peer))
         try:
             async with asyncio.timeout(self._connect_seconds), turns:
-                connecting = await start_connection(
-                    await _addresses(peer), happy_eyeballs_delay=NEXT_SECONDS, socket_factory=watched_socket
-                )
-                _, connection = await asyncio.get_running_loop().create_connection(made, sock=connecting, **tls)
-                connecting = None  # the loop has it
+                loop = asyncio.get_running_loop()
+                if self._unix:
+                    _, connection = await loop.create_unix_connection(made, self._unix)
+                else:
+                    connecting = await start_connection(
+                        await self._addresses(peer),
+                        happy_eyeballs_delay=NEXT_SECONDS,
+                        socket_factory=self._socket_factory,
+                    )
+                    _, connection = await loop.create_connection(made, sock=connecting, **tls)
+                    connecting = None  # the loop has it
         except (OSError, RuntimeError, UnicodeError) as error:  # uvloop raises RuntimeError for some of its sockets
             raise Unconnected(f"no connection could be made ({type(error).__name__})") from error
         finally:
@@ -182,31 +246,12 @@ class Pool:
             self._empty.set()
 
 
-async def _addresses(peer: Peer) -> Any:
-    """The addresses of a host, as getaddrinfo has them. Raises OSError."""
-    try:
-        return socket.getaddrinfo(peer.host, peer.port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
-    except socket.gaierror:  # it is a name
-        look_up = asyncio.get_running_loop().getaddrinfo
-        return await look_up(peer.host, peer.port, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
-
-
 @cache
 def verifying() -> ssl.SSLContext:
     """An SSL context that trusts the system's authorities; reading these takes some milliseconds."""
     made = ssl.create_default_context()
     made.set_alpn_protocols(["http/1.1"])
     return made
-
-
-def watched_socket(address: tuple[Any, ...]) -> socket.socket:
-    """A socket on which the kernel notices that the other machine is gone."""
-    connection = socket.socket(*address[:3])
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in KEEPALIVE.items():
-        if hasattr(socket, option):
-            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-    return connection
 
 
 async def read_bounded(read: Callable[[], Awaitable[bytes]], most: int) -> bytes:

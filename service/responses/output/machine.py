@@ -303,7 +303,7 @@ class Machine:
         if self.pending is not None:
             self.pending = msgspec.structs.replace(self.pending, begun=True)
         if self.open_item is not None and self.phase is not Phase.CONSTRAINED:
-            yield from self.open_item.go_on_unconstrained()
+            self.open_item.go_on_unconstrained()
 
     def diverge(self, number: int) -> None:
         """Note that elsewhere the same tokens made other events, of which the last had the number before this one. Only

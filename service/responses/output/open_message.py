@@ -8,7 +8,7 @@ Texts of `stop` end an answer before them: what may be the beginning of one wait
 caller sees is looked at, so a stop never falls into a thought, and never depends on tokens' bounds.
 """
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import Any
@@ -87,9 +87,6 @@ SLICE_CHARS = 32_768
 
 MAX_SUMMARY_TOKENS = 1 << 20
 """Far more than any context has."""
-
-CHECKED_A_STEP_CHARS = 500
-"""How much is checked against a grammar at once: some 3 ms."""
 
 NO_MORE_CALLS = "No more calls are possible: answer with what you have."
 
@@ -172,7 +169,6 @@ class OpenItem:
         self._shows_logprobs = rules.top_logprobs is not None
         self._pending: list[Logprob] = []
         """Of tokens that have made no text yet."""
-        self._checker: checks.Checker | None = None
         self._enforced = enforced
         plain = not self._keeps_raw and self._stopper is None and not self._shows_logprobs
         self.say = self.emitter.text if plain else None
@@ -187,8 +183,6 @@ class OpenItem:
         """The events for some more of its content."""
         if self._keeps_raw:
             self._raw.append(text)
-        if self._checker is not None:
-            self._checker.feed(text)
         logprobs, self._pending = self._pending, []
         return self._show([(text, logprobs)] if self._stopper is None else self._stopper.take(text, logprobs))
 
@@ -204,15 +198,9 @@ class OpenItem:
         """The stop text that ended it; empty where none did."""
         return "" if self._stopper is None else self._stopper.hit
 
-    def go_on_unconstrained(self) -> Generator[None, None, None]:
-        """No engine constrains its content from here on, so it is checked: first, in steps, what there is."""
+    def go_on_unconstrained(self) -> None:
+        """No engine constrains its content from here on."""
         self._enforced = False
-        if self.constraint is None or not checks.is_grammar(self.constraint):
-            return
-        self._checker = yield from checks.checker(self.constraint)
-        for start in range(0, len(content := self.content), CHECKED_A_STEP_CHARS):
-            self._checker.feed(content[start : start + CHECKED_A_STEP_CHARS])
-            yield
 
     @property
     def content(self) -> str:
@@ -238,14 +226,10 @@ class OpenItem:
 
     @property
     def _mismatch(self) -> str | None:
-        """Why its content doesn't match. Where an engine enforced it from its beginning, no grammar is checked, and a
-        schema is if that takes little, as a server may ignore what it doesn't know.
+        """Why its content doesn't match. A schema that an engine enforced is checked, too, if that takes little, as a
+        server may ignore what it doesn't know.
         """
         if self.constraint is None:
-            return None
-        if self._checker is not None:
-            return self._checker.mismatch()
-        if checks.is_grammar(self.constraint):
             return None
         return checks.mismatch(self.constraint, self.content, enforced=self._enforced)
 

@@ -38,6 +38,12 @@ def test_a_head_has_what_it_is_told_and_the_length() -> None:
     )
 
 
+def test_a_get_says_nothing_of_a_body_and_its_own_agent() -> None:
+    assert head("GET", target_of(place("http://h")), "/", {"user-agent": "mine"}, 0) == (
+        b"GET / HTTP/1.1\r\nhost: h\r\nuser-agent: mine\r\n\r\n"
+    )
+
+
 @pytest.mark.parametrize("mark", ["\r", "\n", "\0"])
 @pytest.mark.parametrize("name", [True, False])
 def test_no_header_becomes_two(mark: str, name: bool) -> None:

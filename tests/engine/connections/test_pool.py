@@ -43,7 +43,7 @@ class Call:
         """The body of the next request."""
         head = await self.reader.readuntil(b"\r\n\r\n")
         self.heads.append(head)
-        length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+        length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0] or 0)
         return await self.reader.readexactly(length)
 
 
@@ -183,6 +183,64 @@ async def test_a_probe_that_meets_a_closed_connection_is_sent_once_more_and_noth
             await contact.ask(target, "POST", "/abort", b"{}", seconds=5, most=10)
         assert len(server.calls) == 2
         await contact.close()
+
+
+async def words() -> AsyncIterator[bytes]:
+    for word in (b"some", b"", b"words"):
+        yield word
+
+
+async def endless() -> AsyncIterator[bytes]:
+    while True:
+        yield b"x" * 65_536
+
+
+async def test_a_body_in_parts_is_sent_in_chunks() -> None:
+    heard = bytearray()
+
+    async def listens(call: Call) -> None:
+        while not heard.endswith(b"0\r\n\r\n"):
+            heard.extend(await call.reader.read(65_536))
+        call.writer.write(OK)
+
+    async with playing(listens) as server, pooled() as pool:
+        connection = await pool.send_parts("POST", server.target(), "/file", {}, words(), stall_seconds=5)
+        assert await connection.read() == b"ok"
+        connection.leave()
+    head, _, body = bytes(heard).partition(b"\r\n\r\n")
+    assert b"\r\ntransfer-encoding: chunked" in head
+    assert b"content-length" not in head
+    assert body == b"4\r\nsome\r\n5\r\nwords\r\n0\r\n\r\n"
+
+
+async def test_an_answer_before_the_end_of_a_body_ends_it() -> None:
+    over = asyncio.Event()
+
+    async def refuses(call: Call) -> None:
+        await call.reader.readuntil(b"\r\n\r\n")
+        call.writer.write(b"HTTP/1.1 413 Too large\r\ncontent-length: 0\r\n\r\n")
+        await call.writer.drain()
+        await over.wait()
+
+    async with playing(refuses) as server, pooled() as pool:
+        connection = await pool.send_parts("POST", server.target(), "/file", {}, endless(), stall_seconds=20)
+        assert connection.answer.status == 413
+        connection.leave()
+        await until(lambda: pool.open == 0, 2)
+        over.set()
+
+
+async def test_a_body_that_nobody_takes_is_given_up() -> None:
+    over = asyncio.Event()
+
+    async def deaf(call: Call) -> None:
+        await over.wait()
+
+    async with playing(deaf) as server, pooled() as pool:
+        with pytest.raises(TimeoutError):
+            await pool.send_parts("POST", server.target(), "/file", {}, endless(), stall_seconds=0.1)
+        await until(lambda: pool.open == 0, 2)
+        over.set()
 
 
 @pytest.mark.parametrize("behind", [b"", b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nno"])

@@ -6,6 +6,7 @@ Whatever it samples under a tag has to be what the tag is for; of the rest of it
 from typing import Any
 
 import pytest
+from lark import Lark
 
 from service.api.tools.callee import Callee
 from service.engine.port import Engine, Finish, Generation, Sampling
@@ -50,7 +51,7 @@ CONTENTS = {
         "oneOf": [{"const": "none"}, {"type": "array", "items": {"$ref": "#/$defs/number"}, "maxItems": 2}],
     }),
     "a regex": regex_content(enforced_regex(r"\d{3}-\d{4}", "definition")),
-    "a grammar": grammar_content(PATCH, in_one_go(enforced_grammar(PATCH, "definition"))),
+    "a grammar": grammar_content(in_one_go(enforced_grammar(PATCH, "definition"))),
 }  # fmt: skip
 
 
@@ -89,7 +90,10 @@ class ConstraintsHeld:
         sampled = await under(engine, content_tag(CONTENTS[case]), OPENED)
         assert sampled.finish is Finish.STOP
         assert sampled.tokens[-1] in tokens.STOPS
-        assert mismatch(CONTENTS[case], tokens.decode(sampled.tokens[:-1])) is None
+        text = tokens.decode(sampled.tokens[:-1])
+        assert mismatch(CONTENTS[case], text, enforced=True) is None
+        if case == "a grammar":
+            Lark(PATCH).parse(text)
 
     async def test_a_required_call_is_made_by_a_model_that_would_rather_answer(self, engine: Engine) -> None:
         sampled = await under(engine, header_tag(Rules(TOOLS, choice="required"), HeaderState.NEXT), HELLO)

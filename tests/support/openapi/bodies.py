@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from service.api import content, conversation, history, items, passed, request, steer, traces
+from service.api import content, conversation, history, items, passed, request, steer
 from service.api import read as inputs
 from service.api.request import CreateBody, TextParam
 from service.api.tools import choice, client
@@ -405,9 +405,3 @@ Ranked = _passed_on("CreateRerank", f"Documents {_SERVER} rank.", _TO.RERANK, "q
 Scored = _passed_on("CreateScore", f"Texts {_SERVER} compare.", _TO.SCORE)
 Decided = _passed_on("CreateDecision", f"Questions {_SERVER} decide.", _TO.DECISIONS, "input", "questions")
 Sound = _passed_on("CreateTranscription", f"A form with audio {_SERVER} transcribe.", _TO.TRANSCRIBE, "file")
-
-
-class Traces(Struct):
-    """Traces and spans as the Agents SDK exports them: `object` says which of the two each is."""
-
-    data: Annotated[list[Json], Meta(max_length=traces.MAX_TOLD)]

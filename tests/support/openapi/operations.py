@@ -145,7 +145,6 @@ OPERATIONS: dict[str, Operation] = {
     "createTranscription": Operation(
         *(bodies.Sound, _PASSED, (404, *BODY, 422, 504), _EVENTS), streams="PassedOn", form=True, texts=("text/plain",)
     ),
-    "ingestTraces": Operation(bodies.Traces, {204: None}, BODY, "They were taken in."),
     "welcome": Operation(None, {200: answers.Welcome}, (), "What this is.", open=True, texts=("text/html",)),
     "health": Operation(None, {200: answers.Health}, (), "It is alive.", open=True),
     "ready": Operation(

@@ -18,7 +18,6 @@ TAGS = {
     "Models": "What is served.",
     "Passed on": "To the engine's server, where it has these endpoints. With `HARMONIUM_CHATS=remembered` chat "
     "completions and messages are made here.",
-    "Traces": "Of clients, to where those of the service go.",
     "Service": "For whoever runs it.",
 }
 

@@ -62,11 +62,6 @@ class Receiver:
         """The parts of a span, by when they began."""
         return sorted((span for span in self.spans if span.parent == parent.id), key=lambda span: span.start)
 
-    def outline(self, whole: Received) -> list[str]:
-        """The names of a span and of all below it, each indented below its parent."""
-        parts = [line for part in self.below(whole) for line in self.outline(part)]
-        return [whole.name, *(f"  {line}" for line in parts)]
-
     async def until(self, name: str, count: int = 1) -> list[Received]:
         """The spans of a name, once there are so many."""
         await until(lambda: len(self.named(name)) >= count, SECONDS)
