@@ -19,7 +19,9 @@ from service.background.worker import Worker
 from service.backoff import Backoff
 from service.process import know_ids, open_layout
 from service.responses.service import Service
-from service.settings.sources import DAY_SECONDS
+from service.settings.settings import Settings
+from service.settings.units import DAY_SECONDS
+from service.settings.webhooks import WebhookSettings
 from service.tenants.limits import spent_in
 from store.backup.archiving.shards import end_archive
 from store.backup.archiving.store_archive import StoreArchive
@@ -76,9 +78,10 @@ class Background:
 
     def __init__(self, service: Service, *, works: bool, timing: Timing = TIMING) -> None:
         """`works` is whether it takes background responses."""
+        settings = Settings.of(service.settings)
         self._service = service
-        self.layout = open_layout(service.settings, service.store.server)
-        self._deliverer = _deliverer(service) if service.settings.webhook_url else None
+        self.layout = open_layout(settings, service.store.server)
+        self._deliverer = _deliverer(service, settings) if settings.webhook_url else None
         self.worker = Worker(service, ended=self.ended, timing=timing) if works else None
         self._stopped = asyncio.Event()
         self.broken = False
@@ -114,15 +117,15 @@ class Background:
 
         A part that a bug ends, ends alone: the others go on, this is `broken`, and `on_fault` is called.
         """
-        service = self._service
+        service, settings = self._service, Settings.of(self._service.settings)
         parts = [("sweeping", sweep_for_ever(service, self.layout))]
-        if service.settings.has_limits:
+        if settings.has_limits:
             limiter = service.tenants.limiter
             parts += [("limits", limiter.hold_for_ever()), ("settling", settle_for_ever(limiter.limits))]
         if (archive := service.archive) is not None:
-            parts.append(("archiving", archive_for_ever(service, archive)))
+            parts.append(("archiving", archive_for_ever(service, archive, settings.archive_after_seconds)))
             parts.append(("noting", note_for_ever(self.layout, archive)))
-            parts.append(("expiring", expire_for_ever(archive, service.settings.archive_days)))
+            parts.append(("expiring", expire_for_ever(archive, settings.archive_days)))
         if self._deliverer is not None:
             parts.append(("webhooks", self._deliverer.deliver_for_ever()))
         async with asyncio.TaskGroup() as group:
@@ -142,11 +145,11 @@ class Background:
             on_fault()
 
 
-def _deliverer(service: Service) -> "Deliverer":
+def _deliverer(service: Service, settings: WebhookSettings) -> "Deliverer":
     """The deliverer of webhooks."""
     from service.webhooks import RETRY_SECONDS, Deliverer, Receiver  # its HTTP client is for who has a receiver
 
-    settings, count = service.settings, service.metrics.webhooks.labels
+    count = service.metrics.webhooks.labels
     outbox, receiver = Outbox(service.store), Receiver(settings)
     return Deliverer(outbox, receiver, RETRY_SECONDS, count=lambda outcome: count(outcome).inc())
 
@@ -192,12 +195,13 @@ async def sweep_for_ever(service: Service, layout: Layout) -> None:
         await asyncio.sleep(seconds * random.uniform(0.5, 1.5))
 
 
-async def archive_for_ever(service: Service, archive: StoreArchive) -> None:
-    """Archive what changed some time ago, again and again, until cancelled. Of all processes one does it for a shard.
+async def archive_for_ever(service: Service, archive: StoreArchive, after_seconds: float) -> None:
+    """Archive what changed `after_seconds` ago, again and again, until cancelled. Of all processes one does it for a
+    shard.
 
     Turns that aren't archived stay in memory: an archive that is away loses nothing.
     """
-    every, failures, told = min(ARCHIVE_SECONDS, max(0.1, service.settings.archive_after_seconds / 4)), 0, ""
+    every, failures, told = min(ARCHIVE_SECONDS, max(0.1, after_seconds / 4)), 0, ""
     while True:
         with _tolerate(service.store, "not archived"):
             try:

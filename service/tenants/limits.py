@@ -28,8 +28,8 @@ import msgspec
 from service.api.response import Response
 from service.errors import ApiError
 from service.loans import Loans
-from service.settings.background import RENEWALS
-from service.settings.core import LIMITS
+from service.settings.core import RENEWALS
+from service.settings.tenants import LIMITS
 from store.errors import StoreError, StoreUnavailable
 from store.limits import (
     MOST_SETTLED,
