@@ -151,10 +151,6 @@ def parse_weights(entries: Sequence[str]) -> dict[str, float]:
     return weights
 
 
-def _show_keys(keys: tuple[ApiKey, ...]) -> str:
-    return ",".join(f"{each.tenant}:{MASK}" for each in keys)
-
-
 def _right_weights(entries: tuple[str, ...]) -> tuple[str, ...]:
     parse_weights(entries)
     return entries
@@ -203,10 +199,6 @@ def _show_pictures(bounds: dict[str, int | tuple[str, ...]]) -> str:
     return ",".join(f"{name}={each if isinstance(each, int) else '+'.join(each)}" for name, each in bounds.items())
 
 
-def _parse_seal_keys(text: str) -> tuple[SecretStr, ...]:
-    return tuple(map(SecretStr, comma_separated(text)))
-
-
 def _right_seal_keys(keys: tuple[SecretStr, ...]) -> tuple[SecretStr, ...]:
     for place, key in enumerate(keys, start=1):
         try:
@@ -216,10 +208,6 @@ def _right_seal_keys(keys: tuple[SecretStr, ...]) -> tuple[SecretStr, ...]:
         if key in keys[: place - 1]:
             raise ValueError(f"entry {place}: this key is listed twice")
     return keys
-
-
-def _mask_each(keys: tuple[SecretStr, ...]) -> str:
-    return ",".join(map(mask, keys))
 
 
 class ServingSettings(SettingsGroup):
@@ -234,7 +222,10 @@ class ServingSettings(SettingsGroup):
     workers: int = Field(1, ge=1, le=64)
     """Processes that share the port and the store."""
     api_keys: Annotated[
-        tuple[ApiKey, ...], parsed_by(parse_api_keys), shown_as(_show_keys), InFile(renewed=True, several=True)
+        tuple[ApiKey, ...],
+        parsed_by(parse_api_keys),
+        shown_as(lambda keys: ",".join(f"{each.tenant}:{MASK}" for each in keys)),
+        InFile(renewed=True, several=True),
     ] = Field((), max_length=MAX_API_KEYS, repr=False)
     """Keys that clients may present, comma-separated: `key` (tenant `default`) or `tenant:key`. Tenants never see each
     other's conversations."""
@@ -387,8 +378,8 @@ class OfferSettings(SettingsGroup):
     seal_keys: Annotated[
         tuple[SecretStr, ...],
         AfterValidator(_right_seal_keys),
-        parsed_by(_parse_seal_keys),
-        shown_as(_mask_each),
+        parsed_by(lambda text: tuple(map(SecretStr, comma_separated(text)))),
+        shown_as(lambda keys: ",".join(map(mask, keys))),
         InFile(several=True),
     ] = Field((), max_length=MAX_SEAL_KEYS, repr=False)
     """Keys for what clients keep sealed: encrypted reasoning and compacted conversations. Comma-separated, each of 32

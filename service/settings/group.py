@@ -32,6 +32,7 @@ from service.settings.sources import (
     InFile,
     SecretFileSource,
     SettingsError,
+    SourcedSettings,
     Sources,
     in_files,
     option,
@@ -144,7 +145,7 @@ SecretKey = Annotated[Secret, AfterValidator(check_key)]
 """A key that is sent as a header; empty for none."""
 
 
-class SettingsGroup(BaseSettings):
+class SettingsGroup(SourcedSettings):
     """Some of the settings. One with `repr=False` might have a secret in it: no error shows its value."""
 
     model_config = SettingsConfigDict(
@@ -176,7 +177,7 @@ class SettingsGroup(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """The sources of a service in place of pydantic's own."""
-        return GivenSources(settings_cls, init_settings()).in_order
+        return GivenSources(cls, init_settings()).in_order
 
     @classmethod
     def read(cls, sources: Sources) -> Self:

@@ -14,7 +14,6 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 from pydantic.fields import FieldInfo
@@ -31,12 +30,6 @@ ENV_FILE = ".env"
 
 CLIENTS = (f"{PREFIX}URL", f"{PREFIX}CLIENT_KEY", f"{PREFIX}PROFILE")
 """The variables of the commands that talk to a service (commands/client/profile.py). A service doesn't read them."""
-
-OTEL = {
-    "OTEL_EXPORTER_OTLP_TRACES_HEADERS": "TRACES_HEADERS",
-    "OTEL_TRACES_SAMPLER_ARG": "TRACES_RATIO",
-}
-"""OpenTelemetry's variables that stand in for settings of ours as they are."""
 
 _SERVICE_LINK = re.compile(
     rf"{PREFIX}(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)"
@@ -84,53 +77,33 @@ def environment(names: Sequence[str]) -> dict[str, str]:
     return {name: os.environ[name] for name in names if name in os.environ}
 
 
-def has_exporter() -> bool:
-    """Whether the exporter of traces is installed."""
-    try:
-        distribution("opentelemetry-exporter-otlp-proto-http")
-    except PackageNotFoundError:
-        return False
-    return True
+class SourcedSettings(BaseSettings):
+    """Settings that these sources read."""
 
-
-def from_otel(values: Mapping[str, str | None]) -> dict[str, str]:
-    """Our settings of traces as OpenTelemetry's own variables have them, by name.
-
-    Empty where they turn traces off, or ask for a protocol that this service can't do (gRPC), or can't do as it is
-    installed: clusters put them into every pod. Sources: OpenTelemetry's specification,
-    configuration/sdk-environment-variables and protocol/exporter.
-    """
-    given = {name.upper(): value for name, value in values.items() if value and name.upper().startswith("OTEL_")}
-    url = given.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "")
-    if not url and (base := given.get("OTEL_EXPORTER_OTLP_ENDPOINT")):
-        url = f"{base.rstrip('/')}/v1/traces"
-    protocol = given.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or given.get("OTEL_EXPORTER_OTLP_PROTOCOL", "http")
-    off = given.get("OTEL_SDK_DISABLED", "").lower() == "true" or given.get("OTEL_TRACES_EXPORTER", "otlp") != "otlp"
-    if not url or off or not protocol.startswith("http") or not has_exporter():
+    @classmethod
+    def stand_ins(cls, variables: Mapping[str, str | None]) -> dict[str, str]:
+        """Values by the variables of settings, where variables of somebody else stand in for them."""
         return {}
-    found = {f"{PREFIX}{ours}": given[name] for name, ours in OTEL.items() if name in given}
-    if (headers := given.get("OTEL_EXPORTER_OTLP_HEADERS")) is not None:
-        found.setdefault(f"{PREFIX}TRACES_HEADERS", headers)
-    return found | {f"{PREFIX}TRACES_URL": url}
 
-
-def _with_otel(variables: Mapping[str, str | None]) -> dict[str, str | None]:
-    return {name.lower(): value for name, value in from_otel(variables).items()} | dict(variables)
+    @classmethod
+    def with_stand_ins(cls, variables: Mapping[str, str | None]) -> dict[str, str | None]:
+        """These variables by their names in small letters, and those that others stand in for."""
+        return {name.lower(): value for name, value in cls.stand_ins(variables).items()} | dict(variables)
 
 
 class EnvironmentSource(EnvSettingsSource):
     """The variables of the environment, without those that Kubernetes put there."""
 
-    def __init__(self, group: type[BaseSettings]) -> None:
+    def __init__(self, group: type[SourcedSettings]) -> None:
         super().__init__(group)
         own = {name: value for name, value in self.env_vars.items() if not is_service_link(name.upper(), value)}
-        self.env_vars = _with_otel(own)
+        self.env_vars = group.with_stand_ins(own)
 
 
 class EnvFileSource(DotEnvSettingsSource):
     """The variables of the `.env` file."""
 
-    def __init__(self, group: type[BaseSettings]) -> None:
+    def __init__(self, group: type[SourcedSettings]) -> None:
         """Raises SettingsError."""
         place = Path(ENV_FILE).absolute()
         try:
@@ -140,7 +113,7 @@ class EnvFileSource(DotEnvSettingsSource):
         except OSError as error:
             reason = f"{place} can't be read: {error.strerror}"
             raise SettingsError(f"{reason}; let this user read it, or move it") from error
-        self.env_vars = _with_otel(self.env_vars)
+        self.env_vars = group.with_stand_ins(self.env_vars)
 
 
 @dataclass(frozen=True)
@@ -153,7 +126,7 @@ class InFile:
     """Whether it may have several keys."""
 
 
-def in_files(group: type[BaseSettings]) -> dict[str, InFile]:
+def in_files(group: type[SourcedSettings]) -> dict[str, InFile]:
     """The settings of a group that may be in files, by name."""
     fields = group.model_fields.items()
     return {name: mark for name, field in fields for mark in field.metadata if isinstance(mark, InFile)}
@@ -162,7 +135,7 @@ def in_files(group: type[BaseSettings]) -> dict[str, InFile]:
 class SecretFileSource(PydanticBaseSettingsSource):
     """Files that hold a secret each, by the settings' names."""
 
-    def __init__(self, group: type[BaseSettings], paths: Mapping[str, Path]) -> None:
+    def __init__(self, group: type[SourcedSettings], paths: Mapping[str, Path]) -> None:
         super().__init__(group)
         self.paths = paths
 
@@ -196,7 +169,7 @@ class Sources:
 class GivenSources(Sources):
     """The sources of a service that starts."""
 
-    def __init__(self, group: type[BaseSettings], options: Mapping[str, object]) -> None:
+    def __init__(self, group: type[SourcedSettings], options: Mapping[str, object]) -> None:
         """`options` are those of the command line, by the setting's name. Raises SettingsError."""
         self.options = options
         self._environment, self._file = EnvironmentSource(group), EnvFileSource(group)
@@ -230,7 +203,7 @@ class GivenSources(Sources):
         if name in self.options:
             return option(name)
         key = variable(name).lower()
-        in_file = key not in self._environment.env_vars and key in self._file.env_vars
+        in_file = name not in self.paths and key not in self._environment.env_vars and key in self._file.env_vars
         return super().place(name) + f" in {ENV_FILE}" * in_file
 
 
