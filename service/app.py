@@ -27,7 +27,8 @@ from service.process import close_service, open_service, start_service
 from service.responses.prompt.read import MAX_ITEMS, MAX_TOOLS
 from service.responses.service import Service
 from service.sandbox.port import Sandbox
-from service.settings.settings import BODIES, MAX_FOLLOWERS, MAX_QUEUED_REQUESTS, MAX_SOCKETS, Settings
+from service.settings.core import BODIES, MAX_FOLLOWERS, MAX_QUEUED_REQUESTS, MAX_SOCKETS
+from service.settings.settings import Settings
 from service.tenants.audit import FailedLogins
 from service.tenants.keyring import KeyRing
 from service.web.admin import routes as admin

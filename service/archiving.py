@@ -14,8 +14,8 @@ from service import logs
 from service.backoff import Backoff
 from service.metrics.counters import Metrics
 from service.ports import Chore
-from service.settings.settings import Settings
-from service.settings.sources import DAY_SECONDS
+from service.settings.archive import ArchiveSettings
+from service.settings.units import DAY_SECONDS
 from service.store_away import tolerate
 from store.backup.archiving.store_archive import StoreArchive
 from store.backup.upkeep.expiring import expire_daily
@@ -40,7 +40,9 @@ AWAY = Backoff(1.0, 30.0)
 """The pauses in seconds while the archive is away."""
 
 
-def archive_chores(archive: StoreArchive, settings: Settings, layout: Layout, metrics: Metrics) -> Iterator[Chore]:
+def archive_chores(
+    archive: StoreArchive, settings: ArchiveSettings, layout: Layout, metrics: Metrics
+) -> Iterator[Chore]:
     """The work that an archive makes beside requests."""
     yield Chore("archiving", partial(archive_for_ever, archive, settings.archive_after_seconds, metrics))
     yield Chore("noting", partial(note_for_ever, layout, archive))

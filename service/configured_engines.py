@@ -18,9 +18,8 @@ from service.engine.vllm.local import VllmLocalEngine
 from service.engine.vllm.servers import Vllm
 from service.logs import event
 from service.responses.service import Service
-from service.settings.core import ENGINE_URLS
-from service.settings.engines import DEMO, EngineEntry, ListedEngine
-from service.settings.settings import Settings
+from service.settings.core import CoreSettings
+from service.settings.engines import DEMO, ENGINE_URLS, EngineEntry, ListedEngine
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +29,7 @@ DEMO_CONTEXT_TOKENS = 131_072
 """The model that the demo engine stands in for where nothing names an engine, and its context's length."""
 
 
-def open_engines(settings: Settings, engine: Engine | None = None) -> Engines:
+def open_engines(settings: CoreSettings, engine: Engine | None = None) -> Engines:
     """The engines that the settings name, or the one that is given."""
     if engine is None and settings.engines:
         return Engines(_members(settings, {}))
@@ -55,7 +54,7 @@ async def reread(service: Service, taken: bool) -> None:
         event(logger, logging.ERROR, "the engines stay as they were", reason=str(error))
 
 
-def _members(settings: Settings, known: Mapping[Hashable, Member]) -> list[Member]:
+def _members(settings: CoreSettings, known: Mapping[Hashable, Member]) -> list[Member]:
     """The engines of the file, those that are `known` by their keys as they are."""
     members: list[Member] = []
     for engine in settings.listed_engines:
@@ -65,7 +64,7 @@ def _members(settings: Settings, known: Mapping[Hashable, Member]) -> list[Membe
     return members
 
 
-def _open(settings: Settings, engine: ListedEngine) -> Engine:
+def _open(settings: CoreSettings, engine: ListedEngine) -> Engine:
     """An engine of the file: the demo engine, or one of servers."""
     listed = engine.listed
     if listed.kind == DEMO:
@@ -87,7 +86,7 @@ def _open(settings: Settings, engine: ListedEngine) -> Engine:
     return ServersEngine(kind, access, model=engine.model, context_tokens=context, markup=markup, sees=sees)
 
 
-def _access(settings: Settings, engine: ListedEngine) -> Access:
+def _access(settings: CoreSettings, engine: ListedEngine) -> Access:
     """How to reach the servers of an engine."""
     return Access(
         urls=engine.urls,
@@ -100,7 +99,7 @@ def _access(settings: Settings, engine: ListedEngine) -> Access:
     )
 
 
-def open_engine(settings: Settings) -> Engine:
+def open_engine(settings: CoreSettings) -> Engine:
     """The engine that ENGINE names."""
     name, context = settings.model, settings.context_tokens
     if settings.engine in ENGINE_URLS:
@@ -115,6 +114,6 @@ def open_engine(settings: Settings) -> Engine:
     return _open_demo(settings, name or DEMO, context)
 
 
-def _open_demo(settings: Settings, model: str, context_tokens: int) -> Engine:
+def _open_demo(settings: CoreSettings, model: str, context_tokens: int) -> Engine:
     card = ModelCard(model, MODEL_CREATED, context_tokens or DEMO_CONTEXT_TOKENS, real=False)
     return DemoEngine(card, settings.demo_tokens_per_second)

@@ -24,10 +24,13 @@ from service.responses.seal import Seals
 from service.responses.service import Service, Tenants
 from service.sandbox.choose import sandbox_of
 from service.sandbox.port import Sandbox
-from service.settings.core import environment
+from service.settings.group import display
 from service.settings.keys import Keys
-from service.settings.protocol import LOCAL, servers_in
-from service.settings.settings import DAY_SECONDS, Settings, display, variable
+from service.settings.mcp import servers_in
+from service.settings.sandbox import LOCAL
+from service.settings.settings import Settings
+from service.settings.sources import environment, variable
+from service.settings.units import DAY_SECONDS
 from service.settling import settle_for_ever
 from service.shares import Room
 from service.spans import Tracer

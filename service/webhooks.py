@@ -35,8 +35,8 @@ from service.build import this_build
 from service.engine.servers.pool import Addresses, read_bounded
 from service.logs import event
 from service.outgoing import WebAddress, asking, checked
-from service.settings.background import signing_key
-from service.settings.settings import Settings, variable
+from service.settings.sources import variable
+from service.settings.webhooks import WebhookSettings, signing_key
 from service.ssrf import PRIVATELY, ForbiddenAddress, LookUp, look_up, public_addresses
 from store.errors import StoreError
 from store.jobs.outbox import Outbox, Webhook
@@ -80,7 +80,7 @@ class NotAccepted(Exception):
 class Receiver:
     """The server at the WEBHOOK_URL of the settings, which must have one."""
 
-    settings: Settings
+    settings: WebhookSettings
     look_up: LookUp = look_up
     """Finds the addresses of a host."""
     tls: ssl.SSLContext | None = None

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as examples
 
-from service.settings.core import PREFIX
 from service.settings.settings import Settings, load_settings
+from service.settings.sources import PREFIX
 from store.embedded import EmbeddedServer
 from tests.support.oracles.harmony import Oracle
 from tests.support.service.beside import ServiceBeside

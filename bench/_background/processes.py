@@ -21,7 +21,8 @@ from service.api.request import read_create
 from service.process import close_service, open_service
 from service.responses.service import Caller, Service
 from service.settings.core import DEFAULT_TENANT
-from service.settings.settings import load_settings, variable
+from service.settings.settings import load_settings
+from service.settings.sources import variable
 from tests.support.service.making import queue_response
 
 TENANT = DEFAULT_TENANT

@@ -28,7 +28,7 @@ from service.errors import ApiError, InvalidRequest
 from service.loans import renew_for_ever
 from service.responses.refusals import QUEUE_RETRY_SECONDS, response_not_found
 from service.responses.service import Service
-from service.settings.background import RENEWALS
+from service.settings.core import RENEWALS
 from service.steps import in_steps
 from store.errors import NotFound, NotSteerable, SteersFull, StoreUnavailable, StoreUnconfirmed
 from store.jobs.jobs import MAX_STEER_BYTES, MAX_STEERS, Jobs

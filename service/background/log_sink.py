@@ -31,6 +31,7 @@ from service.responses.plan import Plan, turn_of
 from service.responses.refusals import refusal_of
 from service.responses.run import Taken
 from service.responses.service import Service
+from service.settings.webhooks import WebhookSettings
 from service.store_away import retry
 from store.errors import (
     LeaseLost,
@@ -232,7 +233,7 @@ class LogSink:
         batch = msgspec.structs.replace(rest, events=[*rest.events, *terminal])
         entry = LogEntry(batch.events[-1].sequence_number, encode_batch(batch))
         turn, after = turn_of(plan, self.machine, response), batch.events[0].sequence_number - 1
-        announced = bool(self.service.settings.webhook_url)
+        announced = bool(WebhookSettings.of(self.service.settings).webhook_url)
         store = self._jobs.finish if successor is None else partial(self._jobs.succeed, successor=successor)
         end = partial(store, self.lease, turn, entry, after=after, announced=announced, steers=steers)
         with spans.current.get().child("store.append"):

@@ -27,7 +27,7 @@ from service.background.timing import TIMING, Timing
 from service.engine.port import EngineError
 from service.loans import renew_for_ever
 from service.responses.service import Service
-from service.settings.background import RENEWALS
+from service.settings.core import RENEWALS
 from store.errors import StoreError
 from store.jobs.model import LEVELS, WINDOWS, Job, Priority, WaitingTenant
 from store.turn import Status

@@ -30,7 +30,8 @@ from service.commands.doctor import on_store, with_archive
 from service.commands.options import EXIT_FAILED, EXIT_UNABLE, AsJson, Pace, TenantOption, asking, fail, load, show
 from service.logs import event
 from service.process import open_archive, open_layout
-from service.settings.settings import Settings, display
+from service.settings.group import display
+from service.settings.settings import Settings
 from service.tenants.audit import COMMAND_LINE, Actor, AuditEvent, note
 from store.archive.archive import Archive
 from store.backup import ownership

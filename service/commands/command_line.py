@@ -22,8 +22,10 @@ from service.commands.doctor import doctor
 from service.commands.fsck import fsck
 from service.commands.options import AsJson, fail, load, show, with_settings
 from service.commands.tenants import audit, keys, projects, usage
-from service.settings.core import MASK
-from service.settings.settings import Settings, description, display, groups, variable
+from service.settings.group import display
+from service.settings.settings import Settings
+from service.settings.sources import variable
+from service.settings.urls import MASK
 from store.errors import LayoutMismatch, Unsupported
 
 PANELS = {
@@ -139,12 +141,12 @@ for command in doctor, fsck, backup, restore:
 def print_settings(as_json: AsJson = False) -> None:
     """Print every setting as it stands, with what it means: a .env file to start from. Secrets are masked."""
     shown, lines = display(load()), list[str]()
-    for heading, names in groups().items():
+    for heading, names in Settings.by_heading().items():
         lines.append(f"# --- {heading} ---\n")
         for name in names:
             line = f"{variable(name)}={_quote(shown[name])}"
             masked = MASK in line  # then it must not be read back: the mask would become the secret
-            lines.append(f"# {description(name)}\n{'# ' if masked else ''}{line}\n")
+            lines.append(f"# {Settings.description(name)}\n{'# ' if masked else ''}{line}\n")
     show(shown, lines, as_json=as_json)
 
 

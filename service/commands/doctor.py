@@ -31,9 +31,12 @@ from service.engine.port import Engine, EngineUnavailable, Released
 from service.process import open_archive, open_store
 from service.sandbox.choose import sandbox_of
 from service.sandbox.port import Sandbox, Unusable
-from service.settings.core import SQLITE, is_loopback
-from service.settings.keys import LEAST_KEY_CHARS, with_short_keys
-from service.settings.settings import Settings, display, variable
+from service.settings.archive import SQLITE
+from service.settings.core import LEAST_KEY_CHARS, is_loopback
+from service.settings.group import display
+from service.settings.keys import with_short_keys
+from service.settings.settings import Settings
+from service.settings.sources import variable
 from store.archive.archive import Archive
 from store.backup import ownership
 from store.backup.archiving.shards import Waiting, is_full, waiting

@@ -21,7 +21,7 @@ from service.commands.client.options import flag
 from service.commands.doctor import server_url, with_archive
 from service.commands.options import EXIT_FAILED, EXIT_UNABLE, AsJson, Pace, asking, show, with_settings
 from service.process import open_archive, open_store
-from service.settings.core import SQLITE
+from service.settings.archive import SQLITE
 from service.settings.settings import Settings
 from store.backup import ownership
 from store.backup.archiving.archived_turns import ArchivedTurns

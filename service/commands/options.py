@@ -21,17 +21,9 @@ from rich.table import Table
 from service.commands.client.options import flag, option
 from service.commands.signals import be_interruptible
 from service.errors import ApiError
-from service.settings.core import ENGINE_URLS
-from service.settings.settings import (
-    Settings,
-    SettingsError,
-    allowed_values,
-    description,
-    groups,
-    is_flag,
-    is_number,
-    load_settings,
-)
+from service.settings.engines import ENGINE_URLS
+from service.settings.settings import Settings, load_settings
+from service.settings.sources import SettingsError
 from store.errors import StoreError
 
 EXIT_FAILED = 1
@@ -47,29 +39,29 @@ AsJson = Annotated[bool, flag("--json", "Print JSON instead.")]
 TenantOption = Annotated[str | None, option("--tenant", "NAME", "Only what this tenant has.")]
 TreeOption = Annotated[str | None, option("--tree", "ID", "Only the conversation with this response, with all forks.")]
 
-_PANELS = {name: heading for heading, names in groups().items() for name in names}
+_PANELS = {name: heading for heading, names in Settings.by_heading().items() for name in names}
 _NO_DEFAULT = "none"
 
 
 def _help(name: str) -> str:
     """A setting's meaning in a sentence, its allowed values where they are a few words, and its default."""
-    sentence = re.split(r"(?<=\.) ", description(name))[0].rstrip(".")
-    words = re.findall("`([^`]+)`", allowed_values(name))
-    if not is_flag(name) and not all(word in sentence for word in words):
+    sentence = re.split(r"(?<=\.) ", Settings.description(name))[0].rstrip(".")
+    words = re.findall("`([^`]+)`", Settings.allowed_values(name))
+    if not Settings.is_flag(name) and not all(word in sentence for word in words):
         sentence += f": {', '.join(words)}"
     default = Settings.model_fields[name].get_default(call_default_factory=True, validated_data={})
     shown = ",".join(cast(tuple[str, ...], default)) if isinstance(default, tuple) else str(default)
-    if is_flag(name):
+    if Settings.is_flag(name):
         shown = "on" if default else "off"
     return f"{sentence}. [default: {shown.replace(str(Path.home()), '~') or _NO_DEFAULT}]"
 
 
 def _metavar(name: str) -> str:
     """The placeholder of an option's value."""
-    if is_flag(name):
+    if Settings.is_flag(name):
         return ""
     ends = {"url": "URL", "dir": "FOLDER", "host": "ADDRESS"}
-    other = "N" if is_number(name) else "WORD" if allowed_values(name).startswith("`") else "NAME"
+    other = "N" if Settings.is_number(name) else "WORD" if Settings.allowed_values(name).startswith("`") else "NAME"
     return ends.get(name.rpartition("_")[2], other)
 
 
@@ -94,10 +86,10 @@ def with_settings(*names: str) -> Callable[[Callable[..., int | None]], Callable
 def _option(name: str) -> inspect.Parameter:
     """The option that overrides the setting `name`, in the panel of its group."""
     word = name.replace("_", "-")
-    spelled = f"--{word}/--no-{word}" if is_flag(name) else f"--{word}"
+    spelled = f"--{word}/--no-{word}" if Settings.is_flag(name) else f"--{word}"
     panel, words, metavar = _PANELS[name], _help(name), _metavar(name)
     made = typer.Option(spelled, show_default=False, rich_help_panel=panel, help=words, metavar=metavar)
-    annotation = Annotated[bool | None if is_flag(name) else str | None, made]
+    annotation = Annotated[bool | None if Settings.is_flag(name) else str | None, made]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 

@@ -20,8 +20,9 @@ from service.commands.worker import inner_server
 from service.sandbox.app import sandbox_app
 from service.sandbox.choose import own_sandbox
 from service.sandbox.port import Unusable
-from service.settings.protocol import UNIX
-from service.settings.settings import Settings, variable
+from service.settings.sandbox import UNIX
+from service.settings.settings import Settings
+from service.settings.sources import variable
 from service.web.stopping import STOP_SIGNALS
 
 STOP_SECONDS = 1

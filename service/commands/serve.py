@@ -44,11 +44,13 @@ from service.engine.vllm.servers import UNTOLD, read_release
 from service.metrics.processes import take_number
 from service.metrics.scrape import read_shards
 from service.process import open_jobs, open_layout, open_store, open_store_archive
-from service.settings.core import ENGINE_URLS, SQLITE, counting_together
-from service.settings.engines import DEMO, no_name_of_demo
+from service.settings.archive import SQLITE
+from service.settings.core import counting_together
+from service.settings.engines import DEMO, ENGINE_URLS, no_name_of_demo
+from service.settings.group import display
 from service.settings.keys import Keys, warn_of_short
-from service.settings.settings import Settings, display, variable
-from service.settings.sources import env_file, service_links
+from service.settings.settings import Settings
+from service.settings.sources import env_file, service_links, variable
 from service.web.http_protocol import LINGER_BYTES, BoundedHttpProtocol, ConnectionLimits
 from service.web.socket.protocol import SocketProtocol
 from service.web.stopping import HANG_UP, STOP_SIGNALS, StartTerminal
@@ -327,7 +329,7 @@ class Supervisor(Multiprocess):
         if self._stopping:
             return
         if self._keys.read_again():
-            cast(Config, self.config).renew(self._keys.settings)
+            cast(Config, self.config).renew(Settings.of(self._keys.settings))
         for process in self.processes:
             if process.pid is not None:
                 with suppress(ProcessLookupError):

@@ -25,7 +25,7 @@ from types import FrameType
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.settings.settings import Settings
+from service.settings.core import CoreSettings
 from service.web.stopping import HANG_UP, STOP_SIGNALS
 
 HURRY = signal.SIGUSR1
@@ -131,7 +131,7 @@ class OpenApplication:
 
 
 @asynccontextmanager
-async def watching_loop(settings: Settings) -> AsyncGenerator[None]:
+async def watching_loop(settings: CoreSettings) -> AsyncGenerator[None]:
     """Until the end of the block this process ends where its loop stands still for STALL_SECONDS."""
     faulthandler.register(signal.SIGPROF, file=STDERR, chain=True)  # of all threads: any may get the signal
     beating = asyncio.create_task(_beat(_seconds(settings)))
@@ -142,7 +142,7 @@ async def watching_loop(settings: Settings) -> AsyncGenerator[None]:
         signal.setitimer(signal.ITIMER_PROF, 0)
 
 
-def _seconds(settings: Settings) -> float:
+def _seconds(settings: CoreSettings) -> float:
     """The processor time until the end. It is that of all threads, of which vLLM has one for each core."""
     return STALL_SECONDS * (len(os.sched_getaffinity(0)) if settings.engine == "vllm-local" else 1)
 

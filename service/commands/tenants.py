@@ -17,8 +17,9 @@ from service.commands.client.options import AsLines, argument, flag, option
 from service.commands.doctor import on_store
 from service.commands.options import AsJson, Row, asking, cell, fail, load, show, show_rows
 from service.process import open_directory
-from service.settings.core import NO_ARCHIVE, parse_limits
+from service.settings.archive import NO_ARCHIVE
 from service.settings.settings import Settings
+from service.settings.tenants import parse_limits
 from service.tenants.audit import COMMAND_LINE, ENTRY_PREFIX, Actor, AuditFilter, done_by, page_of_entries
 from service.tenants.directory import ChangedProject, Directory, Made, RecordPage, Wish
 from service.tenants.limits import Limit

@@ -26,7 +26,8 @@ from service.harmony import tokens
 from service.metrics.counters import lag_counted
 from service.process import close_service, open_service, start_service
 from service.responses.service import Service
-from service.settings.settings import Settings, variable
+from service.settings.settings import Settings
+from service.settings.sources import variable
 from service.web.http_protocol import BoundedHttpProtocol, ConnectionLimits
 from service.web.stopping import STOP_SIGNALS, rereading
 

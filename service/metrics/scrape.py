@@ -24,7 +24,7 @@ from service.engine.port import Load
 from service.errors import unavailable
 from service.metrics.counters import Description, Metrics
 from service.metrics.processes import Together
-from service.settings.settings import MAX_FOLLOWERS, MAX_QUEUED_REQUESTS, MAX_SOCKETS, Settings
+from service.settings.core import MAX_FOLLOWERS, MAX_QUEUED_REQUESTS, MAX_SOCKETS, CoreSettings
 from store.errors import StoreError
 from store.jobs.jobs import Jobs
 from store.jobs.model import JobLimits, Priority, QueueFigures
@@ -216,7 +216,7 @@ class Exposition:
             return None
 
 
-def limits_of(settings: Settings) -> dict[str, float]:
+def limits_of(settings: CoreSettings) -> dict[str, float]:
     """The limits that are not off, by name."""
     found = {name: getattr(settings, name) for name in SHARD_LIMITS} | {
         "max_webhooks_pending": JobLimits().pending,

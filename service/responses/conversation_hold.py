@@ -11,7 +11,7 @@ from functools import partial
 
 from service.loans import Loans, renew_for_ever
 from service.responses.service import Service
-from service.settings.background import RENEWALS
+from service.settings.core import RENEWALS
 from store.history.conversations import Conversations
 from store.turn import Turn
 

@@ -59,7 +59,7 @@ from service.responses.templated import known_of, prompt_of
 from service.responses.templates import apply_template
 from service.responses.traced import plan_facts
 from service.settings.keys import Keys
-from service.settings.settings import variable
+from service.settings.sources import variable
 from service.steps import in_steps
 from service.tenants.permissions import check_scope
 from service.tools.port import ToolCatalog

@@ -12,8 +12,8 @@ from service.ports import Chore
 from service.responses.pictures import PictureFetcher
 from service.responses.running import Running
 from service.responses.seal import Seals
+from service.settings.core import CoreSettings
 from service.settings.keys import Keys
-from service.settings.settings import Settings
 from service.shares import Room
 from service.spans import Tracer
 from service.tenants.directory import Directory
@@ -48,7 +48,7 @@ class Tenants(msgspec.Struct, frozen=True):
 class Service(msgspec.Struct, frozen=True):
     """The parts that every request needs: settings, the store with its jobs, the tenants, the engine, the tools."""
 
-    settings: Settings
+    settings: CoreSettings
     store: ConversationHistoryStore
     archive: StoreArchive | None
     """Keeps the turns that leave memory; None where they are gone then."""

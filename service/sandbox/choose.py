@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 
 from service.sandbox.port import Sandbox, SessionLimits
 from service.sandbox.remote import RemoteSandbox
-from service.settings.protocol import LOCAL
-from service.settings.settings import Settings
+from service.settings.sandbox import LOCAL, SandboxSettings
 
 if TYPE_CHECKING:
     from service.sandbox.local import LocalSandbox
@@ -15,7 +14,7 @@ BUSY_CELLS = 10
 """How many cells of a session may compute for as long as a cell may run, before its processor time is used up."""
 
 
-def sandbox_of(settings: Settings) -> Sandbox | None:
+def sandbox_of(settings: SandboxSettings) -> Sandbox | None:
     """The sandbox of a service, not started yet; None where the settings have none."""
     if settings.sandbox == LOCAL:
         return own_sandbox(settings)
@@ -24,7 +23,7 @@ def sandbox_of(settings: Settings) -> Sandbox | None:
     return RemoteSandbox(settings.sandbox, settings.sandbox_key.get_secret_value())
 
 
-def own_sandbox(settings: Settings) -> "LocalSandbox":
+def own_sandbox(settings: SandboxSettings) -> "LocalSandbox":
     """A sandbox of this process, not started yet."""
     from service.sandbox.local import LocalSandbox, SessionPlaces  # for who has one
 

@@ -1,90 +1,102 @@
-"""The settings of the service, its store and its archive: every knob with its bounds and its description.
+"""The settings of the core, by groups: every knob with its bounds and its description, and the rules between them.
 
-Rules between settings are in settings.py. The environment is looked at here for two things: where data goes by default,
-and where several processes count together.
+No group here names a feature. The environment is looked at here for two things: where data goes by default, and where
+several processes count together.
 """
 
-import ipaddress
-import json
 import os
 import re
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any, Literal, NamedTuple, cast
-from urllib.parse import urlsplit
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_validator
+from pydantic import AfterValidator, Field, SecretStr, model_validator
 
-from service.ssrf import BY_NAME
+from service.api.content import PictureBounds
+from service.settings.engines import EngineSettings
+from service.settings.group import (
+    KEY,
+    MAX_KEY_CHARS,
+    Folder,
+    RenewedSecret,
+    SettingsGroup,
+    Words,
+    check_key,
+    comma_separated,
+    each_is,
+    key_of,
+    mask,
+    parsed_by,
+    shown_as,
+    whole,
+)
+from service.settings.sources import PREFIX, InFile
+from service.settings.units import DAY_SECONDS, KIB, MIB, size
+from service.settings.urls import MASK, without_password
 from store.keys import MAX_SHARDS
 from store.redis.address import parse
+from store.redis.confirm import CONFIRM_SECONDS
+from store.turn import MOST_PICTURES
 
-PREFIX = "HARMONIUM_"
-ENV_FILE = ".env"
 DEFAULT_TENANT = "default"
 MAX_API_KEYS = 10_000
-MAX_KEY_CHARS = 512
 LEAST_KEY_CHARS = 20
 """Shorter API keys are warned of, and no administrator's key is."""
 
 LEAST_WEIGHT, MOST_WEIGHT = 0.01, 1000
 """The bounds of a tenant's weight."""
 
-MAX_SERVERS = 64
-LEAST_CONTEXT_TOKENS = 1024
+MAX_SEAL_KEYS = 16
+MAX_CORS_ORIGINS = 64
+MAX_HOSTS = 64
+MAX_PRIVATE_NETWORKS = 64
+MOST_OF_PICTURES = {"bytes": 32 << 20, "pixels": 1 << 30, "request": MOST_PICTURES, "conversation": 1000}
+"""The largest bounds of pictures."""
 
-ENGINE_URLS = {
-    "vllm": "http://127.0.0.1:8001",
-    "sglang": "http://127.0.0.1:30000",
-    "tensorrt": "http://127.0.0.1:8001",
-    "llama": "http://127.0.0.1:8080",
-    "chat": "http://127.0.0.1:8001",
-}
-"""Where the servers of an engine are unless ENGINE_URL says otherwise."""
+LEAST_SEAL_KEY_CHARS = 32
+"""Twice what an attacker could ever guess, where it is `openssl rand`'s."""
 
-VLLM_MODEL = "openai/gpt-oss-20b"
-"""The model that `vllm-local` loads unless LOCAL_MODEL says otherwise."""
+MAX_QUEUED_REQUESTS = 256
+"""Requests for a response that wait in one process; more are refused with 503."""
 
-UNSAID_CONTEXT = "tensorrt"
-"""The engine whose servers don't say how long their context is."""
+MAX_FOLLOWERS = 2048
+"""Streams of background responses that one process has open at once, which take no slot of MAX_CONCURRENT_REQUESTS."""
 
-ENGINE_NAMES = {
-    "vllm": "vLLM",
-    "sglang": "SGLang",
-    "tensorrt": "TensorRT-LLM",
-    "llama": "llama.cpp",
-    "chat": "Chat Completions",
-}
-"""The names of the engines, as a person writes them."""
+MAX_SOCKETS = 1024
+"""WebSockets that one process has open at once."""
 
-LIMITS = (
-    *(f"max_{what}_per_1_{window}" for window in ("minute", "month") for what in ("requests", "tokens")),
-    "max_parallel_responses",
+SPARE_CONNECTIONS = 256
+"""The connections of one process beside those: idle ones, and requests that are about to be refused."""
+
+BODIES = 6
+"""How many of the largest bodies one process has at once."""
+
+CHAINS_KEPT = 4
+"""How many of the largest conversations the memory has to have room for."""
+
+PREPARING_SECONDS = 60
+"""The time of a pin beyond the run itself: for building the prompt, and for storing the turn."""
+
+STORE_LIMITS = (
+    *("max_responses", "max_trees", "max_bytes", "idle_days", "conversation_idle_days"),
+    *("max_log_bytes", "stream_retention_seconds"),
 )
-"""The limits that a tenant may have: OpenAI's names of rate limits, and others like them."""
+"""The limits by which one process deletes what all others keep: they have to be the same for all."""
 
-MAX_LIMIT = 1_000_000_000
-"""The largest limit: a tenant that should have more needs none."""
+RENEWALS = 4
+"""How often a lease is renewed before it would run out."""
 
-KIB = 1024
-MIB = 1024 * KIB
-
-SQLITE = "sqlite"
-NO_ARCHIVE = "none"
-ARCHIVE_KINDS = (SQLITE, "s3", "gs", "az", "postgresql", "postgres")
-"""The schemes of an archive's URL."""
-
-BUCKETS = ("s3", "gs", "az")
-_BUCKET = re.compile(r"[a-z0-9]+://[A-Za-z0-9._-]+(/[^@?#]*)?\Z")
-
-MASK = "****"
-_SECRET_VALUE = re.compile(r"([?&#;][^=&#\s]*(?:key|token|secret|pass|sig|auth|cred)[^=&#\s]*=)[^&#\s]*", re.IGNORECASE)
+LEASE_TIMEOUTS = 2 * RENEWALS / (RENEWALS - 1)
+"""The times of the store's time limit that a lease is longer than, as follows from CoreSettings.renewed_seconds."""
 
 _TENANT = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-_KEY = re.compile(rf"[\x21-\x7e]{{1,{MAX_KEY_CHARS}}}")
+_HOST = re.compile(r"[A-Za-z0-9._-]{1,253}(:\d{1,5})?|\[[0-9a-fA-F:.]+\](:\d{1,5})?")
+_DOMAIN = re.compile(r"[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63}){0,40}")
+HOSTS = "HOST+HOST, as example.com, or *"
+_ORIGIN = re.compile(r"https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?|https?://\[[0-9a-fA-F:.]+\](:[0-9]{1,5})?")
 
 
 class ApiKey(NamedTuple):
@@ -92,72 +104,6 @@ class ApiKey(NamedTuple):
 
     tenant: str
     key: SecretStr
-
-
-def comma_separated(value: object) -> object:
-    """The words that a text lists with commas; anything else as it is."""
-    return tuple(each.strip() for each in value.split(",") if each.strip()) if isinstance(value, str) else value
-
-
-def _whole(path: Path) -> Path:
-    return path.expanduser().absolute()
-
-
-def _whole_path(value: str) -> str:
-    return str(_whole(Path(value))) if value else ""
-
-
-def _folder(value: str) -> str:
-    """Refuse a folder that isn't there."""
-    path = _whole_path(value)
-    if path and not Path(path).is_dir():
-        raise ValueError(f"should be a folder that exists; {path} is no folder")
-    return path
-
-
-def check_key(value: SecretStr, least: int = 1) -> SecretStr:
-    """The key, of at least so many characters where there is one. Raises ValueError."""
-    key = value.get_secret_value()
-    if key and (len(key) < least or not _KEY.fullmatch(key)):
-        raise ValueError(
-            f"should be {least} to {MAX_KEY_CHARS} printable ASCII characters, no space; `openssl rand -hex 32` prints "
-            "such a key"
-        )
-    return value
-
-
-Words = Annotated[tuple[str, ...], BeforeValidator(comma_separated)]
-"""A list with commas."""
-
-WholePath = Annotated[str, AfterValidator(_whole_path)]
-"""A path in full, whatever the folder in which the process runs later; empty for none."""
-
-Folder = Annotated[str, AfterValidator(_folder)]
-"""A folder that exists, by its whole path; empty for none."""
-
-SecretKey = Annotated[SecretStr, AfterValidator(check_key)]
-"""A key that is sent as a header; empty for none."""
-
-
-def _zero_or_context(tokens: int) -> int:
-    """Refuse a context in which nothing has room."""
-    if 0 < tokens < LEAST_CONTEXT_TOKENS:
-        raise ValueError(f"should be 0, or at least {LEAST_CONTEXT_TOKENS}")
-    return tokens
-
-
-def parse_limits(text: str) -> dict[str, int]:
-    """Limits as `NAME=NUMBER`, with commas between. Raises ValueError."""
-    found = dict[str, int]()
-    for each in filter(None, map(str.strip, text.split(","))):
-        name, _, number = each.partition("=")
-        if name not in LIMITS or name in found or not re.fullmatch(r"[0-9]{1,10}", number) or int(number) > MAX_LIMIT:
-            raise ValueError(
-                f"should be NAME=NUMBER with commas between, each name once: one of {', '.join(LIMITS)}, and a number "
-                f"up to {MAX_LIMIT}"
-            )
-        found[name] = int(number)
-    return found
 
 
 def parse_api_keys(text: str) -> tuple[ApiKey, ...]:
@@ -176,7 +122,7 @@ def parse_api_keys(text: str) -> tuple[ApiKey, ...]:
             tenant, key = DEFAULT_TENANT, entry
         if not _TENANT.fullmatch(tenant):
             raise ValueError(f"entry {place}: a tenant's name should be 1 to 64 of the characters A-Z a-z 0-9 _ . -")
-        if not _KEY.fullmatch(key):
+        if not KEY.fullmatch(key):
             raise ValueError(
                 f"entry {place}: a key should be 1 to {MAX_KEY_CHARS} printable ASCII characters, no space"
             )
@@ -205,44 +151,9 @@ def parse_weights(entries: Sequence[str]) -> dict[str, float]:
     return weights
 
 
-def server_url(url: str, key_remedy: str) -> str:
-    """An engine's server's URL without the slash at its end, or one by name. `key_remedy` says where a key goes. Raises
-    ValueError.
-    """
-    try:
-        parts = urlsplit(url.removeprefix(BY_NAME))
-        _ = parts.port
-    except ValueError:
-        raise ValueError("should be URLs such as http://10.0.0.5:8000, comma-separated") from None
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError(f"should be URLs that begin with http:// or https://, or {BY_NAME}http://, comma-separated")
-    if parts.username or parts.password or parts.query or parts.fragment:
-        raise ValueError(f"should have no user, password or query; {key_remedy}")
-    return url.rstrip("/").removesuffix("/v1")
-
-
-def _parse(parse: Callable[[str], object]) -> BeforeValidator:
-    """Text is parsed; anything else is as it is."""
-    return BeforeValidator(lambda value: parse(value) if isinstance(value, str) else value)
-
-
-def _engine_args(value: object) -> object:
-    try:
-        parsed = json.loads(value or "{}") if isinstance(value, str) else value
-    except ValueError:
-        parsed = None
-    if not isinstance(parsed, dict):
-        raise ValueError('should be a JSON object, such as {"max_model_len": 32768} is for vLLM')
-    return cast(dict[str, object], parsed)
-
-
 def _right_weights(entries: tuple[str, ...]) -> tuple[str, ...]:
     parse_weights(entries)
     return entries
-
-
-def _engine_urls(urls: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(server_url(each, f"a key goes into {PREFIX}ENGINE_API_KEY") for each in urls)
 
 
 def _right_redis_url(url: str) -> str:
@@ -256,32 +167,53 @@ def _default_data_dir() -> Path:
     return (Path(base) if Path(base).is_absolute() else Path.home() / ".local" / "share") / "harmonium"
 
 
-def mask_secrets(text: str) -> str:
-    """A text to be shown, without what may be secret in a URL: all that stands before an @ but its scheme, and the
-    values in a query whose names say so. A path of the file system is as it was.
+def _is_network(text: str) -> bool:
+    try:
+        return bool(ip_network(text))
+    except ValueError:
+        return False
+
+
+def parse_pictures(given: str) -> dict[str, int | tuple[str, ...]]:
+    """Bounds of pictures as `NAME=NUMBER`, with commas between; bytes may have a unit, and `urls` has hosts, with + in
+    between. Raises ValueError.
     """
-    if text.startswith("/"):
-        return text
-    before, at, behind = text.rpartition("@")
-    scheme, slashes, _ = before.partition("://")
-    whole = f"{scheme if slashes else ''}{slashes}{MASK}@{behind}" if at else text
-    return _SECRET_VALUE.sub(rf"\g<1>{MASK}", whole)
+    found = dict[str, int | tuple[str, ...]]()
+    for each in filter(None, map(str.strip, given.split(","))):
+        name, _, number = each.partition("=")
+        if name == "urls" and name not in found:
+            found[name] = hosts = tuple(number.lower().split("+"))
+            if len(hosts) > MAX_HOSTS or not all(each == "*" or _DOMAIN.fullmatch(each) for each in hosts):
+                raise ValueError(f"urls should be {HOSTS}, up to {MAX_HOSTS} of them")
+            continue
+        most = MOST_OF_PICTURES.get(name, 0)
+        count = size(number) if name == "bytes" else int(number) if re.fullmatch(r"[0-9]{1,10}", number) else 0
+        if name in found or not 1 <= count <= most:
+            bounds = ", ".join(f"{name} up to {most}" for name, most in MOST_OF_PICTURES.items())
+            raise ValueError(f"should be NAME=NUMBER with commas between, each name once: {bounds}; or urls={HOSTS}")
+        found[name] = count
+    return found
 
 
-class SettingsPart(BaseModel):
-    """Some of the settings. The text below each is its help and its documentation."""
-
-    model_config = ConfigDict(
-        frozen=True,
-        hide_input_in_errors=True,
-        validate_default=True,
-        use_attribute_docstrings=True,
-        defer_build=True,  # for all settings together, and not for each part of them
-    )
+def _show_pictures(bounds: dict[str, int | tuple[str, ...]]) -> str:
+    return ",".join(f"{name}={each if isinstance(each, int) else '+'.join(each)}" for name, each in bounds.items())
 
 
-class CoreSettings(SettingsPart):
-    """The settings of serving and storing."""
+def _right_seal_keys(keys: tuple[SecretStr, ...]) -> tuple[SecretStr, ...]:
+    for place, key in enumerate(keys, start=1):
+        try:
+            check_key(key, LEAST_SEAL_KEY_CHARS)
+        except ValueError as error:
+            raise ValueError(f"entry {place}: {error}") from None
+        if key in keys[: place - 1]:
+            raise ValueError(f"entry {place}: this key is listed twice")
+    return keys
+
+
+class ServingSettings(SettingsGroup):
+    """Where the service listens, and who enters."""
+
+    heading = "Serving"
 
     host: str = "127.0.0.1"
     """Address to listen on. Without API keys it must be loopback."""
@@ -289,62 +221,60 @@ class CoreSettings(SettingsPart):
     """TCP port to listen on; 0 takes a free one."""
     workers: int = Field(1, ge=1, le=64)
     """Processes that share the port and the store."""
-    api_keys: Annotated[tuple[ApiKey, ...], _parse(parse_api_keys)] = Field((), max_length=MAX_API_KEYS)
+    api_keys: Annotated[
+        tuple[ApiKey, ...],
+        parsed_by(parse_api_keys),
+        shown_as(lambda keys: ",".join(f"{each.tenant}:{MASK}" for each in keys)),
+        InFile(renewed=True, several=True),
+    ] = Field((), max_length=MAX_API_KEYS, repr=False)
     """Keys that clients may present, comma-separated: `key` (tenant `default`) or `tenant:key`. Tenants never see each
     other's conversations."""
-    admin_key: Annotated[SecretStr, AfterValidator(partial(check_key, least=LEAST_KEY_CHARS))] = SecretStr("")
+    admin_key: Annotated[RenewedSecret, key_of(LEAST_KEY_CHARS)] = SecretStr("")
     """The key of an administrator, of at least 20 characters. With it there are projects and keys in the store, which
     OpenAI's admin API makes and ends. Without it, and without PROJECTS, only API_KEYS open the service."""
     projects: bool = False
     """Whether there are projects and keys in the store, also without ADMIN_KEY: `harmonium keys create-admin` makes the
     first administrator's."""
-    tenant_limits: Annotated[dict[str, int], _parse(parse_limits)] = {}
-    """Limits of each tenant that no administrator has given another limit, comma-separated, such as
-    max_requests_per_1_minute=60,max_tokens_per_1_month=1000000. docs/tenants.md names all. Empty is no limit."""
-    usage_days: int = Field(90, ge=0, le=3_660)
-    """For how many days it is known what each project, key and model used in each hour; 0 counts nothing. An hour takes
-    some 200 bytes for each project, key and model in it, in each shard, and at most 200 KB."""
     priority_tenants: Words = ()
     """Tenants whose `priority` requests go before other tenants', comma-separated. Where API_KEYS has one tenant, it
     may. A `service_tier` of priority is default for the others."""
 
-    engine: Literal["demo", "vllm", "vllm-local", "sglang", "tensorrt", "llama", "llama-local", "chat"] = "demo"
-    """The engine that samples tokens: `demo`, a deterministic stand-in that needs no GPU; `vllm`, vLLM servers;
-    `vllm-local`, vLLM in this process; `sglang`, SGLang servers; `tensorrt`, TensorRT-LLM servers; `llama`, llama.cpp
-    servers; `llama-local`, llama.cpp beside this process; `chat`, any Chat Completions."""
-    model: str = Field("", max_length=256)
-    """Id of the model that is served. Empty is the first that the server lists, LOCAL_MODEL for `vllm-local`, its
-    file's name for `llama-local`, and `demo` for the demo engine, whose name has to begin so."""
-    context_tokens: Annotated[int, AfterValidator(_zero_or_context)] = Field(0, ge=0, le=16_777_216)
-    """The most that prompt and output may have together, in tokens: at least 1,024. 0 is what the engine says, 131,072
-    for the demo engine. It never raises what a server says, and is needed for `tensorrt`, for a router and for most
-    servers of `chat`, which say nothing."""
-    engine_url: Annotated[Words, AfterValidator(_engine_urls)] = Field((), max_length=MAX_SERVERS)
-    """The servers of `vllm`, `sglang`, `tensorrt`, `llama` or `chat`. Several are comma-separated, and have to serve
-    the same model. One that begins with dns+, as dns+http://vllm:8000, is a server at each address that its host has.
-    Empty is http://127.0.0.1:8001 for `vllm`, `tensorrt` and `chat`, port 30000 for `sglang`, and 8080 for `llama`."""
-    engine_api_key: SecretKey = SecretStr("")
-    """The key that the servers ask for. Empty sends none."""
-    engines: WholePath = Field("", max_length=4096)
-    """File of several engines, each with its model and its servers, of which a request's `model` chooses. It takes the
-    place of ENGINE, ENGINE_URL, ENGINE_API_KEY, MODEL, MODEL_ALIASES and CONTEXT_TOKENS. Empty is one engine."""
-    chats: Literal["passed-on", "remembered", "refused"] = "passed-on"
-    """Treatment of clients that send their whole history: /v1/chat/completions, /v1/messages and their like are passed
-    on to the engine's server, of which `demo` and `vllm-local` have none; conversations are recognised by what they
-    say, and continued and stored, those two APIs among them; or such paths are refused."""
-    local_model: str = Field("", max_length=4096)
-    """The model that `vllm-local` or `llama-local` loads. For vLLM it is a name or a folder, and empty is
-    openai/gpt-oss-20b; for llama.cpp a GGUF file, or `smol`: SmolLM2-135M."""
-    local_args: Annotated[dict[str, Any], BeforeValidator(_engine_args)] = {}
-    """Engine arguments of `vllm-local`, as a JSON object with the names of vLLM's AsyncEngineArgs; or options of
-    `llama-local`, with the names that xllamacpp's CommonParams has for llama.cpp's, such as n_parallel, n_gpu_layers
-    and cpuparams.n_threads."""
-    demo_tokens_per_second: float = Field(0, ge=0, le=1_000_000)
-    """Pace of the demo engine; 0 is as fast as it can."""
+    @property
+    def tenants(self) -> set[str]:
+        """The names of the tenants."""
+        return {each.tenant for each in self.api_keys} or {DEFAULT_TENANT}
+
+    @property
+    def several_tenants(self) -> bool:
+        """Whether there is more than one tenant, or may be once somebody makes a project."""
+        return len(self.tenants) > 1 or self.has_projects
+
+    @property
+    def static_tenants(self) -> tuple[str, ...]:
+        """The tenants that have keys here, in order."""
+        return tuple(sorted({each.tenant for each in self.api_keys}))
+
+    @property
+    def has_projects(self) -> bool:
+        """Whether there are projects and keys in the store."""
+        return self.projects or bool(self.admin_key.get_secret_value())
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether a request needs a key."""
+        return bool(self.api_keys) or self.has_projects
+
+
+class StoreSettings(SettingsGroup):
+    """Where conversations are."""
+
+    heading = "Store"
 
     store: bool = True
     """Whether responses are stored unless a request says otherwise; false forbids storing."""
-    redis_url: Annotated[str, AfterValidator(_right_redis_url)] = Field("", repr=False)
+    redis_url: Annotated[str, AfterValidator(_right_redis_url), shown_as(without_password), InFile()] = Field(
+        "", repr=False
+    )
     """Redis to keep conversations in: redis://, unix://, redis+sentinel:// or redis+cluster://, with rediss for TLS.
     Empty starts an embedded server that keeps its data in the data folder."""
     key_prefix: str = Field("harmonium", pattern=r"^[A-Za-z0-9_.:-]{1,64}$")
@@ -352,7 +282,7 @@ class CoreSettings(SettingsPart):
     shards: int = Field(1, ge=1, le=MAX_SHARDS)
     """Parts that conversations are spread over, each on one node of a cluster. It may grow at any time, and must never
     shrink."""
-    data_dir: Annotated[Path, AfterValidator(_whole)] = Field(default_factory=_default_data_dir)
+    data_dir: Annotated[Path, AfterValidator(whole)] = Field(default_factory=_default_data_dir)
     """Folder of the embedded server's data. One harmonium at a time can own it."""
     store_timeout_seconds: float = Field(2.0, gt=0, le=60)
     """The most that one operation of the store may take before it counts as down."""
@@ -366,6 +296,12 @@ class CoreSettings(SettingsPart):
     second."""
     store_cache_bytes: int = Field(64 * MIB, ge=0, le=64 * 1024 * MIB)
     """Memory in which each process keeps turns that it read or wrote, in bytes; 0 keeps none."""
+
+
+class RetentionSettings(SettingsGroup):
+    """How much is kept, and for how long."""
+
+    heading = "What is kept"
 
     max_responses: int = Field(1_000_000, ge=0)
     """The most responses kept in a shard; the least recently used of the tenant that has most are evicted for new ones.
@@ -387,6 +323,12 @@ class CoreSettings(SettingsPart):
     conversation_idle_days: float = Field(0, ge=0, le=36_500)
     """A conversation with an id, and the responses in it, are deleted once nobody used them for so many days, no fewer
     than IDLE_DAYS. 0 keeps them, until they are deleted or evicted."""
+
+
+class RequestSettings(SettingsGroup):
+    """Bounds of requests and connections."""
+
+    heading = "Requests and connections"
 
     max_body_bytes: int = Field(8 * MIB, ge=KIB, le=1024 * MIB)
     """The largest request body, in bytes. All bodies of one process, and the stored responses that clients read, have
@@ -416,63 +358,236 @@ class CoreSettings(SettingsPart):
     shutdown_seconds: int = Field(30, ge=1, le=3600)
     """How long open streams may continue after a stop was requested."""
 
+
+class LogSettings(SettingsGroup):
+    """The log."""
+
+    heading = "Log"
+
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """The lowest level that is logged."""
     log_format: Literal["text", "json"] = "text"
     """Lines for people, or one JSON object a line."""
 
 
-class ArchiveSettings(SettingsPart):
-    """The settings of the archive."""
+class OfferSettings(SettingsGroup):
+    """The offers of the API beside sampling."""
 
-    archive_url: str = Field("", max_length=4096, repr=False)
-    """Where turns are kept that leave memory: `sqlite` in the data folder, `sqlite:///FOLDER`, `s3://BUCKET/PREFIX`,
-    `gs://`, `az://` or `postgresql://`. `none` deletes what leaves memory. Empty is `sqlite` with the embedded server,
-    and `none` with REDIS_URL."""
-    archive_after_seconds: float = Field(60, ge=0, le=86_400)
-    """How long after a conversation changed it is archived. Until then it is in memory alone."""
-    archive_days: float = Field(0, ge=0, le=36_500)
-    """An archived conversation that nobody continued for so many days is deleted for good. 0 keeps it."""
-    archive_when_down: Literal["refuse", "evict"] = "refuse"
-    """Treatment of a new turn where memory is full of turns that an archive which is away still lacks: it is refused
-    with 503, or takes the place of the turn used least, which is then lost."""
+    heading = "What the API offers"
 
-    @field_validator("archive_url")
-    @classmethod
-    def _check_archive_url(cls, value: str) -> str:
-        """Check the URL as far as that needs no backend. No error shows it, as it may have a password in it."""
-        if value in ("", NO_ARCHIVE, SQLITE):
-            return value
-        try:
-            scheme = urlsplit(value).scheme
-        except ValueError:
-            scheme = ""
-        if "://" not in value or scheme not in ARCHIVE_KINDS:
-            raise ValueError("should be none, sqlite, or begin with sqlite:///, s3://, gs://, az:// or postgresql://")
-        if scheme in BUCKETS and not _BUCKET.match(value):
-            raise ValueError(f"should be {scheme}://BUCKET/PREFIX; keys are in the provider's variables")
-        return value
+    seal_keys: Annotated[
+        tuple[SecretStr, ...],
+        AfterValidator(_right_seal_keys),
+        parsed_by(lambda text: tuple(map(SecretStr, comma_separated(text)))),
+        shown_as(lambda keys: ",".join(map(mask, keys))),
+        InFile(several=True),
+    ] = Field((), max_length=MAX_SEAL_KEYS, repr=False)
+    """Keys for what clients keep sealed: encrypted reasoning and compacted conversations. Comma-separated, each of 32
+    characters or more; the first seals, all open. Empty makes one in Redis."""
+    prompts_dir: Folder = ""
+    """Folder of the stored prompts that a request may name by `prompt`. Empty has none."""
+    unsupported: Literal["leave-out", "refuse"] = "leave-out"
+    """Treatment of what a model can't be shown: tools that others run, such as web_search, images for a model that
+    doesn't see, and what can't be read of a history. `leave-out` names it in a header and in the log, and has a line
+    in the place of an image or a file; `refuse`, a 400."""
+    pictures: Annotated[dict[str, Any], parsed_by(parse_pictures), shown_as(_show_pictures)] = {}
+    """Bounds of pictures, comma-separated, such as bytes=10MiB,pixels=50000000,request=50,conversation=200: the most
+    bytes and pixels of a picture, and the most pictures of a request and of a prompt. One that is left out is 5 MiB,
+    33,554,432, 20 or 100. And urls=example.com+example.org: from these hosts, and those below them, pictures at http
+    URLs are fetched, where web_search could open a page; `*` is any, and without it none is."""
+    tool_seconds: float = Field(60, gt=0, le=3600)
+    """How long one call of a tool may take: of an MCP server, or a cell of Python before it is interrupted."""
+    search_hosts: Annotated[
+        Words,
+        each_is(_HOST.fullmatch, "host; write wiki.internal or wiki.internal:8080"),
+        AfterValidator(lambda hosts: tuple(map(str.lower, hosts))),
+    ] = Field((), max_length=MAX_HOSTS)
+    """Hosts whose pages web_search may open at private addresses, and PICTURES' pictures, comma-separated, such as
+    wiki.internal or wiki.internal:8080. All others have to have public ones, at port 80 or 443."""
+    private_networks: Annotated[Words, each_is(_is_network, "network; write 2001:db8::/32 or 198.51.100.0/24")] = Field(
+        (), max_length=MAX_PRIVATE_NETWORKS
+    )
+    """Networks with public addresses that count as private, comma-separated, such as 2001:db8::/32: no page of
+    web_search, no picture and no MCP server that a request names may be there. Nor may one be at this machine's own
+    addresses."""
+    cors_origins: Annotated[
+        Words,
+        each_is(
+            lambda text: text == "*" or _ORIGIN.fullmatch(text),
+            "origin; write https://host or http://host:port, without a path",
+        ),
+    ] = Field((), max_length=MAX_CORS_ORIGINS)
+    """Web pages that may call the API, by their origins, comma-separated, such as https://chat.example.com. Needs API
+    keys. `*` is all of them."""
+
+
+class BackgroundSettings(SettingsGroup):
+    """Background responses: their workers, their queue and their events."""
+
+    heading = "Background responses"
+
+    worker: bool = True
+    """Whether `serve` also works on background responses itself."""
+    worker_concurrency: int = Field(32, ge=1, le=10_000)
+    """Background responses that one process works on at once."""
+    worker_port: int = Field(0, ge=0, le=65535)
+    """TCP port on HOST where `harmonium worker` answers /health, /ready and /metrics; 0 opens none."""
+    lease_seconds: float = Field(10, ge=0.5, le=3600)
+    """How long a worker may go without renewing before another takes its background responses over."""
+    max_attempts: int = Field(3, ge=1, le=100)
+    """How many workers in a row may die or fail on a background response without progress, before it fails."""
+    max_run_seconds: float = Field(3600, gt=0, le=7 * 86_400)
+    """For how long workers may have a background response, all together; its time in the queue does not count."""
+    max_queued: int = Field(10_000, ge=1)
+    """Background responses that may wait in a shard; more are refused with 429. Half of them may have hours
+    (completion_window). An eighth more, of either, is kept for tenants with less than a sixteenth of it."""
+    background_without_store: bool = False
+    """Whether a background response may have `store: false`. It is then kept until its events are deleted, and can't be
+    continued."""
+    stream_retention_seconds: float = Field(3600, ge=0, le=30 * 86_400)
+    """For how long after its end the events of a background response can be streamed again."""
+    max_log_bytes: int = Field(1024 * MIB, ge=MIB)
+    """The most memory that Redis may hold for the events of a shard's background responses, in bytes. Those that ended
+    first are deleted for new ones; those of responses that wait may have half of it, those with hours a quarter."""
+
+
+class MetricsSettings(SettingsGroup):
+    """Metrics."""
+
+    heading = "Metrics"
+
+    metrics_key: RenewedSecret = SecretStr("")
+    """The key for /metrics, as a bearer token. Without one, and with API keys, /metrics is refused."""
+
+
+class CoreSettings(
+    MetricsSettings,
+    BackgroundSettings,
+    OfferSettings,
+    LogSettings,
+    RequestSettings,
+    RetentionSettings,
+    StoreSettings,
+    EngineSettings,
+    ServingSettings,
+):
+    """The settings that every response may need."""
+
+    @model_validator(mode="after")
+    def _check_rules(self) -> Self:
+        """Check the settings against each other. Raises ValueError for the first rule that is broken."""
+        self._check_doors()
+        self._check_store()
+        self._check_tenants()
+        return self
+
+    def _check_doors(self) -> None:
+        if not self.has_keys and not is_loopback(self.host):
+            raise ValueError(
+                f"{PREFIX}HOST={self.host} can be reached from other machines, but no API key is set, "
+                f"so anybody could read every conversation; set {PREFIX}API_KEYS, or listen on 127.0.0.1"
+            )
+        if self.cors_origins and not self.has_keys:
+            raise ValueError(
+                f"{PREFIX}CORS_ORIGINS lets web pages call the service, but no API key is set, so each of them could "
+                f"read every conversation of whoever visits it; set {PREFIX}API_KEYS"
+            )
+        if self.engine.endswith("-local") and self.workers > 1:
+            raise ValueError(
+                f"{PREFIX}WORKERS={self.workers} would load the model {self.workers} times with "
+                f"{PREFIX}ENGINE={self.engine}; set it to 1, or run a server"
+            )
+
+    def _check_store(self) -> None:
+        if self.store_replicas and not self.redis_url:
+            raise ValueError(
+                f"{PREFIX}STORE_REPLICAS={self.store_replicas} needs replicas, and the embedded server has none; set "
+                f"{PREFIX}REDIS_URL, or {PREFIX}STORE_REPLICAS to 0"
+            )
+        if 0 < self.idle_days * DAY_SECONDS <= self.pin_seconds:
+            raise ValueError(
+                f"{PREFIX}IDLE_DAYS={self.idle_days:g} is {self.idle_days * DAY_SECONDS:g} s, and one response may "
+                f"take {self.pin_seconds:g} s: its conversation could be deleted meanwhile; set it to more, or to 0"
+            )
+        if self.conversation_idle_days and not 0 < self.idle_days <= self.conversation_idle_days:
+            raise ValueError(
+                f"{PREFIX}CONVERSATION_IDLE_DAYS={self.conversation_idle_days:g} is less than {PREFIX}IDLE_DAYS="
+                f"{self.idle_days:g} (0 is for ever), and responses in a conversation stay as long as any; set it to "
+                "no less, or to 0"
+            )
+        if 0 < self.max_bytes < CHAINS_KEPT * self.max_chain_bytes:
+            raise ValueError(
+                f"{PREFIX}MAX_BYTES={self.max_bytes} has no room for {CHAINS_KEPT} conversations of "
+                f"{PREFIX}MAX_CHAIN_BYTES={self.max_chain_bytes}; raise the first, or lower the second"
+            )
+        if self.lease_seconds <= self.renewed_seconds:
+            raise ValueError(
+                f"{PREFIX}LEASE_SECONDS={self.lease_seconds:g} is too short for {PREFIX}STORE_TIMEOUT_SECONDS="
+                f"{self.store_timeout_seconds:g}: a quarter of it passes between two renewals, and each may take the "
+                f"timeout, {self.renewed_seconds:g} s in all, so a worker whose store is slow would lose its "
+                f"jobs; set it to more than {LEASE_TIMEOUTS:.2f} times the timeout"
+            )
+
+    def _check_tenants(self) -> None:
+        for name, named in (("PRIORITY_TENANTS", self.priority_tenants), ("TENANT_WEIGHTS", self.weights)):
+            unknown = set(named) - self.tenants
+            if unknown and not self.has_projects:
+                raise ValueError(
+                    f"{PREFIX}{name} names {', '.join(sorted(unknown))}, of which {PREFIX}API_KEYS has no key; add "
+                    "one, or leave the tenant out"
+                )
+        if self.admin_key == self.metrics_key != SecretStr(""):
+            raise ValueError(f"{PREFIX}ADMIN_KEY is {PREFIX}METRICS_KEY, too, which scrapers have; make another one")
+        if any(each.key == self.admin_key for each in self.api_keys):
+            raise ValueError(
+                f"{PREFIX}ADMIN_KEY is one of {PREFIX}API_KEYS, too, and an administrator's key is for nothing else; "
+                "make another one"
+            )
 
     @property
-    def has_archive(self) -> bool:
-        """Whether there is an archive: with the embedded server, once its address is known."""
-        return self.archive_url not in ("", NO_ARCHIVE)
+    def max_connections(self) -> int:
+        """The most connections of one process, idle ones and open streams included; more are hung up on."""
+        requests = self.max_concurrent_requests + MAX_QUEUED_REQUESTS
+        return requests + MAX_FOLLOWERS + MAX_SOCKETS + SPARE_CONNECTIONS
 
     @property
-    def archive_kind(self) -> str:
-        """The kind of the archive, or none."""
-        return self.archive_url.partition(":")[0] if self.has_archive else NO_ARCHIVE
+    def weights(self) -> dict[str, float]:
+        """The weights of those tenants that have one."""
+        return parse_weights(self.tenant_weights)
 
+    @property
+    def refuses(self) -> bool:
+        """Whether images, and tools that OpenAI runs, are refused instead of left out."""
+        return self.unsupported == "refuse"
 
-def environment(names: Sequence[str]) -> dict[str, str]:
-    """Those variables of the environment with these names that are there."""
-    return {name: os.environ[name] for name in names if name in os.environ}
+    @property
+    def picture_bounds(self) -> PictureBounds | None:
+        """The bounds of pictures; None where images are refused."""
+        return None if self.refuses else PictureBounds(**self.pictures)
+
+    @property
+    def renewed_seconds(self) -> float:
+        """The longest time until a lease is renewed: one renewal may take the store's whole time limit, the next comes
+        a while after it, and takes as long again.
+        """
+        return self.lease_seconds / RENEWALS + 2 * self.store_timeout_seconds
+
+    @property
+    def pin_seconds(self) -> float:
+        """How long a run pins the turn that it continues: the longest time from its first read to its end."""
+        given = self.request_seconds + self.send_seconds + self.shutdown_seconds + self.store_patience_seconds
+        return given + 2 * CONFIRM_SECONDS + PREPARING_SECONDS
+
+    @property
+    def store_limits(self) -> dict[str, str]:
+        """The limits that all who use the store have to have in common, as its record has them."""
+        return {name: f"{getattr(self, name):.12g}" for name in STORE_LIMITS}
 
 
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach `host`: 127.0.0.0/8, ::1 or the name localhost."""
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return ip_address(host).is_loopback
     except ValueError:
         return host.lower() == "localhost"
 

@@ -1,4 +1,5 @@
-"""The engines that an operator lists in a file: the models, and the engine that samples each of them.
+"""The settings of the engine, and the engines that an operator lists in a file: the models, and the engine that
+samples each of them.
 
 The file is TOML, or JSON where its name ends with .json; the first engine is that of requests that name no model:
 
@@ -26,29 +27,52 @@ import re
 import tomllib
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated, Any, Literal, Self, cast
 
 import msgspec
 from msgspec import Meta
-from pydantic import SecretStr
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, SecretStr, model_validator
 
 from service.engine.port import AUTO, HARMONY, SERVER
 from service.markup.families import FAMILIES
-from service.settings.core import (
-    ENGINE_URLS,
-    LEAST_CONTEXT_TOKENS,
-    MAX_SERVERS,
-    PREFIX,
-    UNSAID_CONTEXT,
-    environment,
-    server_url,
-)
-from service.settings.sources import MAX_SECRET_BYTES
+from service.settings.group import SecretKey, SettingsGroup, WholePath, Words, each_is, shown_as
+from service.settings.sources import MAX_SECRET_BYTES, PREFIX, environment
+from service.settings.urls import MASK, server_url
 
 MAX_FILE_BYTES = 1 << 20
 MAX_ENGINES = 64
 MAX_NAMES = 64
 MAX_WEIGHT = 1000
+MAX_MODEL_ALIASES = 64
+MAX_SERVERS = 64
+LEAST_CONTEXT_TOKENS = 1024
+
+ENGINE_URLS = {
+    "vllm": "http://127.0.0.1:8001",
+    "sglang": "http://127.0.0.1:30000",
+    "tensorrt": "http://127.0.0.1:8001",
+    "llama": "http://127.0.0.1:8080",
+    "chat": "http://127.0.0.1:8001",
+}
+"""Where the servers of an engine are unless ENGINE_URL says otherwise."""
+
+VLLM_MODEL = "openai/gpt-oss-20b"
+"""The model that `vllm-local` loads unless LOCAL_MODEL says otherwise."""
+
+UNSAID_CONTEXT = "tensorrt"
+"""The engine whose servers don't say how long their context is."""
+
+ENGINE_NAMES = {
+    "vllm": "vLLM",
+    "sglang": "SGLang",
+    "tensorrt": "TensorRT-LLM",
+    "llama": "llama.cpp",
+    "chat": "Chat Completions",
+}
+"""The names of the engines, as a person writes them."""
+
+REPLACED = ("engine", "engine_url", "engine_api_key", "model", "model_aliases", "context_tokens")
+"""The settings that the file of several engines replaces."""
 
 MARKUPS = (AUTO, HARMONY, *FAMILIES)
 """The ways to write a model's turns as tokens."""
@@ -71,6 +95,9 @@ LEAST_OUTPUT_TOKENS = 16
 
 _NAME = re.compile(r"[A-Za-z0-9._:/-]{1,256}")
 _KEY = re.compile(r"[\x21-\x7e]{1,512}")
+_SECRET = re.compile(r"token$|key|password|secret")
+"""The pattern of an engine argument's name whose value nobody should see."""
+
 _TABLE = re.compile(r"^[ \t]*\[\[[ \t]*engines[ \t]*\]\]", re.MULTILINE)
 _AT = re.compile(r" - at `\$\.engines\[(\d+)\](?:\.(\w+))?[^`]*`$")
 
@@ -293,3 +320,137 @@ def _api_key(each: EngineEntry) -> str:
     if not _KEY.fullmatch(key):
         raise _Wrong(field, "the key has to be 1 to 512 printable ASCII characters, no space")
     return key
+
+
+def _zero_or_context(tokens: int) -> int:
+    """Refuse a context in which nothing has room."""
+    if 0 < tokens < LEAST_CONTEXT_TOKENS:
+        raise ValueError(f"should be 0, or at least {LEAST_CONTEXT_TOKENS}")
+    return tokens
+
+
+def _engine_args(value: object) -> object:
+    try:
+        parsed = json.loads(value or "{}") if isinstance(value, str) else value
+    except ValueError:
+        parsed = None
+    if not isinstance(parsed, dict):
+        raise ValueError('should be a JSON object, such as {"max_model_len": 32768} is for vLLM')
+    return cast(dict[str, object], parsed)
+
+
+def _engine_urls(urls: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(server_url(each, f"a key goes into {PREFIX}ENGINE_API_KEY") for each in urls)
+
+
+def _show_args(args: dict[str, object]) -> str:
+    return json.dumps({name: MASK if _SECRET.search(name) else each for name, each in args.items()})
+
+
+class EngineSettings(SettingsGroup):
+    """The engine that samples tokens, or several."""
+
+    heading = "Engine"
+    _listed: tuple[ListedEngine, ...] = PrivateAttr(())
+
+    engine: Literal["demo", "vllm", "vllm-local", "sglang", "tensorrt", "llama", "llama-local", "chat"] = "demo"
+    """The engine that samples tokens: `demo`, a deterministic stand-in that needs no GPU; `vllm`, vLLM servers;
+    `vllm-local`, vLLM in this process; `sglang`, SGLang servers; `tensorrt`, TensorRT-LLM servers; `llama`, llama.cpp
+    servers; `llama-local`, llama.cpp beside this process; `chat`, any Chat Completions."""
+    model: str = Field("", max_length=256)
+    """Id of the model that is served. Empty is the first that the server lists, LOCAL_MODEL for `vllm-local`, its
+    file's name for `llama-local`, and `demo` for the demo engine, whose name has to begin so."""
+    context_tokens: Annotated[int, AfterValidator(_zero_or_context)] = Field(0, ge=0, le=16_777_216)
+    """The most that prompt and output may have together, in tokens: at least 1,024. 0 is what the engine says, 131,072
+    for the demo engine. It never raises what a server says, and is needed for `tensorrt`, for a router and for most
+    servers of `chat`, which say nothing."""
+    engine_url: Annotated[Words, AfterValidator(_engine_urls)] = Field((), max_length=MAX_SERVERS, repr=False)
+    """The servers of `vllm`, `sglang`, `tensorrt`, `llama` or `chat`. Several are comma-separated, and have to serve
+    the same model. One that begins with dns+, as dns+http://vllm:8000, is a server at each address that its host has.
+    Empty is http://127.0.0.1:8001 for `vllm`, `tensorrt` and `chat`, port 30000 for `sglang`, and 8080 for `llama`."""
+    engine_api_key: SecretKey = SecretStr("")
+    """The key that the servers ask for. Empty sends none."""
+    engines: WholePath = Field("", max_length=4096)
+    """File of several engines, each with its model and its servers, of which a request's `model` chooses. It takes the
+    place of ENGINE, ENGINE_URL, ENGINE_API_KEY, MODEL, MODEL_ALIASES and CONTEXT_TOKENS. Empty is one engine."""
+    chats: Literal["passed-on", "remembered", "refused"] = "passed-on"
+    """Treatment of clients that send their whole history: /v1/chat/completions, /v1/messages and their like are passed
+    on to the engine's server, of which `demo` and `vllm-local` have none; conversations are recognised by what they
+    say, and continued and stored, those two APIs among them; or such paths are refused."""
+    local_model: str = Field("", max_length=4096)
+    """The model that `vllm-local` or `llama-local` loads. For vLLM it is a name or a folder, and empty is
+    openai/gpt-oss-20b; for llama.cpp a GGUF file, or `smol`: SmolLM2-135M."""
+    local_args: Annotated[dict[str, Any], BeforeValidator(_engine_args), shown_as(_show_args)] = Field({}, repr=False)
+    """Engine arguments of `vllm-local`, as a JSON object with the names of vLLM's AsyncEngineArgs; or options of
+    `llama-local`, with the names that xllamacpp's CommonParams has for llama.cpp's, such as n_parallel, n_gpu_layers
+    and cpuparams.n_threads."""
+    demo_tokens_per_second: float = Field(0, ge=0, le=1_000_000)
+    """Pace of the demo engine; 0 is as fast as it can."""
+    model_aliases: Annotated[Words, each_is(_NAME.fullmatch, "name of a model: 1 to 256 of A-Z a-z 0-9 . _ : / -")] = (
+        Field((), max_length=MAX_MODEL_ALIASES)
+    )
+    """Other names by which clients may ask for the model, comma-separated, such as gpt-4o. A gpt-oss model has
+    openai/<id>, its name at Hugging Face, besides."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _servers_are_vllm(cls, given: dict[str, object]) -> dict[str, object]:
+        """Servers without an engine that names their kind are vLLM's."""
+        alone = given.get("engine_url") and not {"engine", "engines"} & given.keys()
+        return {**given, "engine": "vllm"} if alone else given
+
+    @model_validator(mode="after")
+    def _check_engine(self) -> Self:
+        if self.engine == "llama-local" and not self.local_model:
+            raise ValueError(f"{PREFIX}ENGINE=llama-local needs {PREFIX}LOCAL_MODEL, a GGUF file; set it")
+        if self.engine == UNSAID_CONTEXT and not self.context_tokens:
+            raise ValueError(
+                f"{PREFIX}ENGINE={self.engine} needs {PREFIX}CONTEXT_TOKENS, as its servers don't say how long their "
+                "context is; set it to their --max_seq_len"
+            )
+        if len(set(self.engine_url)) < len(self.engine_url):
+            raise ValueError(f"{PREFIX}ENGINE_URL names a server twice")
+        named = self.engine == DEMO and not (self.stands_in or self.engines)
+        if named and (name := no_name_of_demo(self.model, *self.model_aliases)):
+            setting = "MODEL" if name == self.model else "MODEL_ALIASES"
+            raise ValueError(f"{PREFIX}{setting}: {ONLY_DEMO.format(name)}; set {PREFIX}ENGINE to the model's engine")
+        self._read_engines()
+        return self
+
+    @property
+    def stands_in(self) -> bool:
+        """Whether the demo engine answers under the name of a model, too: as long as nothing names an engine."""
+        return self.engine == DEMO and not (self.engines or self.model or "engine" in self.model_fields_set)
+
+    @property
+    def engine_urls(self) -> tuple[str, ...]:
+        """The addresses of the engine's servers."""
+        return self.engine_url or (ENGINE_URLS[self.engine],)
+
+    @property
+    def loaded_model(self) -> str:
+        """The model that an engine in this process, or beside it, loads."""
+        return self.local_model or (VLLM_MODEL if self.engine == "vllm-local" else "")
+
+    @property
+    def listed_engines(self) -> tuple[ListedEngine, ...]:
+        """The engines of the file that ENGINES names, as it was when these settings were read."""
+        return self._listed
+
+    @property
+    def rereads(self) -> bool:
+        return bool(self.engines) or super().rereads
+
+    def _read_engines(self) -> None:
+        if not self.engines:
+            return
+        for name in REPLACED:
+            if getattr(self, name) != EngineSettings.model_fields[name].get_default(call_default_factory=True):
+                raise ValueError(
+                    f"{PREFIX}{name.upper()} is for one engine, and {PREFIX}ENGINES names several: say it there, in "
+                    f"{self.engines}, and leave {PREFIX}{name.upper()} out"
+                )
+        try:
+            self._listed = read_engines(Path(self.engines))
+        except BadEngines as error:
+            raise ValueError(f"{PREFIX}ENGINES={self.engines}: {error}") from None

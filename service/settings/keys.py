@@ -13,8 +13,8 @@ from threading import Lock
 from pydantic import SecretStr
 
 from service.logs import event
-from service.settings.core import LEAST_KEY_CHARS
-from service.settings.settings import Settings, SettingsError
+from service.settings.core import LEAST_KEY_CHARS, CoreSettings
+from service.settings.sources import SettingsError
 
 logger = logging.getLogger(__name__)
 
@@ -22,11 +22,11 @@ logger = logging.getLogger(__name__)
 class Keys:
     """The API keys, each with its tenant, and the key of those who read the metrics."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: CoreSettings) -> None:
         self._reading = Lock()
         self._take(settings)
 
-    def _take(self, settings: Settings) -> None:
+    def _take(self, settings: CoreSettings) -> None:
         """Have the keys of these settings. Each request sees all of them, or none: nothing here waits."""
         self._settings = settings
         self.several = settings.several_tenants
@@ -43,7 +43,7 @@ class Keys:
         return self._settings.rereads
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> CoreSettings:
         """The settings with the keys and the engines of now."""
         return self._settings
 
@@ -89,12 +89,12 @@ class Keys:
         return True
 
 
-def with_short_keys(settings: Settings) -> list[str]:
+def with_short_keys(settings: CoreSettings) -> list[str]:
     """The tenants that have API keys that can be guessed."""
     return sorted({each.tenant for each in settings.api_keys if len(each.key.get_secret_value()) < LEAST_KEY_CHARS})
 
 
-def warn_of_short(settings: Settings) -> None:
+def warn_of_short(settings: CoreSettings) -> None:
     """Warn of API keys that can be guessed."""
     short = with_short_keys(settings)
     if short:

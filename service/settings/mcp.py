@@ -29,19 +29,20 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated, Literal
-from urllib.parse import unquote, urlsplit
 
 import msgspec
 from msgspec import Meta
+from pydantic import AfterValidator, Field
 
 from service.api.tools.callee import FILE_SEARCH
 from service.api.tools.mcp import LABEL
+from service.settings.group import SettingsGroup, WholePath, Words, each_is, needs_package, shown_as
+from service.settings.sources import environment
+from service.settings.urls import is_url, mask_secrets
 
 MAX_FILE_BYTES = 1 << 20
 MAX_SERVERS = 64
-
-_CLIMBING = re.compile(r"(^|[/\\])\.{1,2}([/\\;]|$)")
-"""A part of a path that some server takes for the folder above, or for the same one."""
+MAX_ALLOW = 64
 
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
 MAX_HEADER_CHARS = 8_192
@@ -63,6 +64,9 @@ INSTEAD = {
     "mcp": "a server without a type is one of type mcp",
 }
 """The remedies where a server can't stand for a type."""
+
+INHERITED = ("PATH", "HOME", "LANG")
+"""The variables of the service's own environment, which holds secrets, that programs get."""
 
 Text = Annotated[str, Meta(max_length=4_096)]
 Word = Annotated[str, Meta(max_length=8_192)]
@@ -195,34 +199,6 @@ def _check_program(label: str, server: OperatorServer) -> None:
             raise BadServers(f"[{label}.env]: {name[:80]!r} is no name of a variable")
 
 
-def is_url(url: str) -> bool:
-    """Whether a server may have this URL: HTTP or HTTPS, with a host, without a user and a fragment, and with no `.` or
-    `..` in its path, which may lead out of what an operator allows.
-    """
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError:
-        return False
-    plain = url.isascii() and url.isprintable() and " " not in url and "\\" not in url
-    named = parts.scheme in ("http", "https") and bool(parts.hostname) and "@" not in parts.netloc
-    climbs = _climbs(parts.path)
-    return plain and named and not climbs and not parts.fragment and len(url) <= 2_048 and port != 0
-
-
-def _climbs(path: str) -> bool:
-    """Whether some server may take the path for one that leads elsewhere. It is unquoted as often as there is a quote;
-    a result that is not UTF-8, or has a NUL, may be read in any way.
-    """
-    before = ""
-    try:
-        while path != before:
-            before, path = path, unquote(path, errors="strict")
-    except UnicodeDecodeError:
-        return True
-    return "\0" in path or bool(_CLIMBING.search(path))
-
-
 def is_header(name: str, value: str) -> bool:
     """Whether a header may be sent to a server on somebody's word."""
     return bool(_HEADER_NAME.fullmatch(name) and _HEADER_VALUE.fullmatch(value)) and not RESERVED.fullmatch(name)
@@ -267,3 +243,43 @@ def mark_of(connection: McpConnection) -> str:
 def address_mark(url: str) -> str:
     """The mark of a URL, whatever is sent there, which doesn't tell the URL."""
     return blake2b(url.encode(), digest_size=16).hexdigest()
+
+
+def servers_in(path: Path) -> dict[str, OperatorServer]:
+    """The MCP servers of a file; programs with what they have of the environment, too. Raises ValueError."""
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise ValueError(f"{path} has more than {MAX_FILE_BYTES} bytes")
+        servers = read_servers(path.read_text())
+    except OSError as error:
+        raise ValueError(f"{path} can't be read: {error.strerror}") from error
+    except (UnicodeDecodeError, BadServers) as error:
+        raise ValueError(f"{path}: {error}") from error
+    own = environment(INHERITED)
+    return {label: server.among(own) for label, server in servers.items()}
+
+
+def _right_file(value: str) -> str:
+    if value:
+        servers_in(Path(value))
+    return value
+
+
+class McpSettings(SettingsGroup):
+    """MCP servers whose tools requests may use."""
+
+    heading = "MCP servers"
+
+    mcp_servers: Annotated[WholePath, needs_package("mcp", "mcp", unless=""), AfterValidator(_right_file)] = ""
+    """File of the MCP servers whose tools requests may use by their `server_label`. Empty has none."""
+    mcp_allow: Annotated[
+        Words,
+        needs_package("mcp", "mcp", unless=()),
+        each_is(
+            lambda text: text == "*" or is_url(text),
+            "beginning of a URL; write https://host or https://host/path",
+        ),
+        shown_as(lambda urls: mask_secrets(",".join(urls))),
+    ] = Field((), max_length=MAX_ALLOW)
+    """MCP servers that requests may name by a `server_url`: what it has to begin with, comma-separated, such as
+    https://mcp.example.com. `*` is any at a public address. Empty is none."""

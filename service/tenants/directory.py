@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from service.errors import ApiError, InvalidRequest, brief, not_allowed
-from service.settings.settings import variable
+from service.settings.sources import variable
 from service.tenants.audit import Actor, AuditEvent
 from service.tenants.limits import WHOLE_PROJECT, Limit
 from service.tenants.permissions import ALL, ModelPermissions

@@ -27,8 +27,8 @@ import msgspec
 
 from service.errors import ApiError
 from service.loans import Loans
-from service.settings.background import RENEWALS
-from service.settings.core import LIMITS
+from service.settings.core import RENEWALS
+from service.settings.tenants import LIMITS
 from store.errors import StoreError, StoreUnavailable
 from store.limits import MOST_SETTLED, Check, Left, Limits, LimitsLeft, RefusedByLimit, What, Window
 from store.spent import Over, Spent, Unspent

@@ -28,10 +28,10 @@ from service.settings.mcp import (
     address_mark,
     is_allowed,
     is_header,
-    is_url,
     mark_of,
     trusted_connection,
 )
+from service.settings.urls import is_url
 from service.tools import file_search
 from service.tools.containers import Containers
 from service.tools.port import BackEnd, Call, ToolCatalog, ToolFailure, ToolListing, ToolServer, ToolUnreachable

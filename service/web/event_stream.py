@@ -23,7 +23,7 @@ from service.logs import event
 from service.responses.drive import Driver
 from service.responses.refusals import events_gone
 from service.responses.run import Taken
-from service.settings.settings import Settings
+from service.settings.core import CoreSettings
 from service.steps import BRIEFLY
 from service.web.body import break_off, watching
 from service.web.exchange import Admitted, Exchange
@@ -94,7 +94,9 @@ class Noting:
 class StreamedRun(HttpResponse):
     """The streaming answer that a run makes as it is made: the outlet of its driver."""
 
-    def __init__(self, driver: Driver, admitted: Admitted, settings: Settings, *, obfuscate: bool, lasts: bool) -> None:
+    def __init__(
+        self, driver: Driver, admitted: Admitted, settings: CoreSettings, *, obfuscate: bool, lasts: bool
+    ) -> None:
         """The request's resources are what the run needs until its end; they are let go of then. One that `lasts` is
         made to its end though its client is gone.
         """
@@ -157,7 +159,7 @@ class EventStream(HttpResponse):
     """
 
     def __init__(
-        self, source: Following | Iterator[list[Event]], admitted: Admitted, settings: Settings, *, obfuscate: bool
+        self, source: Following | Iterator[list[Event]], admitted: Admitted, settings: CoreSettings, *, obfuscate: bool
     ) -> None:
         """`source` is followed; or it has substitutes for the events of a response that has ended (fold.py)."""
         self.status_code = 200

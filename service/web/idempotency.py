@@ -23,7 +23,7 @@ from service.errors import ApiError, ClientGone, InvalidRequest, stopping, unava
 from service.responses.drive import Driver
 from service.responses.make import Claim
 from service.responses.service import Service
-from service.settings.background import RENEWALS
+from service.settings.core import RENEWALS
 from service.store_away import retry
 from service.web.body import watching
 from service.web.exchange import Exchange

@@ -9,7 +9,8 @@ import httpx
 import pytest
 
 from service.background import tasks
-from service.settings.settings import Settings, variable
+from service.settings.settings import Settings
+from service.settings.sources import variable
 from tests.support.service.background import changed, ended, submitted
 from tests.support.service.inside import Inside, answer, scripted, serving
 from tests.support.waiting import until

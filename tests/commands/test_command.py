@@ -17,7 +17,8 @@ from typer.testing import CliRunner
 
 from service.commands.command_line import app
 from service.commands.serve import StartError, redis_for
-from service.settings.settings import load_settings, variable
+from service.settings.settings import load_settings
+from service.settings.sources import variable
 from store.embedded import EmbeddedServer
 from tests.support import ROOT
 from tests.support.ports import free_port

@@ -19,7 +19,8 @@ from service.responses.output.calls import ShellCallEmitter, ToolSearchCallEmitt
 from service.responses.output.hosted import HOSTED, ApprovalRequestEmitter, listing_events
 from service.responses.output.open_message import Making, emitter_for
 from service.responses.output.rules import Rules, ServerTools
-from service.settings.sources import CLIENTS, SECRETS, file_variable, is_service_link
+from service.settings.settings import SECRETS
+from service.settings.sources import CLIENTS, file_variable, is_service_link
 from store.turn import MOVES
 from tests.project.test_architecture import files
 from tests.support.documents import (

@@ -22,8 +22,9 @@ from service.engine.demo import DemoEngine
 from service.engine.port import Between, Chunk, Generation, ModelCard, Take
 from service.harmony import tokens
 from service.harmony.segments import Closed, Opened, Segment, Segmenter
-from service.settings.core import DEFAULT_TENANT, PREFIX
+from service.settings.core import DEFAULT_TENANT
 from service.settings.settings import Settings
+from service.settings.sources import PREFIX
 from store.turn import StoredMessage
 from tests.support import ROOT
 from tests.support.documents import block, blocks, read, rows, section, shows

@@ -16,7 +16,8 @@ from typing import Any, cast
 import pytest
 import yaml
 
-from service.settings.settings import Settings, variable
+from service.settings.settings import Settings
+from service.settings.sources import variable
 from tests.support import ROOT
 from tests.support.deploy.manifests import default
 

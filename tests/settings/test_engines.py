@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.settings.engines import MAX_ENGINES, BadEngines, read_engines
-from service.settings.settings import REPLACED, SettingsError, load_settings
+from service.settings.engines import MAX_ENGINES, REPLACED, BadEngines, read_engines
+from service.settings.settings import load_settings
+from service.settings.sources import SettingsError
 
 TWO = """\
 # what we serve

@@ -7,11 +7,11 @@ from service.settings.mcp import (
     OperatorServer,
     Program,
     is_allowed,
-    is_url,
     mark_of,
     read_servers,
     trusted_connection,
 )
+from service.settings.urls import is_url
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from service.settings import sources
-from service.settings.settings import Settings, SettingsError, display, load_settings, variable
-from service.settings.sources import RENEWED, SECRETS, file_variable
+from service.settings.group import display
+from service.settings.settings import SECRETS, Settings, load_settings
+from service.settings.sources import SettingsError, file_variable, in_files, variable
 
 KEY = "sk-0123456789abcdef0123"
 VALUES = {
@@ -50,7 +51,7 @@ def test_a_file_has_what_the_variable_would_have(name: str, monkeypatch: pytest.
     settings = load_settings()
     assert getattr(settings, name) == expected
     assert KEY not in str(display(settings))
-    assert settings.rereads == (name in RENEWED)
+    assert settings.rereads == in_files(Settings)[name].renewed
 
 
 def test_several_keys_stand_on_lines_or_between_commas(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 
 from service.settings.core import ApiKey, is_loopback, parse_api_keys
-from service.settings.settings import Settings, SettingsError, display, load_settings, variable
-from service.settings.sources import service_links, unit_of
+from service.settings.group import display
+from service.settings.settings import Settings, load_settings
+from service.settings.sources import SettingsError, service_links, variable
+from service.settings.units import unit_of
 
 SECRET = "sk-very-secret"
 SEAL_KEY = f"{SECRET}-{'0' * 32}"

@@ -16,8 +16,9 @@ from pydantic import SecretStr
 
 from service.api.read import ITEMS
 from service.api.replay import BLOCKS, CHAT_PARTS, PARTS
-from service.settings.settings import Settings, allowed_values, description, groups, variable
-from service.settings.sources import SECRETS, file_variable, unit_of, with_unit
+from service.settings.settings import SECRETS, Settings
+from service.settings.sources import file_variable, variable
+from service.settings.units import unit_of, with_unit
 from store.fsck.faults import MEANINGS
 from store.turn import MOVES, TERMINAL
 from tests.support import ROOT
@@ -89,16 +90,17 @@ def shows(shown: str, real: str) -> bool:
 
 def settings_table() -> list[str]:
     """A row for each setting, made from its description: what docs/configuration.md has to hold."""
-    return [
-        f"| `{variable(name)}` | {_default(name)} | {allowed_values(name)} | {description(name)}{_file(name)} |"
+    cells = (
+        (f"`{variable(name)}`", _default(name), Settings.allowed_values(name), Settings.description(name) + _file(name))
         for name in Settings.model_fields
-    ]
+    )
+    return [f"| {' | '.join(row)} |" for row in cells]
 
 
 def settings_sections() -> str:
     table = {row.split("`")[1]: row for row in settings_table()}
     head = "| Setting | Default | Allowed | What it is |\n| --- | --- | --- | --- |\n"
-    sections = {heading: [table[variable(name)] for name in names] for heading, names in groups().items()}
+    sections = {heading: [table[variable(name)] for name in names] for heading, names in Settings.by_heading().items()}
     return "\n".join(
         f"### {heading}\n\n{head}" + "".join(f"{row}\n" for row in rows) for heading, rows in sections.items()
     )

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.settings.core import LIMITS, parse_limits
+from service.settings.tenants import LIMITS, parse_limits
 from service.tenants.limits import Allowance, KnownLimits, Limit, refusal_of, spoken
 from store.limits import Check, Left, LimitsLeft, RefusedByLimit
 

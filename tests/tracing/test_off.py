@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from service.settings.settings import Settings
-from service.settings.sources import from_otel
+from service.settings.traces import from_otel
 from tests.support import ROOT
 from tests.support.service.inside import answer, scripted, serving
 from tests.support.service.process import MODEL

@@ -10,8 +10,9 @@ import pytest
 import trustme
 from aiohttp import web
 
-from service.settings.background import signing_key
-from service.settings.settings import SettingsError, load_settings
+from service.settings.settings import load_settings
+from service.settings.sources import SettingsError
+from service.settings.webhooks import signing_key
 from service.webhooks import retry_after, sign
 from store.turn import Status
 from tests.support.waiting import until

@@ -7,7 +7,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from service.decoding import ABSENT, decode
 from service.errors import invalid_value, missing, not_allowed, not_served
-from service.settings.core import LIMITS, MAX_LIMIT
+from service.settings.tenants import LIMITS, MAX_LIMIT
 from service.tenants.directory import ChangedKey, ChangedProject, Made, Wish
 from service.tenants.limits import WHOLE_PROJECT, Limit
 from service.tenants.permissions import ALL, MAX_SCOPES, ListMode, ModelPermissions, read_permissions, read_scopes

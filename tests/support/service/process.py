@@ -17,8 +17,7 @@ import httpx
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient, OpenAI
 from redis import Redis
 
-from service.settings.core import PREFIX
-from service.settings.settings import variable
+from service.settings.sources import PREFIX, variable
 from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 

@@ -15,8 +15,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from service.settings.core import PREFIX
-from service.settings.settings import variable
+from service.settings.sources import PREFIX, variable
 from tests.support.service.process import HARMONIUM
 from tests.support.waiting import wait_until
 

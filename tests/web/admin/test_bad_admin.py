@@ -7,7 +7,7 @@ import httpx
 import msgspec
 import pytest
 
-from service.settings.core import MAX_LIMIT
+from service.settings.tenants import MAX_LIMIT
 from service.tenants.permissions import MAX_LISTED, SCOPES
 from service.tenants.records import MAX_NAME_CHARS
 from service.web.admin.shapes import MAX_SECONDS
