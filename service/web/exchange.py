@@ -105,6 +105,8 @@ class Exchange:
     """Headers that the answer gets besides those that every one has."""
     facts: dict[str, str | int | float | bool | None] = field(default_factory=dict[str, Any])
     status: int = 0
+    is_open: bool = False
+    """Whether it needs no key."""
     span: Span = UNTRACED
     at: float = field(default_factory=monotonic)
 

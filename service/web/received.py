@@ -13,14 +13,18 @@ from service.background.tasks import Background
 from service.metrics.scrape import Exposition
 from service.responses.make import NO_KEY, Claim
 from service.responses.service import Service
-from service.tenants.audit import Actor, AuditEvent, note
+from service.tenants.audit import Actor, AuditEvent, FailedLogins, note
 from service.tenants.records import static_project
 from service.web.admission.slots import Admission
+from service.web.auth import Entrance
 from service.web.body import read_body
 from service.web.errors import JsonResponse
 from service.web.event_stream import EventStream
 from service.web.exchange import Admitted, Exchange
 from service.web.idempotency import HEADER, claim, key_of
+
+EXCHANGE = "harmonium.exchange"
+"""The key of a request's scope that has its Exchange."""
 
 
 class Process(NamedTuple):
@@ -31,6 +35,9 @@ class Process(NamedTuple):
     """Its work beside requests."""
     admission: Admission
     exposition: Exposition
+    entrance: Entrance
+    failed: FailedLogins | None = None
+    """Hears of keys that open nothing."""
 
 
 class Received:

@@ -12,7 +12,7 @@ import msgspec
 from service.api import ids
 from service.errors import ApiError, InvalidRequest
 from service.responses.references import omitted_items, with_data_urls
-from service.web.routing import ListPage, OrderedQuery, not_in_list
+from service.web.queries import ListPage, OrderedQuery, not_in_list
 from store.errors import NotFound
 from store.history.history import ConversationHistoryStore
 

@@ -8,15 +8,16 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from time import time_ns
 
+from fastapi import APIRouter
+from starlette.responses import Response
 from starlette.responses import Response as HttpResponse
 
 from service.api.traces import EARLIEST, SpanData, ToldSpan, ToldTrace, read_told, utc
 from service.decoding import ABSENT
 from service.spans import Fact, IngestedSpan, conversation
-from service.web.received import Received
-from service.web.routing import Router
+from service.web.entering import Aside
 
-router = Router("Traces")
+router = APIRouter(prefix="/v1", tags=["Traces"])
 
 OPERATIONS = {"agent": "invoke_agent", "generation": "chat", "function": "execute_tool"}
 """The names in OpenTelemetry's GenAI conventions of the kinds of spans that they know."""
@@ -25,8 +26,8 @@ _PLAIN_ID = re.compile(r"[A-Za-z0-9_.:-]{1,200}")
 """A group's id that is one: anything else may be somebody's words."""
 
 
-@router.route("POST", "/traces/ingest", "Take in traces of a client", "ingestTraces")
-async def ingest(request: Received) -> object:
+@router.post("/traces/ingest", summary="Take in traces of a client", operation_id="ingestTraces")
+async def ingest(request: Aside) -> Response:
     """Traces and spans as the Agents SDK exports them, in `data`. They go where the service's own traces go."""
     exchange, tracer = request.exchange, request.service.tracer
     body = await request.body()
