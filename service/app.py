@@ -169,13 +169,15 @@ def _application(
     lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None,
 ) -> FastAPI:
     """FastAPI's application with these routers; `lifespan` is around the time in which it serves."""
+    routes = [route for router in routers for route in router.routes]
     app = FastAPI(
-        openapi_url=None, redirect_slashes=False, exception_handlers=cast(Any, HANDLERS), lifespan=cast(Any, lifespan)
+        routes=[*routes, Route("/{path:path}", Nowhere(routers))],
+        openapi_url=None,
+        redirect_slashes=False,
+        exception_handlers=cast(Any, HANDLERS),
+        lifespan=cast(Any, lifespan),
     )
     app.state.process = process
-    for router in routers:
-        app.include_router(router)
-    app.router.routes.append(Route("/{path:path}", Nowhere(routers)))
     return app
 
 

@@ -5,16 +5,15 @@
     Scraped  with the operator's key for metrics
     Open     without a key: a probe, which learns only whether the service works, or a page that is the same for all
 
-Of each the endpoint gets a Received. A place is given up once the answer is sent.
+Of each the endpoint gets a Received. The gate gives a place up once the answer is sent.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Annotated
 
 from fastapi import Depends, Request
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
-from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
 from service.responses.refusals import refusal_of
@@ -24,9 +23,6 @@ from service.web.http_protocol import WHEN_GONE, WHOSE
 from service.web.queries import refuse_unknown
 from service.web.received import EXCHANGE, Process, Received
 from store.errors import StoreError
-
-Admit = Callable[[Exchange, Process], Awaitable[Admitted]]
-"""Waits for the place of a request. Raises ApiError, ClientGone."""
 
 
 def process_of(scope: Scope) -> Process:
@@ -60,40 +56,31 @@ async def enter(scope: Scope, *, uploads: bool = False, body: bool = True) -> Ex
     return exchange
 
 
-async def caller(connection: HTTPConnection) -> Exchange:
-    """The exchange of a request with its caller. Raises ApiError."""
-    return await enter(connection.scope)
-
-
-async def uploader(connection: HTTPConnection) -> Exchange:
-    """The exchange of a request, which may be a form, with its caller. Raises ApiError."""
-    return await enter(connection.scope, uploads=True)
-
-
-async def aside(exchange: Exchange, process: Process) -> Admitted:
+async def aside(process: Process, exchange: Exchange) -> Admitted:
     """The place of a request that waits for nobody. Raises ApiError 503."""
     return await admit_aside(exchange, process.admission, process.service.tenants.pacing)
 
 
-async def in_line(exchange: Exchange, process: Process) -> Admitted:
+async def in_line(process: Process, exchange: Exchange) -> Admitted:
     """The place of a request for a response, once it is its turn. Raises ApiError, ClientGone."""
     when_gone = exchange.scope.get("extensions", {}).get(WHEN_GONE, {}).get("tell", nobody_says)
     return await admit(exchange, process.admission, process.service.tenants.pacing, when_gone)
 
 
 def placed(
-    admit: Admit, caller: Callable[[HTTPConnection], Awaitable[Exchange]]
-) -> Callable[..., AsyncGenerator[Received]]:
-    """The dependency of routes whose requests have a place."""
+    admit: Callable[[Process, Exchange], Awaitable[Admitted]], *, uploads: bool = False
+) -> Callable[[Request], Awaitable[Received]]:
+    """The dependency of routes whose requests have a place, for which they wait in `admit`."""
 
-    async def received(request: Request, exchange: Annotated[Exchange, Depends(caller)]) -> AsyncGenerator[Received]:
+    async def received(request: Request) -> Received:
         scope = request.scope
         process, route = process_of(scope), scope["route"]
-        async with await admit(exchange, process) as place:
-            exchange.endpoint = route.path
-            if scope["query_string"] and not any(each.query_params for each in dependants_of(route)):
-                refuse_unknown(request.query_params, ())
-            yield Received(process, exchange, request.receive, place)
+        exchange = await enter(scope, uploads=uploads)
+        place = await exchange.take(await admit(process, exchange))
+        exchange.endpoint = route.path
+        if scope["query_string"] and not reads_query(route):
+            refuse_unknown(request.query_params, ())
+        return Received(process, exchange, request.receive, place)
 
     return received
 
@@ -122,10 +109,15 @@ async def scraper(received: Annotated[Received, Depends(anybody)]) -> Received:
 
 def is_open(route: APIRoute) -> bool:
     """Whether a route needs no key."""
-    return any(each.call is anybody for each in dependants_of(route))
+    return any(each.call is anybody for each in _dependants(route))
 
 
-def dependants_of(route: APIRoute) -> list[Dependant]:
+def reads_query(route: APIRoute) -> bool:
+    """Whether a route has parameters of a query."""
+    return any(each.query_params for each in _dependants(route)) or "parameters" in (route.openapi_extra or {})
+
+
+def _dependants(route: APIRoute) -> list[Dependant]:
     """The endpoint of a route and all that it depends on, as FastAPI reads them."""
     found = [route.dependant]
     for each in found:
@@ -133,9 +125,9 @@ def dependants_of(route: APIRoute) -> list[Dependant]:
     return found
 
 
-Aside = Annotated[Received, Depends(placed(aside, caller))]
-Asks = Annotated[Received, Depends(placed(in_line, caller))]
-UploadsAside = Annotated[Received, Depends(placed(aside, uploader))]
-UploadsAsk = Annotated[Received, Depends(placed(in_line, uploader))]
+Aside = Annotated[Received, Depends(placed(aside))]
+Asks = Annotated[Received, Depends(placed(in_line))]
+UploadsAside = Annotated[Received, Depends(placed(aside, uploads=True))]
+UploadsAsk = Annotated[Received, Depends(placed(in_line, uploads=True))]
 Open = Annotated[Received, Depends(anybody)]
 Scraped = Annotated[Received, Depends(scraper)]

@@ -43,6 +43,7 @@ async def refuse(connection: HTTPConnection, error: Exception) -> Response:
     exchange: Exchange = connection.scope[EXCHANGE]
     if exchange.status:
         raise error
+    exchange.failure = error
     if isinstance(error, ClientGone):
         exchange.facts["client"] = "gone"
         return Response(status_code=GONE)
@@ -77,7 +78,10 @@ class Gate:
             except ApiError as error:
                 await exchange.answer_to(exchange.refusal(error))(scope, receive, answer)
             else:
-                await self.app(scope, receive, answer)
+                try:
+                    await self.app(scope, receive, answer)
+                finally:
+                    await exchange.leave()
         except asyncio.CancelledError:  # the server stops, and the time for that is over; the turn is stored
             exchange.facts["client"] = "cut off"
             if not exchange.status:

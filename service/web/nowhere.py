@@ -50,8 +50,8 @@ class Nowhere:
             exchange.endpoint = other.path
         else:
             await enter(scope, body=False)
-            async with await aside(exchange, process):
-                exchange.endpoint = NO_ENDPOINT if other is None else other.path
+            await exchange.take(await aside(process, exchange))
+            exchange.endpoint = NO_ENDPOINT if other is None else other.path
         raise self.refusal(exchange.method, scope["path"])
 
     def refusal(self, method: str, path: str) -> ApiError:

@@ -8,7 +8,8 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
 import msgspec
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
+from starlette.datastructures import QueryParams
 
 from service.decoding import advice
 from service.errors import InvalidRequest, brief
@@ -74,6 +75,24 @@ class ListPage(msgspec.Struct, Generic[T]):
     last_id: str | None
     has_more: bool
     object: Literal["list"] = "list"
+
+
+Q = TypeVar("Q", bound=Query)
+
+
+def read_query(given: QueryParams, kind: type[Q]) -> Q:
+    """A query as a model; of its parameters `include` alone may come several times. Raises InvalidRequest."""
+    values = {name: given.getlist(name) if name in (INCLUDE, INCLUDE + LIST) else given[name] for name in given}
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        raise invalid_parameter(error.errors()) from None
+
+
+def parameters_of(kind: type[Query]) -> list[dict[str, Any]]:
+    """The parameters of a query in OpenAPI's words, for a route that reads it by itself."""
+    schemas = kind.model_json_schema()["properties"]
+    return [{"name": name, "in": "query", "required": False, "schema": each} for name, each in schemas.items()]
 
 
 def refuse_unknown(given: Iterable[str], known: Collection[str]) -> None:

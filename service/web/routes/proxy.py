@@ -159,7 +159,7 @@ class MessagesQuery(Query):
     beta: bool | None = None
 
 
-def read_messages_query(_: Annotated[MessagesQuery, InQuery()]) -> None:
+async def read_messages_query(_: Annotated[MessagesQuery, InQuery()]) -> None:
     """Raises InvalidRequest for a query that isn't one of Anthropic's."""
 
 

@@ -30,7 +30,7 @@ from service.spans import Fact, Span, conversation
 from service.web.entering import Aside
 from service.web.errors import JsonResponse
 from service.web.event_stream import EventStream
-from service.web.queries import Query
+from service.web.queries import Query, parameters_of
 from service.web.received import Received
 from service.web.routes.included import Including, ItemsQuery, answer_page, show
 from service.web.routes.input_items import page_of
@@ -58,14 +58,20 @@ class DeleteQuery(Query):
     tree: bool = False
 
 
-@router.get("/responses/{response_id}", summary="Retrieve a response", operation_id="retrieveResponse")
-async def retrieve(request: Aside, query: Annotated[RetrieveQuery, InQuery()], response_id: str) -> Response:
+@router.get(
+    "/responses/{response_id}",
+    summary="Retrieve a response",
+    operation_id="retrieveResponse",  # it reads its query itself: FastAPI takes 50 µs for an empty one
+    openapi_extra={"parameters": parameters_of(RetrieveQuery)},
+)
+async def retrieve(request: Aside, response_id: str) -> Response:
     """The response: as it was served, or while it is under way with what is there so far. With the `ETag` of the last
     answer in `If-None-Match`, a 304 and no body where nothing has changed since.
 
     With `stream`, the events of a background response that was created with it, those behind `starting_after`. Where
     they are no longer kept, its last event tells all.
     """
+    query = request.query(RetrieveQuery)
     service, wanted, after = request.service, query.wanted, query.starting_after
     if query.stream:
         return await _stream(request, response_id, after, query.include_obfuscation is not False)
