@@ -8,8 +8,8 @@ and the instructions, so nobody else can make one, and a turn is stored with the
 is never fuzzy: an edited history matches up to its edit, and a shortened one matches nothing. Never log a text here.
 
 Words alone prove nothing, as anybody can say them: so of several turns with the same words none is found, only a user
-whom the request names finds a turn that was continued before, and a turn in which its client gave calls as ones that
-ran here has no digest.
+whom the request names finds a turn that was continued before, and a turn in which its client gave calls or thoughts as
+ones that were made here has no digest, but for thoughts that were sealed here.
 """
 
 import re
@@ -29,6 +29,7 @@ from service.api.request import CreateRequest
 from service.api.response import CustomToolCall, FunctionCall, Message
 from service.decoding import ABSENT, decode_list
 from service.errors import InvalidRequest
+from service.responses.output.sealed import Unsealable, open_reasoning
 from service.responses.prompt.read import MAX_ITEMS
 from service.responses.seal import Sealer
 from service.steps import in_one_go
@@ -49,6 +50,7 @@ _TEXTS = frozenset({"input_text", "output_text", "text"})
 _OTHERS = frozenset({"input_image", "input_file"})
 _MEMBERS = ("image_url", "detail", "file_id", "file_url", "file_data", "filename")
 _UNSAID = b'detail:"auto"'
+_NOTHING = (b"null", b"[]", b'""')
 
 PIECE_BYTES = 1_048_576
 """The bytes of a text that are read, or added to a digest, before others get a turn: at most some 3 ms. Arguments that
@@ -80,7 +82,9 @@ class Seen(NamedTuple):
     answered: Mapping[int, int]
     """The place among the calls of the one that an item is the output of."""
     claims: int
-    """The place of the last item that its client gives as a call that ran here, -1 where there is none."""
+    """The place of the last item that its client gives as a call that ran here, or as a thought without our seal; -1
+    where there is none.
+    """
     containers: frozenset[str]
     """The containers in which its client says that code ran: who has the id of one may use it."""
     is_named: bool
@@ -127,6 +131,8 @@ class _Item(msgspec.Struct):
     input: Raw = ABSENT
     output: Raw = ABSENT
     container_id: str | None = None
+    summary: Raw = ABSENT
+    encrypted_content: Raw = ABSENT
 
 
 class _Part(msgspec.Struct):
@@ -229,7 +235,7 @@ def seen_of(opener: Sealer, speaker: Speaker, raw: Raw) -> Generator[None, None,
                 yield
             sent = _decode(item)
             if sent.type in INVISIBLE:
-                claims = claims if sent.type == "reasoning" else place
+                claims = claims if sent.type == "reasoning" and _is_sealed(sent, opener) else place
                 if sent.container_id:
                     containers.add(sent.container_id)
                 continue
@@ -284,6 +290,22 @@ def _after(transcript: _Transcript, output: Sequence[msgspec.Struct]) -> Generat
 
 _decode = msgspec.json.Decoder(_Item).decode
 _members = msgspec.json.Decoder(dict[str, Raw])
+
+
+def _is_sealed(thought: _Item, opener: Sealer) -> bool:
+    """Whether nothing but what was sealed here is shown of a thought: a summary is where a seal can't be opened."""
+    content, summary, seal = map(_is_given, (thought.content, thought.summary, thought.encrypted_content))
+    if not content and not (summary and seal):
+        return True
+    try:
+        open_reasoning(_string.decode(thought.encrypted_content), opener)
+    except (Unsealable, msgspec.DecodeError):
+        return False
+    return True
+
+
+def _is_given(raw: Raw) -> bool:
+    return bytes(memoryview(raw)[:5]) not in _NOTHING
 
 
 def _speaks(item: _Item) -> bool:

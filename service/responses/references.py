@@ -6,6 +6,7 @@ http is fetched as its request is read, and is from then on as if its data URL h
 """
 
 import asyncio
+import logging
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -28,6 +29,7 @@ from service.api.items import (
 from service.api.read import too_much_referenced
 from service.engine.port import EngineUnavailable
 from service.errors import InvalidRequest, unavailable
+from service.logs import event
 from service.markup.speech import sizes_in
 from service.search.port import SearchFailure, is_within
 from service.shares import Room, aside
@@ -37,6 +39,8 @@ from store.errors import NotFound, StoreUnavailable
 from store.history.history import ConversationHistoryStore
 from store.history.omissions import omissions_of
 from store.turn import MOST_PICTURE_BYTES, Picture
+
+logger = logging.getLogger(__name__)
 
 MAX_RESPONSES = 64
 """The most responses whose items one request may name: each is read whole."""
@@ -242,7 +246,7 @@ class Pictures:
         """
         self._room = partial(room.space, tenant)
         self._read = partial(store.pictures, tenant, id)
-        self._patience = patience
+        self._patience, self._id = patience, id
         self._given = {each.digest: each.data for each in given}
 
     @asynccontextmanager
@@ -266,6 +270,10 @@ class Pictures:
         except StoreUnavailable as error:
             raise EngineUnavailable("the store is away, and the prompt has pictures") from error
         found |= self._given
+        if gone := [digest for digest, key in wanted.items() if key not in found]:
+            event(
+                logger, logging.WARNING, "pictures of a conversation are gone", response_id=self._id, number=len(gone)
+            )
         return {digest: await in_steps(data_url(found[key])) for digest, key in wanted.items() if key in found}
 
 

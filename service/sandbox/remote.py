@@ -1,7 +1,8 @@
 """The adapter that speaks to a `harmonium sandbox` elsewhere, over a Unix socket or TCP.
 
 Every request has a time limit. A cell is asked for again by the name of its call until it has ended: a connection that
-breaks loses nothing, and nothing runs twice.
+breaks loses nothing, and nothing runs twice. Never follow a redirect: code that a model wrote would go where the
+other side says.
 """
 
 import asyncio
@@ -145,7 +146,9 @@ class RemoteSandbox(Sandbox):
         bound = {"sock_read": STALL_SECONDS} if stalls else {"total": ANSWER_SECONDS}
         timeout = ClientTimeout(connect=CONNECT_SECONDS, **bound)
         try:
-            async with self._client.post(url, data=body, params=query, headers=headers, timeout=timeout) as answer:
+            async with self._client.post(
+                url, data=body, params=query, headers=headers, timeout=timeout, allow_redirects=False
+            ) as answer:
                 yield answer
         except ClientConnectorError as error:
             raise Unusable(f"the sandbox at {self._place} can't be reached: {error.strerror}") from error

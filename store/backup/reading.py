@@ -236,26 +236,25 @@ class ShardReader:
                         yield member
             process = await self._process()
 
-    async def nodes(self, tenant: str, digits: Iterable[str], idle_us: int = GONE_TOO) -> dict[str, Node]:
-        """Those of some turns that are there, in any state, by their digits; `idle_us` as for `describe`."""
-        found = await self.describe([f"{tenant}/{each}" for each in digits], idle_us=idle_us)
+    async def nodes(
+        self, tenant: str, digits: Iterable[str], idle_us: int = GONE_TOO, *, broken: bool = False
+    ) -> dict[str, Node]:
+        """Those of some turns that are there, in any state, by their digits; the rest is as for `describe`."""
+        found = await self.describe([f"{tenant}/{each}" for each in digits], idle_us=idle_us, broken=broken)
         return {nodes[0].digits: nodes[0] for nodes in found if nodes}
 
-    async def describe(self, members: Sequence[str], above: int = 0, idle_us: int = GONE_TOO) -> list[list[Node]]:
-        """The nodes of each turn TENANT/DIGITS and of those above it, newest first; none where it is gone, or its tree
-        was not used for `idle_us`.
+    async def describe(
+        self, members: Sequence[str], above: int = 0, idle_us: int = GONE_TOO, *, broken: bool = False
+    ) -> list[list[Node]]:
+        """The nodes of each turn TENANT/DIGITS and of those above it, newest first, up to one that is `broken`, or with
+        that; none where it is gone, or its tree was not used for `idle_us`.
         """
-        found = await self._describe(members, above, idle_us)
-        return [list(takewhile(lambda node: node.status != BROKEN, nodes)) for nodes in found]
-
-    async def _describe(self, members: Sequence[str], above: int, idle_us: int = GONE_TOO) -> list[list[Node]]:
-        """The same, with those that are broken."""
         found: list[list[Node]] = []
         for at in range(0, len(members), TURNS):
             some, run = " ".join(members[at : at + TURNS]), self._server.run
             _, *replies = await run(scripts.describe, self._shard, members=some, above=above, idle_us=idle_us)
             found += [[Node.of(line) for line in reply.decode().split("\n")] if reply else [] for reply in replies]
-        return found
+        return found if broken else [list(takewhile(lambda node: node.status != BROKEN, nodes)) for nodes in found]
 
     async def turn(self, tenant: str, node: Node) -> Saved | None:
         """The turn of a node; None where it is gone by now or can't be read."""
@@ -315,7 +314,7 @@ class ShardReader:
         path: list[Node] = []
         digits: str | None = leaf
         while digits is not None and digits not in known:
-            (nodes,) = await self._describe([f"{tenant}/{digits}"], ABOVE)
+            (nodes,) = await self.describe([f"{tenant}/{digits}"], ABOVE, broken=True)
             if not nodes:
                 return None if digits == leaf else await self._hole(f"{tenant}/{leaf}")
             for node in nodes:
@@ -330,7 +329,7 @@ class ShardReader:
 
     async def _hole(self, leaf: str) -> list[Node] | None:
         """Count a turn that can't be read, as one above a leaf is missing, if the leaf is still there."""
-        (nodes,) = await self._describe([leaf], 0)
+        (nodes,) = await self.describe([leaf], 0, broken=True)
         if not nodes:
             return None
         self.broken += 1

@@ -153,6 +153,7 @@ def arguments_of(history: ConversationHistoryStore, turn: Saved, archived: Archi
         "used": used,
         "wait_ms": WAIT_MS,
         "source": archived.source,
+        "continued": archived.continued,
         "asked_ms": archived.asked_ms,
         "fence_ms": archived.fence_ms,
         "messages_blob": codec.encode_messages(turn.messages),

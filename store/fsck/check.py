@@ -61,11 +61,12 @@ class ShardRepair:
         """
         members: list[str] = []
         for fault in faults:
-            if (UNREADABLE | LACKING).intersection(fault.words):
+            lacks = (UNREADABLE | LACKING).intersection(fault.words)
+            if lacks:
                 self._lacking.append(fault)
-            elif "lineage" in fault.words:
+            if "lineage" in fault.words and UNREADABLE.isdisjoint(fault.words):
                 self._lineage.append(fault.member)
-            else:
+            elif not lacks:
                 members.append(fault.member)
         await self._repair(members)
 
@@ -99,27 +100,26 @@ class ShardRepair:
     async def repair_trees(self, inspection: Inspection) -> None:
         """Repair the turns below the faulty ones of this inspection, which remembers all children."""
         circles = [member for member in self._lineage if _in_circle(inspection.children, member)]
+        for top in set(self._lineage).difference(circles):  # so each names the tree in which it is
+            await self._repair(below(inspection.children, top))
         tops = {each.member: _missing(each) for each in self._lacking} | dict.fromkeys(circles, "")
         for top, missing in tops.items():
             await self._take_out(top, missing, list(reversed(below(inspection.children, top))))
-        for top in set(self._lineage).difference(circles):
-            await self._repair(below(inspection.children, top))
         self._lacking, self._lineage = [], []
 
     async def settle(
         self,
         since: str,
-        children: Mapping[str, int],
-        jobs: Mapping[str, int],
-        pictures: Mapping[str, int],
+        sums: Mapping[str, Mapping[str, int]],
         counters: Mapping[str, int],
         events: tuple[str, int] | None,
     ) -> None:
-        """Store the real sums, if the moment is still `since`; `events` has the noted bytes and the real ones."""
+        """Store the real sums, if the moment is still `since`: `sums` by the field in which turns, pictures and words
+        have them; `events` has the noted bytes and the real ones.
+        """
         last = {field: number for field, number in counters.items() if field in COUNTERS}
         tenants = (f"{field}={number}" for field, number in counters.items() if field not in last)
-        counted = (("children", children), ("jobs", jobs), ("turns", pictures))
-        nodes = (f"{member}/{field}={number}" for field, numbers in counted for member, number in numbers.items())
+        nodes = (f"{member}/{field}={number}" for field, numbers in sums.items() for member, number in numbers.items())
         for some in batches(nodes):
             await self._settle(since, nodes=" ".join(some))
         if events is not None:
@@ -129,11 +129,12 @@ class ShardRepair:
         if last:
             await self._settle(since, counters=" ".join(f"{field}={number}" for field, number in last.items()))
 
-    async def _repair(self, members: Iterable[str]) -> None:
+    async def _repair(self, members: Iterable[str], *, alone: bool = False) -> None:
+        """Repair turns; what they lack of themselves, where they are `alone` with that."""
+        run, version = self._shard.server.run, codec.FORMAT
         for some in batches(members):
-            await self._shard.server.run(
-                scripts.repair, self._keys, members=" ".join(some), version=codec.FORMAT, budget=PRUNED
-            )
+            named = " ".join(some)
+            await run(scripts.repair, self._keys, members=named, version=version, alone=alone, budget=PRUNED)
 
     async def _take_out(self, top: str, missing: str, members: list[str]) -> None:
         """Take out of memory a turn that lacks something, and those below it. Only where neither memory nor the archive
@@ -152,7 +153,7 @@ class ShardRepair:
                 version=codec.FORMAT,
             )
             if word == b"alone":
-                await self._repair([top])
+                await self._repair([top], alone=True)
             if word in (b"alone", b"sound"):
                 return
 
@@ -319,6 +320,10 @@ class _ShardCheck:
         for member, (counts, number) in pictures.items():
             tenant, _, digest = member.partition("/")
             yield self._shard.fault("picture", f"{tenant}/", f"{digest} counts {counts}, has {number}")
+        words = inspection.wrong_words()
+        for member, (counts, number) in words.items():
+            tenant, _, field = member.partition("/")
+            yield self._shard.fault("words", f"{tenant}/", f"{field} counts {counts}, has {number}")
         counters = inspection.wrong_counters(noted)
         for field, number in counters.items():
             yield self._shard.fault("usage", detail=f"{field} is {noted.get(field, 0)}, not {number}")
@@ -327,8 +332,9 @@ class _ShardCheck:
             events = moment.logged.decode("utf-8", "replace"), inspection.events
             yield self._shard.fault("usage", detail=f"logged is {events[0]}, not {events[1]}")
         if self._repair is not None:
-            shown = {member: number for member, (_, number) in pictures.items()}
-            await self._repair.settle(moment.sums, children, jobs, shown, counters, events)
+            shown, said = ({each: number for each, (_, number) in wrong.items()} for wrong in (pictures, words))
+            sums = {"children": children, "jobs": jobs, "turns": shown, "said": said}
+            await self._repair.settle(moment.sums, sums, counters, events)
 
     async def _children_noted(self, member: str) -> int | None:
         tenant, _, digits = member.partition("/")

@@ -94,6 +94,10 @@ MEANINGS: dict[str, Meaning] = {
         "it has words by which it is recognised, and the index of its tenant lacks it, or has another turn for them",
         "the index has it, or counts it beside the other one that has these words",
     ),
+    "words": Meaning(
+        "the index of what was said counts more or fewer turns with the same words than have them",
+        "the number is recorded; words that no turn has are deleted",
+    ),
     "stray": Meaning("a tree names it among its leaves, and it is in another or missing", "it is removed"),
     "stray-job": Meaning("it has ended or was deleted, and its job is still there", "the job is deleted"),
     "stray-place": Meaning(

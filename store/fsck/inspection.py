@@ -24,6 +24,9 @@ from store.turn import PICTURE_DIGEST_BYTES
 SCAN_KEYS = 500
 """How many keys one SCAN looks at."""
 
+WORDS_NAME = 8
+"""The bytes of a digest that name it in the index of words, as lua/said.lua has them."""
+
 TURNS = 25
 """How many turns one script call judges, which takes about a millisecond."""
 
@@ -202,13 +205,15 @@ class Judged(NamedTuple):
     tree: str
     events: int
     pictures: str
+    said: str
     words: list[str]
 
     @classmethod
     def of(cls, row: str) -> "Judged":
         """The member in a row of lua/inspect_turns.lua."""
-        member, parent, children, kind, held, own, newer, mixed, jobs, tree, events, pictures, *words = row.split(" ")
-        sizes, numbers = (int(held), int(own)), (int(jobs), tree, int(events), pictures)
+        member, parent, children, kind, held, own, newer, mixed, jobs, tree, events, *shown = row.split(" ")
+        (pictures, said, *words), sizes = shown, (int(held), int(own))
+        numbers = (int(jobs), tree, int(events), pictures, said)
         return cls(member, parent, int(children), kind, *sizes, newer == "1", mixed == "1", *numbers, words)
 
 
@@ -236,6 +241,9 @@ class Inspection:
         self._own: dict[str, list[str]] = {"line": [], "leaves": [], "conversations": [], "trees": [], "said": []}
         self._jobs: Counter[str] = Counter()
         self._jobs_noted: dict[str, int] = {}
+        self._said: Counter[str] = Counter()
+        self._said_noted: dict[str, int] = {}
+        """How many turns have the same words, by TENANT/FIELD of the index, and as it says, -1 for no number."""
         self._shown: Counter[str] = Counter()
         self._pictures: dict[str, Judged] = {}
         """How many turns show each picture, TENANT/HEX, and what each says itself."""
@@ -321,7 +329,10 @@ class Inspection:
             return
         tenant = name.partition(":")[2]
         async for some in self._shard.scan("HSCAN", self._shard.base + name):
-            fields = zip(some[::2], some[1::2], strict=True)
+            fields = list(zip(some[::2], some[1::2], strict=True))
+            counts = ((field, entry[1:]) for field, entry in fields if len(field) == WORDS_NAME and entry[:1] == b"#")
+            for field, number in counts:
+                self._said_noted[f"{tenant}/{field.hex()}"] = int(number) if _NUMBER.fullmatch(number) else -1
             yield [f"{tenant}/{digits.hex() or '0'}/said:{field.hex()}" for field, digits in fields]
 
     def _turn_names(self, place: str, members: Iterable[bytes], pattern: re.Pattern[bytes]) -> Iterator[str]:
@@ -352,6 +363,8 @@ class Inspection:
         digests = "" if row.pictures == "-" else row.pictures
         size = 2 * PICTURE_DIGEST_BYTES
         self._shown.update(f"{tenant}/{digests[at : at + size]}" for at in range(0, len(digests), size))
+        if row.said != "-":
+            self._said[f"{tenant}/{row.said}"] += 1
         self.turns += 1
         self.newer += row.newer
         itself = bytes.fromhex(digits)
@@ -394,6 +407,13 @@ class Inspection:
             for field in ("bytes", f"bytes/{member.partition('/')[0]}"):
                 self.counted[field] -= self._pictures[member].bytes
         return wrong
+
+    def wrong_words(self) -> dict[str, tuple[int, int]]:
+        """The number of turns with the same words that each field of the index counts, and the real one, where these
+        differ.
+        """
+        counts = {each: (number, self._said[each]) for each, number in self._said_noted.items()}
+        return {each: numbers for each, numbers in counts.items() if numbers[0] != numbers[1]}
 
     def jobs_noted(self, member: str) -> int:
         """How many jobs a root counts in its tree; -1 where that is no number."""

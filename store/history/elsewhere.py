@@ -27,7 +27,8 @@ class ArchivedTurn(NamedTuple):
 class Archived(NamedTuple):
     """When the archive was asked for a turn, in ms by the server's clock, and for how long its answer holds at least:
     deletions since then are known for as long. The digits of the root of its tree, and whether it was `deleted`, and
-    others continue it. The `source` of a turn that is to be stored, as store/redis/lua/restore.lua has it.
+    others continue it. The `source` of a turn that is to be stored, as store/redis/lua/restore.lua has it, and whether
+    it was `continued`, or may have been.
     """
 
     asked_ms: int = 0
@@ -35,6 +36,7 @@ class Archived(NamedTuple):
     root: str = ""
     deleted: bool = False
     source: str = ""
+    continued: bool = False
 
 
 FROM_ARCHIVE, FROM_FILE = "archive", "file"

@@ -92,6 +92,9 @@ UNSAFE = Safety()
 NO_EVICTION = b"noeviction"
 """The only policy for lack of memory by which a server deletes nothing itself."""
 
+POLICY_SECONDS = 1.0
+"""For how long that is remembered: anybody may ask a probe, as often as they like."""
+
 T = TypeVar("T")
 
 Edit = Callable[[Messages, bytes, bytes], tuple[Messages, bytes, bytes]]
@@ -146,6 +149,7 @@ class ConversationHistoryStore:
         self.max_chain_bytes = max_chain_bytes
         self._cache = TurnCache(cache_bytes)
         self._uses = Uses(self.caps.noted_seconds)
+        self._policy, self._policy_until = "", 0.0
         self._entropy, self.clock = entropy, clock
         self.elsewhere: ArchiveReader = NO_ARCHIVE
         """The archive that is asked for turns that left the store."""
@@ -638,9 +642,19 @@ class ConversationHistoryStore:
         await self.confirmer.prove(*(shards if self.server.several else shards[:1]))
 
     async def evicts(self) -> str:
-        """The policy by which a server that is full deletes keys, and so parts of conversations; "" where none does.
-        Raises StoreUnavailable.
+        """The policy by which a server that is full deletes keys, and so parts of conversations; "" where none does. It
+        is asked for once in POLICY_SECONDS. Raises StoreUnavailable.
         """
+        if (now := time.monotonic()) >= self._policy_until:
+            self._policy_until = now + POLICY_SECONDS  # who comes meanwhile gets what was known before
+            try:
+                self._policy = await self._read_policy()
+            except BaseException:
+                self._policy_until = 0.0
+                raise
+        return self._policy
+
+    async def _read_policy(self) -> str:
         shards = self.keyspace.all_shards()
         async with self.server.operation() as operation:
             for shard in shards if self.server.several else shards[:1]:

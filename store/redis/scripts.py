@@ -433,6 +433,7 @@ def restore(
     held: int,
     wait_ms: int,
     source: str,
+    continued: bool,
     asked_ms: int,
     fence_ms: int,
     max_responses: int,
@@ -725,7 +726,7 @@ def inspect_turns(shard: ShardKeys, *, members: str, version: int) -> None: ...
 
 
 @script("clock usage leaves trees", out_of_memory=True)
-def repair(shard: ShardKeys, *, members: str, version: int, budget: int) -> None: ...
+def repair(shard: ShardKeys, *, members: str, version: int, alone: bool, budget: int) -> None: ...
 
 
 @script("clock usage leaves trees", out_of_memory=True)

@@ -64,7 +64,7 @@ async def test_a_worker_that_is_killed_before_that_is_known_leaves_no_whole_answ
     settings: Settings, server: SeeingStandin, tmp_path: Path
 ) -> None:
     store = {"redis_url": settings.redis_url, "key_prefix": settings.key_prefix}
-    quick = {"lease_seconds": 2.0, "store_timeout_seconds": 0.6}
+    quick = {"lease_seconds": 1.0, "store_timeout_seconds": 0.3}
     engine = {"engine": "vllm", "engine_url": server.url}
     server.deciding.clear()
     async with serving(changed(settings, worker=False), server) as client:

@@ -123,13 +123,17 @@ async def walk(folder: Path, place: Place, archive: Link | None, size: Size, see
 
 
 SHORT, LONG = Size(60, 3, PROCESSES), Size(1500, 30, (*PROCESSES, "all", *ARCHIVE))
-FULL = (pytest.mark.full, pytest.mark.timeout(1800))
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     ("kind", "size", "seed"),
-    [("sqlite", SHORT, 1), *(pytest.param(kind, LONG, seed, marks=FULL) for seed, kind in enumerate(REMOTE, 2))],
+    [
+        pytest.param("sqlite", SHORT, 1, marks=pytest.mark.timeout(120)),
+        *(
+            pytest.param(kind, LONG, seed, marks=(pytest.mark.full, pytest.mark.timeout(1800)))
+            for seed, kind in enumerate(REMOTE, 2)
+        ),
+    ],
     ids=KINDS,
 )
 async def test_no_acknowledged_turn_is_lost_and_no_deleted_one_is_readable(

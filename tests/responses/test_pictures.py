@@ -24,6 +24,7 @@ from tests.support.pictures import part, png, said, shown_in, url_of
 from tests.support.service import inside
 from tests.support.service.background import ended
 from tests.support.service.inside import Inside
+from tests.support.store.verdict import checked
 from tests.support.waiting import until
 
 serving = partial(inside.serving, timing=Timing(poll_seconds=0.02, engine_away=Backoff(0.01, 0.02)))
@@ -110,6 +111,23 @@ async def test_forks_and_other_conversations_of_a_tenant_store_a_picture_once(se
         assert len(await asked.kept()) == 2
         await asked.client.responses.delete(other.id)
         assert await asked.kept() == [key]
+
+
+async def test_a_picture_that_the_store_lost_leaves_words_for_the_model_and_a_warning(
+    settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with seeing(settings) as asked, redis.asyncio.from_url(settings.redis_url) as client:
+        first = await asked.ask(said("What is it?", CAT))
+        assert "are gone" not in caplog.text
+        (node,) = [key async for key in client.scan_iter(f"{settings.key_prefix}:*:node:*")]
+        await client.hdel(node, "pictures")
+        _, report = await checked(settings.redis_url, settings.key_prefix, repair=True)
+        assert (report.left, await asked.kept()) == (0, [])
+        second = await asked.ask("And its colour?", first)
+        words, gone, *_ = asked.shown()
+        assert (words, "deleted" in gone) == ("What is it?", True)
+    (lost,) = [each for each in caplog.records if "are gone" in each.message]
+    assert (lost.levelname, second.id in str(lost.__dict__)) == ("WARNING", True)
 
 
 async def test_a_background_response_takes_its_picture_from_the_store(settings: Settings) -> None:

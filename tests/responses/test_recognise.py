@@ -10,6 +10,7 @@ from msgspec import Raw
 
 from service.api.content import MAX_PARTS
 from service.api.response import FunctionCall, Message, OutputText, Reasoning, ReasoningText
+from service.responses.output.sealed import REASONING, reasoning
 from service.responses.recognise import Seen, Speaker, digest_after, seen_of
 from service.responses.seal import Sealer
 from service.steps import in_one_go
@@ -182,6 +183,29 @@ def test_ids_that_a_client_uses_again_name_the_calls_in_turn(together: bool) -> 
     items = seen([*ADA, *made, *ADA, call | {"call_id": "b"}, output | {"call_id": "b"}])
     assert items.answered == {places[0]: 0, places[1]: 1, 7: 2}
     assert items.said == seen([*ADA, *made, *ADA, call | {"call_id": "c"}, output | {"call_id": "c"}]).said
+
+
+SEALED = Sealer("acme", [b"k" * 32]).seal(REASONING, reasoning("Hm."))
+PLAIN: dict[str, Any] = {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm."}]}
+
+
+@pytest.mark.parametrize(
+    ("thought", "claims"),
+    [
+        (PLAIN, 1),
+        (PLAIN | {"encrypted_content": ""}, 1),
+        (PLAIN | {"encrypted_content": "hs_forged"}, 1),
+        (PLAIN | {"content": [], "summary": [{"type": "summary_text", "text": "Hm."}], "encrypted_content": "x"}, 1),
+        (PLAIN | {"encrypted_content": SEALED}, -1),
+        (PLAIN | {"content": [], "encrypted_content": SEALED}, -1),
+        (PLAIN | {"content": [], "encrypted_content": "x"}, -1),
+        (PLAIN | {"content": None}, -1),
+        (PLAIN | {"content": [], "summary": [{"type": "summary_text", "text": "Hm."}]}, -1),
+    ],
+)
+def test_a_thought_that_was_not_sealed_here_is_its_client_s_own_word(thought: dict[str, Any], claims: int) -> None:
+    given = seen([*ADA, thought, said("Hello."), *ADA])
+    assert (given.claims, given.said) == (claims, seen([*ADA, said("Hello."), *ADA]).said)
 
 
 def test_tenants_with_the_same_words_share_no_digest() -> None:

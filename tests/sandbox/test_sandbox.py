@@ -438,6 +438,33 @@ async def test_what_answers_and_is_no_sandbox_is_unusable(status: int, body: byt
             await sandbox.aclose()
 
 
+@pytest.mark.parametrize("status", [302, 307, 308])
+async def test_nobody_is_asked_where_a_sandbox_points_to(status: int) -> None:
+    reached: list[str] = []
+
+    async def elsewhere(request: web.Request) -> web.Response:
+        reached.append(request.path)
+        return web.json_response([])
+
+    async def point(request: web.Request) -> web.Response:
+        return web.Response(status=status, headers={"location": str(inside.make_url("/"))})
+
+    pointing, inner = web.Application(), web.Application()
+    pointing.router.add_route("*", "/{path:.*}", point)
+    inner.router.add_route("*", "/{path:.*}", elsewhere)
+    async with TestServer(inner) as inside, TestServer(pointing) as server:
+        sandbox = RemoteSandbox(str(server.make_url("")), "a-key-of-16-chars")
+        for action in (
+            lambda: sandbox.files("one"),
+            lambda: sandbox.run("one", "call", "1"),
+            lambda: sandbox.write("one", "x", parts(b"x")),
+        ):
+            with pytest.raises(Unusable, match=r"what answers at .* is no sandbox"):
+                await action()
+        await sandbox.aclose()
+    assert reached == []
+
+
 async def test_a_session_that_may_be_idle_for_less_is_closed_earlier() -> None:
     with folder_for_all() as base:
         sandbox = local(base, replace(PLACES, idle_seconds=40))

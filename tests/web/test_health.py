@@ -1,5 +1,7 @@
 """The probes: alive is one thing, ready another, and the second says what is missing."""
 
+import asyncio
+import operator
 import os
 import signal
 import time
@@ -11,11 +13,12 @@ import pytest
 
 from service.engine.port import EngineAway, EngineUnavailable
 from service.settings.settings import Settings
+from store.history.history import POLICY_SECONDS
 from store.layout import Layout, Terms
 from tests.support.service.inside import answer, scripted, serving
 from tests.support.service.process import MODEL, ServiceProcess
 from tests.support.store.servers import PLAIN, server
-from tests.support.waiting import wait_until
+from tests.support.waiting import until, wait_until
 
 
 @contextmanager
@@ -83,7 +86,27 @@ async def test_a_store_that_deletes_keys_by_itself_is_named_at_the_start_and_by_
             assert (ready.status_code, ready.json()["store"]) == (200, "ok")
             assert ready.json()["store_evicts"] == "maxmemory-policy is allkeys-lru; set it to noeviction"
             redis.ask("CONFIG", "SET", "maxmemory-policy", "noeviction")
-            assert "store_evicts" not in (await http.get("/ready")).json()
+
+            async def is_said() -> bool:
+                return "store_evicts" in (await http.get("/ready")).json()
+
+            await until(is_said, wanted=operator.not_)
+
+
+async def test_a_probe_asks_the_server_of_the_store_what_it_is_once_a_second(
+    tmp_path: Path, settings: Settings
+) -> None:
+    def asked() -> int:
+        return redis.ask("INFO", "commandstats")["cmdstat_info"]["calls"]
+
+    with server(tmp_path, *PLAIN) as redis:
+        own = settings.model_copy(update={"redis_url": f"redis://{redis.address}"})
+        async with serving(own, scripted([])) as inside, inside.http() as http:
+            before, began = asked(), time.monotonic()
+            for _ in range(10):
+                replies = await asyncio.gather(*(http.get("/ready") for _ in range(5)))
+                assert {reply.status_code for reply in replies} == {200}
+            assert asked() - before <= 2 + (time.monotonic() - began) / POLICY_SECONDS
 
 
 async def test_a_store_that_takes_no_writes_is_named_and_still_read(tmp_path: Path, settings: Settings) -> None:

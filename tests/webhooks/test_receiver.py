@@ -3,6 +3,8 @@
 import asyncio
 import logging
 import ssl
+from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 import trustme
@@ -127,6 +129,35 @@ async def test_an_answer_without_end_is_not_read_to_it(desk: Desk, answer: Answe
             await delivering.settled()
             await until(lambda: not box.under_way)
     assert delivering.delivered == 1
+
+
+HEADS: dict[str, Callable[[], bytes]] = {
+    "more and more lines": lambda: b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 100_000,
+    "a line without end": lambda: b"HTTP/1.1 200 OK\r\nx: " + b"y" * 1_000_000,
+    "one that is always about to come": lambda: b"HTTP/1.1 100 Continue\r\n\r\n" * 1_000,
+    "another protocol": lambda: b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n",
+    "no HTTP": lambda: bytes(range(256)) * 4_000,
+    "nothing": lambda: b"",
+}
+
+
+@pytest.mark.parametrize("head", HEADS)
+async def test_an_answer_whose_head_does_not_end_is_none(desk: Desk, head: str) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        with suppress(ConnectionError):
+            writer.write(HEADS[head]())
+            await writer.drain()
+            await reader.read()  # until it is left
+        writer.close()
+
+    await desk.end()
+    talker = await asyncio.start_server(talk, "127.0.0.1", 0)
+    async with talker:
+        url = f"http://127.0.0.1:{talker.sockets[0].getsockname()[1]}/"
+        async with desk.delivering(url, given={"seconds": 0.5}) as delivering:
+            await delivering.settled()
+    assert (delivering.delivered, delivering.given_up, await desk.waiting()) == (0, 0, 1)
 
 
 @pytest.mark.parametrize(

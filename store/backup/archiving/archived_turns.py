@@ -342,11 +342,14 @@ class ArchivedTurns(ArchiveReader):
         keys = self._keyspace.keys(tenant, digits)
         asked_ms = await self._now(keys)
 
-        async def look(scan: Scan) -> tuple[Sequence[str], int, Sequence[Saved]]:
+        async def look(scan: Scan) -> tuple[Sequence[str], int, Sequence[Saved], bool]:
             path = await scan.path(id_of(digits), remains=remains)
-            return (path, scan.index.entries[path[-1]].created, await turns(scan, path)) if path else ((), 0, ())
+            if not path:
+                return (), 0, (), False
+            found = await turns(scan, path)
+            return path, scan.index.entries[path[-1]].created, found, scan.index.is_continued(found[-1].id)
 
-        path, created, found = await self._keeping.look(tenant, digits, look)
+        path, created, found, continued = await self._keeping.look(tenant, digits, look)
         root = digits_of(path[0]) if path else ""
         erased = await self._marks.erased_until(tenant) if found else 0
         if not found or created <= erased or await self._is_gone(keys, root, asked_ms, remains):
@@ -354,7 +357,8 @@ class ArchivedTurns(ArchiveReader):
         told = [as_of(turn, erased) for turn in found]
         doubted = len(told) - (0 if remains or found[-1].id != path[-1] else 1)
         noted = await self._as_noted(keys, root, told, doubted)
-        return ArchivedWay(noted, Archived(asked_ms, FENCE_MS, root, noted[-1].deleted, FROM_ARCHIVE), path)
+        archived = Archived(asked_ms, FENCE_MS, root, noted[-1].deleted, FROM_ARCHIVE, continued)
+        return ArchivedWay(noted, archived, path)
 
     async def _as_noted(self, keys: TurnKeys, root: str, turns: Sequence[Saved], doubted: int) -> Sequence[Saved]:
         """The turns of a way, the first so many without deletions that the archive doesn't have yet."""

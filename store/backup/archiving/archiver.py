@@ -70,7 +70,8 @@ class ArchivePlan:
         """Look for these, in their order, and for those above them that an archive with this index lacks."""
         known = set[str]()
         for at in range(0, len(changed), TURNS):
-            described = await self._reader.describe([f"{self._tenant}/{each}" for each in changed[at : at + TURNS]])
+            some = [f"{self._tenant}/{each}" for each in changed[at : at + TURNS]]
+            described = await self._reader.describe(some, broken=True)
             for found in described:
                 if found and found[0].status == BROKEN:  # it is left until a repair has made it whole
                     self.changed.append(found[0].digits)
@@ -119,7 +120,7 @@ class ArchivePlan:
     async def turns_left(self, read: Mapping[str, Saved | None], index: Index) -> set[str]:
         """Those of the changed turns that an archive with this index has not got, of those that were `read`."""
         unread = [digits for digits in self.changed if read.get(digits) is None]
-        there = await self._reader.nodes(self._tenant, unread)
+        there = await self._reader.nodes(self._tenant, unread, broken=True)
         return there.keys() | {
             digits for digits in self.changed if read.get(digits) and not self._is_there(digits, index)
         }

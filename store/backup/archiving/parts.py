@@ -300,6 +300,13 @@ class Index:
         entry = self.entries.get(id)
         return id in self.gone or (entry is not None and entry.deleted)
 
+    def is_continued(self, id: str) -> bool:
+        """Whether a turn was continued, or may have been: by one that was not read, or by one that was deleted, whose
+        parent is not known.
+        """
+        unread = len(self.filled) < self.parts
+        return unread or bool(self.gone) or any(entry.parent == id for entry in self.entries.values())
+
     def within(self, root: str) -> list[str]:
         """The ids of the turns of a tree that are there, in the order in which they came."""
         within = {root: True}

@@ -3,8 +3,8 @@
 A tree is emptied first, by a write that clashes with whoever archives it at the same time. The empty value goes days
 later, when nobody replaces it any more. Trees that Redis has stay, and so do trees on hold.
 
-A tree of which all was deleted is empty, too, but for ids. These keep it deleted where an older copy of Redis comes
-back, or an export of it, and go with it once no such copy is kept any more, however long other trees stay.
+Of what was deleted the ids stay, also in an emptied tree. They keep it deleted where an older copy of Redis comes back,
+or an export of it, and go once no such copy is kept any more, however long or short a time trees stay.
 
 Once a day the first process of those that share an archive does it:
 
@@ -27,7 +27,7 @@ from store.backup.upkeep.memory import Memory
 from store.backup.upkeep.walking import TreeParts, trees
 from store.backup.upkeep.walking import entries as entries_of
 from store.backup.upkeep.walking import marks as marks_of
-from store.errors import ArchiveUnavailable, ClockDoubted
+from store.errors import ArchiveUnavailable, ClockDoubted, StoreUnavailable
 from store.keys import digits_of
 
 DAY_SECONDS = 86_400
@@ -72,7 +72,7 @@ async def expire_daily(archive: StoreArchive, days: float, *, now: float, own: f
     try:
         memory = Memory(archive.history.server, archive.history.keyspace)
         return (await expire(values, memory, days, now=now)).deleted
-    except ArchiveUnavailable:  # somebody has to go on
+    except (ArchiveUnavailable, StoreUnavailable):  # somebody has to go on
         await values.put(LOOKED_KEY, b"" if stored is None else stored.value, only_if=etag)
         raise
 
@@ -111,7 +111,7 @@ async def expire(archive: Archive, memory: Memory, days: float, *, now: float) -
             held.add(tree.tenant)
             done.held += 1
         else:
-            await _expire(archive, memory, tree, done, before=old if tree.changed < old else 0.0)
+            await _expire(archive, memory, tree, done, before=old if tree.changed < old else 0.0, now=now)
     return done
 
 
@@ -125,7 +125,9 @@ async def _clear(archive: Archive, marks: Marks, old: float) -> None:
             await archive.delete(entry.key)
 
 
-async def _expire(archive: Archive, memory: Memory, tree: TreeParts, done: Expired, *, before: float) -> None:
+async def _expire(
+    archive: Archive, memory: Memory, tree: TreeParts, done: Expired, *, before: float, now: float
+) -> None:
     """Delete a tree, unless a turn of it was made after a time: its writer may have had a clock that was behind."""
 
     async def read(scan: Scan) -> Scan:
@@ -133,16 +135,18 @@ async def _expire(archive: Archive, memory: Memory, tree: TreeParts, done: Expir
         return scan
 
     scan = await Keeping(archive).look(tree.tenant, tree.digits, read, listed=tree.listed)
-    entries = scan.index.entries
+    entries, left = scan.index.entries, Part(gone=scan.index.gone, gone_trees=scan.index.gone_trees)
     done.unreadable += bool(scan.faults)
     if scan.faults or any(entry.created >= before * 1e6 for entry in entries.values()):
+        return
+    if not entries and left != Part() and now - tree.changed < EMPTY_DAYS * DAY_SECONDS:
         return
     tops = [digits_of(id) for id, entry in entries.items() if entry.parent is None] or [*map(digits_of, entries)][:1]
     if await memory.nodes(tree.tenant, tops):
         done.in_memory += 1
         return
     if tops:
-        emptied = await archive.put(f"{tree.folder}0", encode(Part()), only_if=scan.etags[0])
+        emptied = await archive.put(f"{tree.folder}0", encode(left), only_if=scan.etags[0])
         if emptied is None:  # somebody has it archived just now
             return
         await archive.delete(*[key for key in tree.keys if key != f"{tree.folder}0"])

@@ -160,12 +160,13 @@ class Refill:
             await scan.all()
             entries = scan.index.entries
             ids, reader = _downwards(entries), ShardReader(self._server, shard)
+            told = archived._replace(continued=bool(scan.index.gone))  # by one that was deleted
             nodes = await reader.nodes(tenant, map(digits_of, ids))
             there = {id_of(digits): node.digest for digits, node in nodes.items()}
             if await self._fits(shard, [entries[id] for id in ids if id not in there]):
                 for some in portions(ids, lambda id: entries[id].payload, PAYLOAD_BYTES):
                     for row in rows(await scan.turns(some)):
-                        await self._store(tenant, row, there, words, archived)
+                        await self._store(tenant, row, there, words, told)
             else:
                 words[ids[0]] = b"full"
             if b"full" in words.values():

@@ -12,7 +12,7 @@
 -- Result:    {'ok'} | {'sound'} when the faulty turn is gone, or no longer faulty | {'waits'} when some of them stay for now |
 --            {'alone'} when nobody has what it lacks, and what is left of it can be read
 -- Invariant: the fault is found again before anything goes. What the archive still lacks and can get stays until it has that,
---            and so does what a run holds. What no archive has goes where it can't be read as it is. Where the parent is there,
+--            and so does what a run holds, and what doesn't name the tree where that would be noted. What no archive has goes where it can't be read as it is. Where the parent is there,
 --            it has one child less, and is a leaf again when that was its last.
 
 local UNREADABLE = { damaged = true, ['no-messages'] = true, lineage = circle == '1' }
@@ -32,14 +32,25 @@ local function leave_parent(tenant, parent)
   end
 end
 
--- Whether a turn stays for now: it has a child, a run or a job needs it, the archive is to have it first, or its node
--- doesn't say where that would be noted.
+-- Whether it isn't known of a turn what the archive lacks of it: its node doesn't say in which tree it is, or its parent says
+-- another one, or nobody has noted yet what the tree had before there was an archive.
+local function is_unknown(turn)
+  local found, above = turn.fields, nil
+  if found.parent and found.parent ~= '' then
+    above = root_of(turn.tenant, found.parent)
+  elseif found.parent then
+    above = turn.digits
+  end
+  return not found.root or (above and above ~= found.root) or is_older(turn.tenant, found.root)
+end
+
+-- Whether a turn stays for now: it has a child, a run or a job needs it, or the archive is to have it first.
 local function has_to_stay(turn)
   local found, pins = turn.fields, key('pins', turn.tenant, turn.digits)
   if (found.children or 0) > 0 or found.fleeting or is_under_way(turn) or (is('zset', pins) and pinned(pins)) then
     return true
   end
-  if not found.root then
+  if is_unknown(turn) then
     return true
   end
   local lacks = redis.call('ZSCORE', changes_of(turn.tenant, found.root), '+' .. turn.digits)
@@ -57,9 +68,8 @@ end
 
 -- Whether the archive still has what was erased of a turn: it must not come back from there.
 local function is_to_be_erased(turn)
-  local root = turn.fields.root
   return redis.call('HEXISTS', turn.node, 'redactions') == 1
-    and root and redis.call('ZSCORE', changes_of(turn.tenant, root), '+' .. turn.digits)
+    and redis.call('ZSCORE', changes_of(turn.tenant, turn.fields.root), '+' .. turn.digits)
 end
 
 local function discard(turn)
@@ -92,7 +102,7 @@ local function fate()
   if not (unreadable or lacks) then
     return 'sound'
   elseif known and not has_archive() or archive == 'unknown' and has_archive()
-    or known and (is_older(tenant, turn.fields.root or '') or (lacks and is_to_be_erased(turn))) then
+    or known and (is_unknown(turn) or (lacks and is_to_be_erased(turn))) then
     return 'waits' -- for who can say more
   elseif known and lacks then
     forget_to_archive(turn) -- as it is it can't be archived, nor could what continues it

@@ -6,8 +6,9 @@
 --            number of children or -1, its kind or -, the bytes that the shard counts for it, those that its tenant
 --            does, 1 if a later release wrote it, 1 if it is a root whose set of leaves has to be scanned, else 0, how
 --            many jobs of its tree it counts or -1, the root of the tree in which it is a job itself or -, the bytes
---            of its events, the digests of the pictures that it shows or -, and a word for each fault, with spaces between; of
---            a picture its member, -, how many turns it says show it, or -1, pictures, and its bytes twice}
+--            of its events, the digests of the pictures that it shows or -, the field of the index of words that counts it
+--            or -, and a word for each fault, with spaces between; of a picture its member, -, how many turns it says show
+--            it, or -1, pictures, and its bytes twice}
 -- Invariant: nothing changes.
 
 local SMALL_TREE = 20
@@ -34,7 +35,7 @@ local function add_picture(tenant, digest)
   local turns_shown, length = picture_in(tenant, digest)
   local bytes = length > 0 and picture_bytes(tenant, length) or 0
   if redis.call('EXISTS', key('picture', tenant, digest)) == 1 then
-    reply[#reply + 1] = string.format('%s/%s - %d pictures %d %d 0 0 0 - 0 -', tenant, digest, turns_shown, bytes, bytes)
+    reply[#reply + 1] = string.format('%s/%s - %d pictures %d %d 0 0 0 - 0 - -', tenant, digest, turns_shown, bytes, bytes)
   end
 end
 
@@ -48,13 +49,13 @@ local function add_turn(tenant, digits, listed)
     bytes = bytes + number * SHOWN_BYTES
     local parent = found.parent and found.parent ~= '' and found.parent or '-'
     local jobs, tree, events = job_sums(turn)
-    table.insert(words, 1, string.format('%s %s %s %s %s %s %d %d %s %s %s %s', turn.member, parent,
+    table.insert(words, 1, string.format('%s %s %s %s %s %s %d %d %s %s %s %s %s', turn.member, parent,
       exact(found.children or -1), found.deleted and 'tombstones' or 'responses', exact(bytes + (found.held or 0)),
       exact(bytes + (found.held or 0) + (parent == '-' and TREE_BYTES or 0)),
       turn.newer and 1 or 0, is_mixed(turn) and 1 or 0, exact(jobs), tree, exact(events),
-      number > 0 and shown or '-'))
+      number > 0 and shown or '-', counted_as(turn)))
   elseif #words > 0 then
-    table.insert(words, 1, string.format('%s - -1 - %d %d 0 0 0 - 0 -', turn.member, bytes, bytes))
+    table.insert(words, 1, string.format('%s - -1 - %d %d 0 0 0 - 0 - -', turn.member, bytes, bytes))
   end
   if #words > 0 then
     reply[#reply + 1] = table.concat(words, ' ')

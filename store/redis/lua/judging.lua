@@ -50,7 +50,7 @@ local function is_strange(tenant, digits, name)
   local index, field = said_in(tenant, name)
   if index then
     local named = is('hash', index) and redis.call('HGET', index, field)
-    return named and not count_of(named) and not has_words(tenant, digits_of(named), field)
+    return named and (not count_of(named) or #field ~= WORDS_NAME) and not has_words(tenant, digits_of(named), field)
   end
   local place, member = place_of(tenant, digits, name)
   if not score_in(place, member) then
@@ -315,16 +315,30 @@ local function rightly_listed(turn)
   return turn.listed_score and (not created or turn.listed_score == created)
 end
 
+-- What the index has for the words of a turn, nil where it lacks them, and the field that is for them.
+local function said_of(turn)
+  local index, name = entry_of(turn.tenant, turn.fields.said)
+  return is('hash', index) and redis.call('HGET', index, name) or nil, name
+end
+
 -- Whether the index of words names a turn that has some, and that may have them, or counts it.
 local function rightly_said(turn)
   local said = turn.fields.said
   if not said then
     return true
   end
-  local index, name = entry_of(turn.tenant, said)
-  local entry = is('hash', index) and redis.call('HGET', index, name)
+  local entry = said_of(turn)
   return #said == WORDS_LENGTH and not turn.fields.deleted and entry
     and (entry == bytes_of(turn.digits) or count_of(entry) ~= nil)
+end
+
+-- The field, in hex, under which the index counts a turn among those with its words; else '-'.
+local function counted_as(turn)
+  local entry, name
+  if turn.fields.said then
+    entry, name = said_of(turn)
+  end
+  return entry and count_of(entry) and #name == WORDS_NAME and digits_of(name) or '-'
 end
 
 -- Of a picture how many turns show it, -1 for no number, and the length of its bytes, 0 where it is missing.

@@ -4,6 +4,7 @@
 -- Repair some turns, as far as that costs nothing that anyone could read.
 --
 -- Arguments: members  the turns, parents before their children (judging.lua)
+--            alone    1 where nobody has what these turns lack of themselves, 0 where others may
 --            budget   the most turns that go with a tombstone that nothing needs, and the most leaves by which the
 --                     last use of a tree is found
 -- Result:    {'ok'}
@@ -178,7 +179,7 @@ local function repair(turn, words, listed)
     end
   end
   for _, word in ipairs(words) do
-    if repairs[word] then
+    if repairs[word] and (alone == '1' or not LACKING[word]) then
       repairs[word](turn, listed)
     end
   end

@@ -15,6 +15,7 @@
 --            wait_ms        for how long a tombstone waits for the turn that continues it
 --            source         'archive' of a turn from that; 'file' where the archive was asked and lacks it; 'store' where the turn
 --                           is not to be stored, but counts if it is; else ''
+--            continued      1 of a turn that was continued, or may have been, by one that isn't here, else 0
 --            asked_ms       the ms at which the archive was asked
 --            fence_ms       for how long what the archive said then is taken for true
 --            max_responses  the most responses in the shard; 0: any number
@@ -85,6 +86,9 @@ end
 add_node(tenant, parent, from, exact(used), 0)
 place_tree(tenant, from.root, exact(math.max(before, used)))
 redis.call('HSET', node, 'created', exact(created))
+if continued == '1' and said ~= '' then
+  redis.call('HSET', node, 'continued', '1')
+end
 if background ~= '' then
   redis.call('HSET', node, 'background', background, 'submission', submission)
 end

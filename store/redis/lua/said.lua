@@ -4,10 +4,11 @@
 -- has, under the first bytes of that, the digits of the turn, as bytes; or '#' and how many turns said so, where another one
 -- did, too, since the first of them: then nobody can tell whose turn is meant, and none is found until the last has gone.
 -- A turn that was deleted, or lost a message or an item, has no `said`. One that has `said`, and a child that can be
--- continued, is `continued`: whoever says the same words again may be another one.
+-- continued, is `continued`, also once that is gone or in the archive: whoever says the same words again may be another one.
 
 local WORDS_BYTES = 92 -- what both take, as held.lua counts: 88 in Valkey 9, and 97 in Redis 7
 local WORDS_LENGTH = 16 -- of a digest, as store/turn.py has it
+local WORDS_NAME = 8 -- the bytes of it that name it in the index
 
 local function bytes_of(digits)
   return (string.gsub(digits, '%x%x', function(two)
@@ -23,7 +24,7 @@ end
 
 -- The key of a tenant's index, and the field of a digest in it; the node has the rest of that.
 local function entry_of(tenant, said)
-  return shard_key('said:' .. tenant), string.sub(said, 1, 8)
+  return shard_key('said:' .. tenant), string.sub(said, 1, WORDS_NAME)
 end
 
 -- How many turns an entry counts; nil for the 16 bytes that name its only turn.

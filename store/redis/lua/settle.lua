@@ -1,9 +1,11 @@
+--- include said
 -- Store what an inspection of the whole shard has counted, if nothing has changed in it since.
 --
 -- Arguments: since     the clock and the four counters of the shard at that time, as `moment` gives them
 --            nodes     TENANT/DIGITS/FIELD=NUMBER of turns: how many `children` they have, and how many `jobs` are in
 --                      the tree of which they are the root, where 0 takes the number away; and TENANT/HEX/turns=NUMBER of
---                      how many show a picture, where 0 takes it away; with spaces between
+--                      how many show a picture, where 0 takes it away; and TENANT/FIELD/said=NUMBER of how many have the
+--                      words for which a field of the index is, where 0 takes it away; with spaces between
 --            events    NOTED=NUMBER of bytes of events, or ''; noted only if they are still those
 --            counters  FIELD=NUMBER of counters, or FIELD/TENANT=NUMBER, with spaces between; 0 takes one away
 -- Result:    {'ok'} | {'changed'} when something has, so that nothing was noted
@@ -20,8 +22,12 @@ if moment ~= since then
 end
 for tenant, digits, field, number in string.gmatch(nodes, '([^/ ]+)/(%x+)/(%l+)=(%d+)') do
   local node = key('node', tenant, digits)
-  local picture = key('picture', tenant, digits)
-  if field == 'turns' and number ~= '0' and redis.call('TYPE', picture).ok == 'hash' then
+  local picture, index = key('picture', tenant, digits), entry_of(tenant, '')
+  if field == 'said' and number ~= '0' then
+    redis.call('HSET', index, bytes_of(digits), '#' .. number)
+  elseif field == 'said' then
+    redis.call('HDEL', index, bytes_of(digits))
+  elseif field == 'turns' and number ~= '0' and redis.call('TYPE', picture).ok == 'hash' then
     redis.call('HSET', picture, field, number)
   elseif field == 'turns' then
     redis.call('UNLINK', picture)

@@ -9,10 +9,13 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
+from service.api.approval import ApprovalRequest, answer_note
+from service.responses.parent import Parent
 from service.settings.core import parse_api_keys
 from service.settings.settings import Settings
 from store.errors import StoreUnavailable
 from store.history.approvals import Approvals
+from store.turn import Chain
 from tests.responses.tools.test_mcp_responses import ADD, allowing, call, kinds, server
 from tests.support.service.background import ended
 from tests.support.service.inside import Inside, ScriptedEngine, answer, scripted, serving, then, thought
@@ -392,3 +395,17 @@ async def test_a_request_that_could_not_be_noted_fails_its_response(
         first = await made(inside, input="Go.", tools=[asking(fixture)], store=store)
 
     assert (first["status"], first["error"]["code"]) == ("failed", "server_error")
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_whoever_is_known_by_words_alone_answers_no_request_and_neither_does_who_goes_on_from_there(
+    goes_on: bool,
+) -> None:
+    requests = [ApprovalRequest(f"mcpr_{number}", "maths", "add", ADD) for number in range(2)]
+    asking = [*(request.note for request in requests), answer_note("mcpr_0")]
+    parent = Parent(Chain(("resp_1",), (asking,)))
+    assert parent.waiting == requests[1:]
+    parent.disarm(())
+    if goes_on:
+        parent = Parent(Chain(("resp_1", "resp_2"), (asking, parent.disarming)))
+    assert parent.waiting == []

@@ -1,6 +1,7 @@
 """An object store whose answers are not its own: a gateway before it speaks in its place."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -15,22 +16,29 @@ GATEWAY = b"<html><head><title>404 Not Found</title></head></html>"
 NO_KEY = b"<Error><Code>NoSuchKey</Code><Message>The specified key does not exist.</Message></Error>"
 
 
-@pytest.fixture
-async def says(monkeypatch: pytest.MonkeyPatch, body: bytes) -> AsyncIterator[None]:
-    """An S3 that says this with 404, whatever it is asked."""
+@asynccontextmanager
+async def answering(status: int, body: bytes, headers: Mapping[str, str]) -> AsyncIterator[int]:
+    """The port of a server that says this, whatever it is asked."""
 
     async def answer(_: web.Request) -> web.Response:
-        return web.Response(status=404, body=body)
+        return web.Response(status=status, body=body, headers=headers)
 
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", answer)
     runner = web.AppRunner(app)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    for name, value in access(runner.addresses[0][1]).items():
-        monkeypatch.setenv(name, value)
-    yield
+    yield runner.addresses[0][1]
     await runner.cleanup()
+
+
+@pytest.fixture
+async def says(monkeypatch: pytest.MonkeyPatch, body: bytes) -> AsyncIterator[None]:
+    """An S3 that says this with 404, whatever it is asked."""
+    async with answering(404, body, {}) as port:
+        for name, value in access(port).items():
+            monkeypatch.setenv(name, value)
+        yield
 
 
 @pytest.mark.usefixtures("says")
@@ -47,3 +55,30 @@ async def test_a_value_is_missing_only_where_the_store_itself_says_so(body: byte
             await archive.delete("v1/00/hold/t.acme")
     finally:
         await archive.close()
+
+
+BLOB_IS_GONE = (
+    b"--b\r\nContent-Type: application/http\r\nContent-ID: 0\r\n\r\n"
+    b"HTTP/1.1 404 The specified blob does not exist.\r\nx-ms-error-code: BlobNotFound\r\n\r\n\r\n--b--\r\n"
+)
+
+
+@pytest.mark.parametrize(("status", "body"), [(404, GATEWAY), (404, b""), (202, BLOB_IS_GONE)])
+async def test_at_azure_a_value_is_gone_only_where_its_part_of_a_batch_says_so(
+    monkeypatch: pytest.MonkeyPatch, status: int, body: bytes
+) -> None:
+    """obstore deletes there by batches alone, whose answer has one part for each value."""
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "acme")
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "a2V5")
+    kind = {"content-type": "multipart/mixed; boundary=b" if status == 202 else "text/html"}
+    async with answering(status, body, kind) as port:
+        monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", f"http://127.0.0.1:{port}")
+        archive = open_archive("az://archive/here", Path("/nowhere"), Bounds(total_seconds=5.0))
+        try:
+            if status == 202:
+                await archive.delete("v1/00/hold/t.acme")
+                return
+            with pytest.raises(ArchiveUnavailable, match="404"):
+                await archive.delete("v1/00/hold/t.acme")
+        finally:
+            await archive.close()

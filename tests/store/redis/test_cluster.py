@@ -14,14 +14,19 @@ from store.errors import StoreUnavailable
 from store.history.history import ConversationHistoryStore
 from store.history.idempotency import FoundRequest, KeyedRequests
 from store.redis.connection import connect
+from tests.support.store.counted import usage
 from tests.support.store.operations import OPERATIONS
 from tests.support.store.sample import TENANT, grow, said, turn
 from tests.support.store.servers import Cluster, Process, cluster, eventually
+from tests.support.store.talkers import talking
+from tests.support.waiting import wait_until
 
 SHARDS = 16
 LIMIT_SECONDS = 2.0
 GRACE_SECONDS = 10.0
 NODE_TIMEOUT_MS = 3000
+FEW_SHARDS = 6
+TALKERS = 8
 
 
 @pytest.fixture
@@ -135,6 +140,40 @@ def begin_to_move(key: str, source: Process, target: Process, moves: Callable[[s
     keys = source.ask("CLUSTER", "GETKEYSINSLOT", slot, 100)
     source.ask("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", *filter(moves, keys))
     return slot
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["at-once", "key-by-key"])
+async def test_all_shards_move_to_one_node_under_load_and_nothing_is_lost_or_there_twice(
+    tmp_path: Path, prefix: str, at_once: bool
+) -> None:
+    with cluster(tmp_path) as found:
+        store = ConversationHistoryStore(
+            connect(found.url), prefix=prefix, shards=FEW_SHARDS, timeout_seconds=LIMIT_SECONDS
+        )
+        target, *_ = found.primaries
+        async with talking(store, TALKERS) as talkers:
+            for shard in range(FEW_SHARDS):
+                key = f"{prefix}:{{{shard:02x}}}:clock"
+                if (source := found.owner(key)) is not target:
+                    await asyncio.to_thread(move_at_once if at_once else move_keys, found, key, source, target)
+            await talkers.grown(2)
+        assert (await usage(store)).responses == talkers.turns
+        await store.close()
+
+
+def move_at_once(_: Cluster, key: str, source: Process, target: Process) -> None:
+    slot, id = source.ask("CLUSTER", "KEYSLOT", key), target.ask("CLUSTER", "MYID")
+    source.ask("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", id)
+    wait_until(lambda: not source.ask("CLUSTER", "COUNTKEYSINSLOT", slot))
+
+
+def move_keys(found: Cluster, key: str, source: Process, target: Process) -> None:
+    """Move a slot as `redis-cli --cluster reshard` does."""
+    slot = begin_to_move(key, source, target, lambda each: each == key)
+    while some := source.ask("CLUSTER", "GETKEYSINSLOT", slot, 1_000):
+        source.ask("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", *some)
+    for node in (target, source, *found.primaries):
+        node.ask("CLUSTER", "SETSLOT", slot, "NODE", target.ask("CLUSTER", "MYID"))
 
 
 async def test_a_node_that_died_takes_its_own_shards_along_until_it_is_back(tmp_path: Path, prefix: str) -> None:

@@ -19,7 +19,7 @@ from tests.support.lengths import lengths
 from tests.support.store.counted import usage
 from tests.support.store.link import link
 from tests.support.store.sample import TENANT, grow, said, turn
-from tests.support.store.servers import PLAIN, Process, cluster, server
+from tests.support.store.servers import PLAIN, Process, cluster, sentinels, server
 from tests.support.store.talkers import talking
 from tests.support.waiting import until as soon
 
@@ -185,6 +185,39 @@ async def test_a_cluster_whose_replica_stalled_and_took_over_has_all_that_was_ac
                 await talkers.grown(2, HEALED_SECONDS)
         assert (await usage(store)).responses == talkers.turns
         await store.close()
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        pytest.param(signal.SIGKILL, id="killed"),
+        pytest.param(signal.SIGSTOP, id="frozen", marks=pytest.mark.full),  # a Sentinel tells it some 10 s later
+    ],
+)
+async def test_a_primary_that_sentinels_replace_under_load_takes_nothing_that_was_acknowledged_with_it(
+    tmp_path: Path, end: signal.Signals
+) -> None:
+    with sentinels(tmp_path, down_ms=500) as watched, server(tmp_path, *PLAIN) as third:
+        store = ConversationHistoryStore(connect(watched.url, max_connections=CONNECTIONS), safety=PATIENT)
+        async with talking(store, TALKERS) as talkers:
+            with stalled(watched.replica):  # so that the primary has turns which nobody else has
+                before = talkers.turns
+                await soon(lambda: waits_for_replicas(watched.primary))
+                os.kill(watched.primary.process.pid, end)
+            await soon(lambda: "master" in watched.replica.ask("ROLE"), HEALED_SECONDS)
+            if end == signal.SIGKILL:
+                third.ask("REPLICAOF", "127.0.0.1", watched.replica.port)
+            else:  # it takes itself for the primary until a Sentinel tells it
+                os.kill(watched.primary.process.pid, signal.SIGCONT)
+            await talkers.grown(2, HEALED_SECONDS)
+        assert talkers.turns > before
+        assert int(watched.replica.ask("HGET", "harmonium:{00}:usage", "responses")) == talkers.turns
+        await store.close()
+
+
+def waits_for_replicas(primary: Process) -> bool:
+    """Whether somebody waits there until replicas have something."""
+    return "cmd=wait" in primary.ask("CLIENT", "LIST")
 
 
 async def test_what_was_acknowledged_is_on_the_disk_of_a_server_that_is_killed(tmp_path: Path) -> None:

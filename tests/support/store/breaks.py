@@ -85,6 +85,12 @@ async def _pinned_for_ages(broken: Broken) -> None:
     await broken.redis.persist(broken.key("pins", "pinned"))
 
 
+async def _words_said_thrice(broken: Broken) -> None:
+    for name in ("leaf", "root"):
+        await broken.set(name, said=WORDS)
+    await broken.redis.hset(broken.said, mapping={WORDS[:8]: "#2"})
+
+
 async def _changed_and_not_queued(broken: Broken) -> None:
     await broken.put(broken.shared(f"changes:{broken.member('root')}"), f"+{broken.digits('leaf')}")
 
@@ -150,6 +156,13 @@ BREAKS: dict[str, Damage] = {
         lambda b: b.redis.hset(b.said, mapping={WORDS[:8]: bytes.fromhex(b.digits("leaf"))}),
     ),
     "words that two turns have": ("said", lambda b: b.set("leaf", said=WORDS)),
+    "words that count too many turns": ("words", lambda b: b.redis.hset(b.said, mapping={WORDS[:8]: "#7"})),
+    "words that count turns that are gone": ("words", lambda b: b.redis.hset(b.said, mapping={b"x" * 8: "#2"})),
+    "words that three turns have, one after the other": ("words", _words_said_thrice),
+    "words that no turn can have, and that count some": (
+        "stray-place",
+        lambda b: b.redis.hset(b.said, mapping={b"": "#2", b"x y": "#2"}),
+    ),
     "nonsense among words": ("stray-place", lambda b: b.redis.hset(b.said, mapping={b"": b"", b"x y": b"z"})),
     "a picture that is gone": ("no-picture", lambda b: b.redis.delete(b.picture(CAT))),
     "a picture that is a string": ("no-picture", lambda b: _instead(b, b.picture(CAT), "set", "x")),

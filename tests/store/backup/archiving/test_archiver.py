@@ -75,6 +75,23 @@ async def test_a_turn_that_can_not_be_read_stays_in_the_store(archived: Kept, re
     assert await archived.told(two) == [one, two]
 
 
+@pytest.mark.parametrize("field", ["root", "status", "digest", "created"])
+async def test_a_turn_whose_node_is_damaged_waits_for_its_repair(
+    archived: Kept, redis: Redis, prefix: str, field: str
+) -> None:
+    one, two = await grow(archived.store, "one", "two")
+    node = f"{prefix}:{{00}}:t:{TENANT}:node:{digits_of(two)}"
+    value = await redis.hget(node, field)
+    assert value is not None
+    await redis.hdel(node, field)
+    (tree,) = await archived.archiver.due(archived.store.keyspace.all_shards()[0], 1)
+    assert [await archive_one(archived.archiver, tree) for _ in range(2)] == [1, 1]
+    assert await archived.told(one) == [one]
+    await redis.hset(node, field, value)
+    assert await archive_one(archived.archiver, tree) == 0
+    assert await archived.told(two) == [one, two]
+
+
 async def test_a_guess_is_looked_for_once_and_what_may_come_yet_again(
     archived: Kept, redis: Redis, prefix: str
 ) -> None:

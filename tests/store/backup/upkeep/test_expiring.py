@@ -1,17 +1,24 @@
 """Trees that have become too old go from an archive, but for what Redis still has and what is on hold."""
 
+import itertools
 import time
+from contextlib import suppress
 
 import pytest
 
-from store.backup.archiving.parts import key_of
+from store.backup.archiving.parts import decode, key_of
 from store.backup.archiving.store_archive import StoreArchive
 from store.backup.upkeep.expiring import EMPTY_DAYS, Expired, expire, expire_daily
+from store.backup.upkeep.memory import Memory
 from store.backup.upkeep.reconciling import Reconciler
-from store.errors import ClockDoubted
+from store.errors import ArchiveUnavailable, ClockDoubted, StoreUnavailable
 from store.keys import digits_of
-from tests.support.archive.kept import DAY, Kept, micros
+from tests.support.archive.kept import DAY, Kept, begun, micros
+from tests.support.archive.opened import Place, new_name, opened
+from tests.support.archive.steps import tell_of_steps
 from tests.support.store.sample import TENANT, grow
+
+HELD = "held"
 
 
 async def later(both: Kept, days: float) -> Expired:
@@ -74,6 +81,96 @@ async def test_a_tree_that_was_wholly_deleted_leaves_nothing_in_the_end(both: Ke
     assert [await after(EMPTY_DAYS + passed) for passed in (-1, 1, 2)] == [0, 2, 0]
     assert await both.keys(f"v1/00/t.{TENANT}/") == [key_of(TENANT, digits_of(kept))]
     assert await both.told(kept) == [kept]
+
+
+async def test_the_ids_of_what_was_deleted_stay_as_long_however_soon_trees_go(both: Kept) -> None:
+    async def known_after(passed: float) -> set[str]:
+        """The ids that the archive says are deleted, once it was looked through so many days from now."""
+        await later(both, passed)
+        parts = [decode((await both.value(key)).value) for key in await both.keys(f"v1/00/t.{TENANT}/")]
+        assert all(part.turns == () for part in parts)
+        return {id for part in parts for id in (*part.gone, *part.gone_trees)}
+
+    (whole,), (root, leaf) = await grow(both.store, "whole"), await grow(both.store, "one", "two")
+    await both.archive_all()
+    await both.store.forget_tree(TENANT, whole)
+    await both.store.forget(TENANT, leaf)
+    await both.archive_all()
+    await both.leave_memory(root)
+    assert [await known_after(days) for days in (31, EMPTY_DAYS - 1)] == [{whole, leaf}] * 2
+    await later(both, EMPTY_DAYS + 1)
+    assert await both.keys() == []
+
+
+class Died(BaseException):
+    """A process is no more."""
+
+
+class Mortal:
+    """Dies before a step, once it has a number."""
+
+    number: int | None = None
+
+    async def at(self, _: str) -> None:
+        if self.number is not None:
+            self.number -= 1
+            if self.number == 0:
+                raise Died
+
+
+async def test_whoever_dies_at_any_step_leaves_no_half_of_a_tree_and_nothing_that_the_next_one_does_not_end(
+    server_url: str, prefix: str, place: Place
+) -> None:
+    async with opened(place.apart(new_name())) as archive:
+        both = await begun(server_url, prefix, archive, part_bytes=1)
+        held, (used,) = await grow(both.store, "on hold", "again", tenant=HELD), await grow(both.store, "in memory")
+        await both.archive_all()
+        await both.leave_memory(held[0], HELD)
+        await both.marks.hold(HELD, micros())
+        mortal = Mortal()
+        tell_of_steps(StoreArchive(both.store, archive, reconcile=Reconciler(both.store, archive).shard), mortal.at)
+        for step in itertools.count(1):
+            old = await grow(both.store, "one", "two", "three")
+            await both.archive_all()
+            await both.store.forget(TENANT, old[2])
+            await both.archive_all()
+            await both.leave_memory(old[0])
+            mortal.number = step
+            with suppress(Died):
+                await later(both, 31)
+            is_over, mortal.number = mortal.number > 0, None
+            assert await both.told(old[1]) in (old[:2], None)
+            await later(both, 31)
+            assert [await both.told(id) for id in old] == [None] * 3
+            assert await both.told(held[1], HELD) == held
+            assert await both.told(used) == [used]
+            gone = decode((await both.value(key_of(TENANT, digits_of(old[0])))).value)
+            assert (gone.turns, gone.gone) == ((), {old[2]: False})
+            if is_over:
+                break
+            await archive.delete(key_of(TENANT, digits_of(old[0])))  # or each round takes more steps than the last
+        assert step > 20
+        await both.store.close()
+
+
+@pytest.mark.parametrize("error", [ArchiveUnavailable("away"), StoreUnavailable("away")])
+async def test_a_day_on_which_one_of_both_is_away_is_not_over(
+    both: Kept, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await archived(both, "one")
+    archive = StoreArchive(both.store, both.archive, reconcile=Reconciler(both.store, both.archive).shard)
+
+    async def refuse(*_: object) -> None:
+        raise error
+
+    now = await both.store.now()
+    assert await expire_daily(archive, 30, now=now, own=now) == 0
+    later = now + 2 * DAY
+    with monkeypatch.context() as patched:
+        patched.setattr(Memory, "nodes", refuse)
+        with pytest.raises(type(error)):
+            await expire_daily(archive, 1, now=later, own=later)
+    assert await expire_daily(archive, 1, now=later, own=later) == 1
 
 
 @pytest.mark.parametrize("jump", [1_000, -1_000])
