@@ -5,12 +5,15 @@ import ctypes
 import gc
 import logging
 import sys
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
+from typing import Any, cast
 
+from fastapi import APIRouter, FastAPI
+from fastapi.routing import APIRoute, APIWebSocketRoute
 from starlette.middleware.cors import CORSMiddleware
-from starlette.routing import Router as Starlette
+from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from service.api.content import MAX_PARTS
@@ -36,11 +39,13 @@ from service.web.admission.slots import Admission
 from service.web.auth import Entrance
 from service.web.console import health as holdings
 from service.web.console import page, trees, turns
-from service.web.dialect import DIALECTS, OPENAI
+from service.web.dialect import OPEN_RESPONSES, OPENAI
 from service.web.exchange import METHODS
-from service.web.gate import Gate
+from service.web.gate import HANDLERS, Gate
+from service.web.nowhere import Nowhere
 from service.web.received import Process
 from service.web.routes import (
+    chats,
     containers,
     conversations,
     create,
@@ -50,7 +55,7 @@ from service.web.routes import (
     stored,
     welcome,
 )
-from service.web.routing import Routes
+from service.web.socket import routes as sockets
 from service.web.socket.connection import Sockets
 from service.web.stopping import on_stop_signal, rereading
 
@@ -100,7 +105,6 @@ def create_app(
     # engines in a file may change to servers for Chat Completions and their like
     passes_on = settings.chats != "refused" and (bool(settings.engines) or service.engine.passes_on(""))
     remembers = settings.chats == "remembered"
-    routes = all_routes(passes_on=passes_on, remembers=remembers, administers=settings.has_projects)
     background = Background(service, works=settings.worker, timing=timing)
     admission = Admission(
         service.metrics,
@@ -114,7 +118,10 @@ def create_app(
         weight=partial(_weight, settings.weights, tenants.key_ring),
     )
     process = _process(service, background, admission)
-    gate = _gate(routes, process, partial(_lifespan, process), Sockets(service, admission))
+    routers = all_routers(passes_on=passes_on, remembers=remembers, administers=settings.has_projects)
+    app = _application(process, routers, partial(_lifespan, process))
+    app.state.sockets = Sockets(service, admission)
+    gate = Gate(app, service.metrics)
     if not settings.cors_origins:
         return gate
     return CORSMiddleware(
@@ -127,26 +134,51 @@ def create_app(
     )
 
 
-def all_routes(*, passes_on: bool = True, remembers: bool = False, administers: bool = True) -> Routes:
-    """The routes. With `passes_on` there is a server for Chat Completions and their like, with `remembers` chat
-    completions are made here, and with `administers` there are projects in the store. `/openapi.json` is a file that is
-    made of them (routes/welcome.py).
+def all_routers(*, passes_on: bool = True, remembers: bool = False, administers: bool = True) -> list[APIRouter]:
+    """The routers, those of responses and conversations first: a request passes the routes before its own one. With
+    `passes_on` there is a server for Chat Completions and their like, with `remembers` chat completions are made here,
+    and with `administers` there are projects in the store. `/openapi.json` is a file that is made of them
+    (routes/welcome.py).
     """
-    ours = [conversations.router, containers.router]
-    bare = [page.router, trees.router, turns.router, welcome.router, health.router]
+    routers = [stored.router, create.router, conversations.router, models.router, sockets.router, containers.router]
+    routers += [health.router, welcome.router, page.router, trees.router, turns.router]
     if administers:
-        ours.append(admin.router)
-        bare.append(holdings.router)
+        routers += [admin.router, holdings.router]
     if remembers:
-        ours.append(create.chats)
+        routers.append(chats.router)
     if passes_on:
-        ours.append(proxy.router)
-    routers = [
-        *((each.prefix, router) for each in DIALECTS for router in (create.router, stored.router, models.router)),
-        *((OPENAI.prefix, router) for router in ours),
-        *(("", router) for router in bare),
-    ]
-    return Routes(route for prefix, router in routers for route in router.under(prefix))
+        routers.append(proxy.router)
+    return [*routers, *(under(OPEN_RESPONSES.prefix, each) for each in (*routers[:2], models.router, sockets.router))]
+
+
+def under(prefix: str, router: APIRouter) -> APIRouter:
+    """The routes of a router under another prefix than OpenAI's, and not in the document of the API."""
+    also = APIRouter(prefix=prefix)
+    for route in router.routes:
+        if isinstance(route, APIRoute):
+            path = route.path.removeprefix(OPENAI.prefix)
+            also.add_api_route(path, route.endpoint, methods=[*(route.methods or ())], include_in_schema=False)
+        elif isinstance(route, APIWebSocketRoute):
+            also.add_api_websocket_route(route.path.removeprefix(OPENAI.prefix), route.endpoint)
+    return also
+
+
+def _application(
+    process: Process,
+    routers: Sequence[APIRouter],
+    lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None,
+) -> FastAPI:
+    """FastAPI's application with these routers; `lifespan` is around the time in which it serves."""
+    routes = [route for router in routers for route in router.routes]
+    app = FastAPI(
+        routes=[*routes, Route("/{path:path}", Nowhere(routers))],
+        openapi_url=None,
+        redirect_slashes=False,
+        exception_handlers=cast(Any, HANDLERS),
+        lifespan=cast(Any, lifespan),
+    )
+    app.state.process = process
+    return app
 
 
 def _weight(given: Mapping[str, float], ring: KeyRing | None, tenant: str) -> float:
@@ -158,26 +190,16 @@ def _weight(given: Mapping[str, float], ring: KeyRing | None, tenant: str) -> fl
 def create_probe_app(service: Service, background: Background) -> ASGIApp:
     """`/health`, `/ready` and `/metrics` of a worker: of the store and the engine in `service`, and what it counted."""
     admission = Admission(service.metrics, requests=PROBE_REQUESTS, followers=0, bodies=0)
-    return _gate(Routes(health.router.under("")), _process(service, background, admission))
+    app = _application(_process(service, background, admission), [health.router])
+    return Gate(app, service.metrics)
 
 
 def _process(service: Service, background: Background, admission: Admission) -> Process:
-    shards = partial(read_shards, service.jobs)
+    shards, tenants = partial(read_shards, service.jobs), service.tenants
     exposition = Exposition(service.metrics, shards, service.engine, limits_of(service.settings))
-    return Process(service, background, admission, exposition)
-
-
-def _gate(
-    routes: Routes,
-    process: Process,
-    lifespan: Callable[[object], AbstractAsyncContextManager[None]] | None = None,
-    sockets: Sockets | None = None,
-) -> Gate:
-    """The gate before these routes; `lifespan` is around the time in which they are served."""
-    tenants = process.service.tenants
     entrance = Entrance(tenants.keys, tenants.key_ring)
     failed = None if tenants.key_ring is None else FailedLogins(tenants.directory.registry)
-    return Gate(routes, process, entrance, Starlette(lifespan=lifespan).lifespan, sockets, failed)
+    return Process(service, background, admission, exposition, entrance, failed)
 
 
 def settle() -> None:

@@ -50,12 +50,12 @@ class WebAddress(NamedTuple):
         """The URL, written anew."""
         return f"{self.scheme}://{self.target.authority}{self.path}"
 
-    def joined(self, location: str) -> str:
+    def redirect_url(self, location: str) -> str:
         """The URL of a redirect from here; its header's bytes were read as Latin-1. Raises ValueError."""
         return urljoin(self.url, location.encode("latin-1").decode(errors="replace"))
 
 
-def checked(addresses: Sequence[str]) -> Addresses:
+def lookups_of(addresses: Sequence[str]) -> Addresses:
     """Look-ups that find these addresses for every host."""
 
     async def found(peer: Peer) -> Sequence[Any]:

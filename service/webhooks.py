@@ -34,7 +34,7 @@ from service.backoff import Backoff
 from service.build import this_build
 from service.engine.servers.pool import Addresses, read_bounded
 from service.logs import event
-from service.outgoing import WebAddress, asking, checked
+from service.outgoing import WebAddress, asking, lookups_of
 from service.settings.sources import variable
 from service.settings.webhooks import WebhookSettings, signing_key
 from service.ssrf import PRIVATELY, ForbiddenAddress, LookUp, look_up, public_addresses
@@ -100,7 +100,7 @@ class Receiver:
         """Send a webhook once, within `seconds`. Raises NotAccepted."""
         with self._failing():
             async with asyncio.timeout(self.seconds) as limit:
-                await self._post(webhook, checked(await self._addresses()), limit)
+                await self._post(webhook, lookups_of(await self._addresses()), limit)
 
     async def reach(self) -> None:
         """Connect once, within `seconds`, and send nothing: a check whether webhooks could arrive. Raises

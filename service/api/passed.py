@@ -350,17 +350,12 @@ _IS_LITERAL = re.compile("true|false|0|-?[1-9][0-9]{0,17}", re.IGNORECASE)
 _ID_LIST = b"0123456789, \t\r\n"
 
 
-def members_of_form(fields: Iterable[tuple[bytes, bytes]]) -> bytes:
+def members_of_form(fields: Iterable[tuple[str, str]]) -> bytes:
     """The JSON for the fields of a form, to be read as a body. Those whose names end with `[]` may come several times.
     Raises InvalidRequest.
     """
     members: dict[str, Any] = {}
-    for sent, content in fields:
-        try:
-            name, value = sent.decode(), content.decode()
-        except UnicodeDecodeError:
-            shown = brief(sent.decode(errors="replace"))
-            raise not_allowed(f"The form's field '{shown}' is not valid UTF-8.", shown) from None
+    for name, value in fields:
         if name.endswith("[]"):
             members.setdefault(name, []).append(value)
         elif name in members or name == "file":

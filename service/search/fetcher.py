@@ -16,7 +16,7 @@ import msgspec
 from service.browser.page import MAX_URL_CHARS
 from service.build import this_build
 from service.engine.servers.connection import ServerConnection
-from service.outgoing import WebAddress, asking, checked
+from service.outgoing import WebAddress, asking, lookups_of
 from service.search.port import SearchFailure, is_within
 from service.search.services import BROKEN
 from service.ssrf import NO_PUBLIC_ADDRESS, ForbiddenAddress, Judge, LookUp, look_up, public_addresses
@@ -98,11 +98,11 @@ class Fetcher:
         """The answer at an address, or where that redirects to."""
         for _ in range(self._limits.redirects + 1):
             target = _target(url, domains)
-            addresses = checked(await self._addresses(target))
+            addresses = lookups_of(await self._addresses(target))
             async with asking("GET", target, self._headers, addresses=addresses, socket_factory=_socket) as connection:
                 answer = connection.answer
                 if answer.status in (301, 302, 303, 307, 308) and "location" in answer.headers:
-                    url = target.joined(answer.headers["location"])
+                    url = target.redirect_url(answer.headers["location"])
                     continue
                 return await self._read(connection, target.url, check)
         raise SearchFailure(f"it redirects more than {self._limits.redirects} times")

@@ -6,6 +6,7 @@ One over HTTP has a slot while it is served (`admit`), and so has each response 
 import logging
 import re
 import secrets
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
@@ -105,6 +106,8 @@ class Exchange:
     """Headers that the answer gets besides those that every one has."""
     facts: dict[str, str | int | float | bool | None] = field(default_factory=dict[str, Any])
     status: int = 0
+    is_open: bool = False
+    """Whether it needs no key."""
     span: Span = UNTRACED
     at: float = field(default_factory=monotonic)
 
@@ -114,6 +117,9 @@ class Exchange:
         self.is_anthropics = is_anthropics(self.scope["path"], self.headers)
         if self.scope["type"] == "websocket":
             self.endpoint = self.scope["path"]  # nowhere else is one opened
+        self.failure: Exception | None = None
+        """The error that it was answered with."""
+        self._place: Admitted | None = None
         self.entry = Entry(self.tenant)
         """The caller of the request, once known."""
         self._left_out: dict[bytes, LeftOut] = {}
@@ -218,6 +224,17 @@ class Exchange:
             await send(message)
 
         return answer
+
+    async def take(self, place: "Admitted") -> "Admitted":
+        """Have it served in a place from now on, until its end."""
+        self._place = await place.__aenter__()
+        return place
+
+    async def leave(self) -> None:
+        """Give its place up, if it has one."""
+        if self._place is not None:
+            error = sys.exc_info()[1] or self.failure
+            await self._place.__aexit__(type(error) if error else None, error, None)
 
     def end(self, level: int | None = logging.INFO, **also: int) -> None:
         """Log it at a level, or not at all, with what else there is to say; count it, and end its span. A response that

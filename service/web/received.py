@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from typing import NamedTuple, cast
+from typing import NamedTuple, TypeVar, cast
 
 from starlette.datastructures import QueryParams
 from starlette.types import Receive
@@ -13,14 +13,21 @@ from service.background.tasks import Background
 from service.metrics.scrape import Exposition
 from service.responses.make import NO_KEY, Claim
 from service.responses.service import Service
-from service.tenants.audit import Actor, AuditEvent, note
+from service.tenants.audit import Actor, AuditEvent, FailedLogins, note
 from service.tenants.records import static_project
 from service.web.admission.slots import Admission
+from service.web.auth import Entrance
 from service.web.body import read_body
 from service.web.errors import JsonResponse
 from service.web.event_stream import EventStream
 from service.web.exchange import Admitted, Exchange
 from service.web.idempotency import HEADER, claim, key_of
+from service.web.queries import Query, read_query
+
+Q = TypeVar("Q", bound=Query)
+
+EXCHANGE = "harmonium.exchange"
+"""The key of a request's scope that has its Exchange."""
 
 
 class Process(NamedTuple):
@@ -31,6 +38,9 @@ class Process(NamedTuple):
     """Its work beside requests."""
     admission: Admission
     exposition: Exposition
+    entrance: Entrance
+    failed: FailedLogins | None = None
+    """Hears of keys that open nothing."""
 
 
 class Received:
@@ -48,6 +58,10 @@ class Received:
     def parameters(self) -> QueryParams:
         """The parameters of its query."""
         return QueryParams(self.exchange.scope["query_string"])
+
+    def query(self, kind: type[Q]) -> Q:
+        """Its query, on a route that reads it by itself. Raises InvalidRequest."""
+        return kind() if not self.exchange.scope["query_string"] else read_query(self.parameters, kind)
 
     def header(self, name: bytes) -> str:
         """A header, "" where it isn't there."""

@@ -225,14 +225,14 @@ def test_answers_are_prompts_times_choices() -> None:
 
 
 def test_fields_of_a_form_are_members_of_the_kinds_that_are_read() -> None:
-    fields = [(b"model", b"m"), (b"stream", b"True"), (b"temperature", b"1"), (b"max_completion_tokens", b"9")]
-    asked = raw(members_of_form([*fields, (b"include[]", b"a"), (b"include[]", b"b")]), Endpoint.TRANSCRIBE)
+    fields = [("model", "m"), ("stream", "True"), ("temperature", "1"), ("max_completion_tokens", "9")]
+    asked = raw(members_of_form([*fields, ("include[]", "a"), ("include[]", "b")]), Endpoint.TRANSCRIBE)
     assert asked.stream
     within = {name: bytes(value) for name, value in asked.within(5).items()}
     given = {"stream": b"true", "temperature": b'"1"', "max_completion_tokens": b"5", "include[]": b'["a","b"]'}
     assert within == given
     with pytest.raises(InvalidRequest, match="more than once"):
-        members_of_form([(b"model", b"m")] * 2)
+        members_of_form([("model", "m")] * 2)
 
 
 def test_embeddings_are_of_many_texts_and_of_no_messages() -> None:

@@ -13,7 +13,7 @@ from openai import APIStatusError, AsyncOpenAI, BadRequestError, NotFoundError
 from service.errors import InvalidRequest
 from service.sandbox.local import LocalSandbox
 from service.settings.settings import Settings, load_settings
-from service.web.form import parse_form
+from service.web.uploads import read_form
 from tests.responses.tools.test_code_interpreter import OUTPUTS, code, ran
 from tests.support.sandbox.sandboxes import bare
 from tests.support.service.inside import answer, scripted, serving
@@ -114,13 +114,13 @@ def form(content: bytes, name: str = "a.bin", part: str = "file") -> bytes:
     return head.encode() + content + b"\r\n--b--\r\n"
 
 
-KIND = b'multipart/form-data; boundary="b"'
+KIND = 'multipart/form-data; boundary="b"'
 
 
 @given(st.binary(max_size=300))
-def test_any_bytes_come_through_a_form(content: bytes) -> None:
+async def test_any_bytes_come_through_a_form(content: bytes) -> None:
     if b"\r\n--b" not in b"\r\n" + content:
-        assert parse_form(form(content), KIND) == ("a.bin", b"x/y", content, ())
+        assert await read_form(form(content), KIND) == ("a.bin", "x/y", content, ())
 
 
 @pytest.mark.parametrize(
@@ -137,34 +137,33 @@ def test_any_bytes_come_through_a_form(content: bytes) -> None:
     ids=["parts", "lines", "headers", "options", "forms in forms"],
 )
 @pytest.mark.timeout(20)
-def test_no_form_takes_long(body: bytes) -> None:
+async def test_no_form_takes_long(body: bytes) -> None:
     begun = process_time()
     with suppress(InvalidRequest):
-        parse_form(body, KIND)
+        await read_form(body, KIND)
 
     assert process_time() - begun < 1
 
 
 @pytest.mark.parametrize(("name", "kept"), [("../../etc/passwd", "passwd"), ("é.txt", "é.txt")])
-def test_a_files_name_is_the_last_of_its_path(name: str, kept: str) -> None:
-    assert parse_form(form(b"x", name), KIND).name == kept
+async def test_a_files_name_is_the_last_of_its_path(name: str, kept: str) -> None:
+    assert (await read_form(form(b"x", name), KIND)).name == kept
 
 
 @pytest.mark.parametrize(
     ("body", "kind"),
     [
-        (form(b"x"), b"application/json"),
+        (form(b"x"), "application/json"),
         (form(b"x", part="other"), KIND),
         (b"", KIND),
-        (form(b"x"), b"multipart/form-data"),
+        (form(b"x"), "multipart/form-data"),
         (form(b"YQ==").replace(b"x/y", b"x/y\r\nContent-Transfer-Encoding: base64"), KIND),
-        (form(b"x").replace(b"a.bin", b"\xff.bin"), KIND),
         *((form(b"x").replace(b"a.bin", f"a{each}n.bin".encode()), KIND) for each in "\x1b\x7f\u202e\u2028"),
     ],
 )
-def test_a_form_without_a_file_is_refused(body: bytes, kind: bytes) -> None:
+async def test_a_form_without_a_file_is_refused(body: bytes, kind: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
-        parse_form(body, kind)
+        await read_form(body, kind)
 
     assert refused.value.param == "file"
 

@@ -4,7 +4,6 @@ from typing import Any
 
 import httpx
 
-from service.app import all_routes
 from service.engine.port import EngineError
 from service.settings.settings import Settings
 from service.web.auth import CONSOLE, HEALTH
@@ -14,6 +13,7 @@ from tests.support.engine.scripted import Die
 from tests.support.oracles.open_responses import check_stream
 from tests.support.service.inside import answer, opened, scripted, serving
 from tests.support.service.process import MODEL, ServiceProcess
+from tests.support.service.routes import served
 from tests.support.service.streams import parsed, sent
 
 Json = dict[str, Any]
@@ -72,12 +72,10 @@ def left_out(given: httpx.Response) -> set[str]:
 
 def test_every_route_has_its_row_in_the_document(service: ServiceProcess) -> None:
     paths: Json = service.http().get("/openapi.json").json()["paths"]
-    served = {f"`{verb.upper()} {path}`" for path, on in paths.items() for verb in on}
-    of_console = {
-        f"`{each.method} {each.path}`" for each in all_routes() if each.path.startswith(CONSOLE) and each.path != HEALTH
-    }
-    served |= of_console | {"`GET /console`"}  # which stand in no description of the API
-    assert {route for row in rows(section(read("docs/api.md"), "Routes")) for route in routes_in(row[0])} == served
+    described = {f"`{verb.upper()} {path}`" for path, on in paths.items() for verb in on}
+    of_console = {f"`{method} {path}`" for method, path in served() if path.startswith(CONSOLE) and path != HEALTH}
+    described |= of_console | {"`GET /console`"}  # which stand in no description of the API
+    assert {route for row in rows(section(read("docs/api.md"), "Routes")) for route in routes_in(row[0])} == described
 
 
 def routes_in(cell: str) -> list[str]:

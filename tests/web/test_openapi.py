@@ -11,13 +11,11 @@ import jsonschema_rs
 import msgspec
 import pytest
 from hypothesis import given
-from starlette.routing import compile_path
 
 from service.api.conversation import MAX_ITEMS, read_added, read_changed, read_new
 from service.api.events import Event, Lifecycle
 from service.api.request import CreateBody, read_create
 from service.api.steer import read_posted
-from service.app import all_routes
 from service.decoding import decode_list
 from service.errors import ApiError
 from service.responses import edit_conversation as by_hand
@@ -35,6 +33,7 @@ from tests.support.responses import requests
 from tests.support.responses.event_samples import any_event
 from tests.support.service.inside import serving
 from tests.support.service.process import ACME_KEY, MODEL, ServiceProcess
+from tests.support.service.routes import all_routes
 
 Json = dict[str, Any]
 
@@ -61,9 +60,10 @@ def test_the_files_are_those_that_are_made_of_the_code() -> None:
 
 def test_every_route_is_in_the_document_and_the_other_way_round() -> None:
     served = {
-        (route.method.lower(), compile_path(route.path)[1].removeprefix("/open-responses"))
+        (method.lower(), route.path_format.removeprefix("/open-responses"))
         for route in all_routes()
-        if route.method not in PROBES and not route.path.startswith(("/console", OPENAI.prefix + "/organization"))
+        for method in route.methods
+        if method not in PROBES and not route.path.startswith(("/console", OPENAI.prefix + "/organization"))
     }
     assert served - OF_ITSELF == {(verb, path) for path, on in KNOWN["paths"].items() for verb in on}
 

@@ -9,7 +9,10 @@ from time import time
 from typing import Annotated, Literal
 
 import msgspec
+from fastapi import APIRouter
+from fastapi import Query as InQuery
 from pydantic import Field
+from starlette.responses import Response
 
 from service.errors import invalid_value, missing, not_served
 from service.tenants.audit import Actor, AuditFilter, page_of_entries
@@ -18,11 +21,13 @@ from service.tenants.limits import Limit, fill_limit
 from service.tenants.records import Account, Key, Project
 from service.tenants.usage import DAY_HOURS, Bucket, UsageScope, usage_of
 from service.web.admin import shapes
+from service.web.entering import Aside
+from service.web.errors import JsonResponse
+from service.web.queries import ListPage, PageQuery, Query
 from service.web.received import Received
-from service.web.routing import ListPage, PageQuery, Query, Router
 from store.spending import HOUR_SECONDS, Spender, Sums
 
-router = Router()
+router = APIRouter(prefix="/v1")
 
 _PROJECT = "/organization/projects/{project_id}"
 _MODELS = f"{_PROJECT}/model_permissions"
@@ -63,133 +68,143 @@ def page_of(
     return ListPage(shown, ids[0] if ids else None, last, listed.more)
 
 
-@router.route("GET", "/organization/projects", query=ProjectsQuery)
-async def list_projects(request: Received, query: ProjectsQuery) -> object:
+@router.get("/organization/projects", include_in_schema=False)
+async def list_projects(request: Aside, query: Annotated[ProjectsQuery, InQuery()]) -> Response:
     """Projects in the order in which they were made."""
     page = await directory_of(request).projects(after=query.after, limit=query.limit, archived=query.include_archived)
-    return page_of(page, [shapes.project_shown(each) for each in page.records])
+    return JsonResponse(page_of(page, [shapes.project_shown(each) for each in page.records]))
 
 
-@router.route("POST", "/organization/projects")
-async def create_project(request: Received) -> object:
+@router.post("/organization/projects", include_in_schema=False)
+async def create_project(request: Aside) -> Response:
     """A project: a tenant of its own, whose keys see nothing of any other."""
     name, weight = shapes.read_project(await request.body())
-    return shapes.project_shown(await directory_of(request).create_project(actor_of(request), name, weight))
+    return JsonResponse(
+        shapes.project_shown(await directory_of(request).create_project(actor_of(request), name, weight))
+    )
 
 
-@router.route("GET", _PROJECT)
-async def retrieve_project(request: Received, project_id: str) -> object:
+@router.get(_PROJECT, include_in_schema=False)
+async def retrieve_project(request: Aside, project_id: str) -> Response:
     """One project."""
-    return shapes.project_shown(await directory_of(request).project(project_id))
+    return JsonResponse(shapes.project_shown(await directory_of(request).project(project_id)))
 
 
-@router.route("POST", _PROJECT)
-async def update_project(request: Received, project_id: str) -> object:
+@router.post(_PROJECT, include_in_schema=False)
+async def update_project(request: Aside, project_id: str) -> Response:
     """Give a project another `name`, or another `weight`."""
     wished = shapes.read_changed_project(await request.body())
     project = await directory_of(request).update_project(actor_of(request), project_id, wished)
-    return shapes.project_shown(project)
+    return JsonResponse(shapes.project_shown(project))
 
 
-@router.route("POST", f"{_PROJECT}/archive")
-async def archive_project(request: Received, project_id: str) -> object:
+@router.post(f"{_PROJECT}/archive", include_in_schema=False)
+async def archive_project(request: Aside, project_id: str) -> Response:
     """End a project for good: its keys open nothing any more."""
-    return shapes.project_shown(await directory_of(request).archive_project(actor_of(request), project_id))
+    return JsonResponse(
+        shapes.project_shown(await directory_of(request).archive_project(actor_of(request), project_id))
+    )
 
 
-@router.route("GET", _MODELS)
-async def retrieve_models(request: Received, project_id: str) -> object:
+@router.get(_MODELS, include_in_schema=False)
+async def retrieve_models(request: Aside, project_id: str) -> Response:
     """Which models a project may use; all but none where nobody said it."""
-    return shapes.models_shown(await directory_of(request).project(project_id))
+    return JsonResponse(shapes.models_shown(await directory_of(request).project(project_id)))
 
 
-@router.route("POST", _MODELS)
-async def update_models(request: Received, project_id: str) -> object:
+@router.post(_MODELS, include_in_schema=False)
+async def update_models(request: Aside, project_id: str) -> Response:
     """Say which models a project may use. The others are not there for it."""
     models = shapes.read_models(await request.body())
-    return shapes.models_shown(await directory_of(request).permit_models(actor_of(request), project_id, models))
+    return JsonResponse(
+        shapes.models_shown(await directory_of(request).permit_models(actor_of(request), project_id, models))
+    )
 
 
-@router.route("DELETE", _MODELS)
-async def delete_models(request: Received, project_id: str) -> object:
+@router.delete(_MODELS, include_in_schema=False)
+async def delete_models(request: Aside, project_id: str) -> Response:
     """Let a project use all models."""
     await directory_of(request).permit_models(actor_of(request), project_id, None)
-    return shapes.ModelsDeleted()
+    return JsonResponse(shapes.ModelsDeleted())
 
 
-@router.route("GET", _ACCOUNTS, query=PageQuery)
-async def list_accounts(request: Received, query: PageQuery, project_id: str) -> object:
+@router.get(_ACCOUNTS, include_in_schema=False)
+async def list_accounts(request: Aside, query: Annotated[PageQuery, InQuery()], project_id: str) -> Response:
     """The service accounts of a project."""
     page = await directory_of(request).accounts(project_id, after=query.after, limit=query.limit)
-    return page_of(page, [shapes.account_shown(each) for each in page.records])
+    return JsonResponse(page_of(page, [shapes.account_shown(each) for each in page.records]))
 
 
-@router.route("POST", _ACCOUNTS)
-async def create_account(request: Received, project_id: str) -> object:
+@router.post(_ACCOUNTS, include_in_schema=False)
+async def create_account(request: Aside, project_id: str) -> Response:
     """A service account, and its first key, whose value is shown here and nowhere else."""
     directory, actor = directory_of(request), actor_of(request)
     name, wish = shapes.read_account(await request.body())
-    return shapes.account_shown(*await directory.create_account(actor, project_id, name, wish))
+    return JsonResponse(shapes.account_shown(*await directory.create_account(actor, project_id, name, wish)))
 
 
-@router.route("GET", f"{_ACCOUNTS}/{{account_id}}")
-async def retrieve_account(request: Received, project_id: str, account_id: str) -> object:
+@router.get(f"{_ACCOUNTS}/{{account_id}}", include_in_schema=False)
+async def retrieve_account(request: Aside, project_id: str, account_id: str) -> Response:
     """One service account."""
-    return shapes.account_shown(await directory_of(request).account(project_id, account_id))
+    return JsonResponse(shapes.account_shown(await directory_of(request).account(project_id, account_id)))
 
 
-@router.route("POST", f"{_ACCOUNTS}/{{account_id}}")
-async def update_account(request: Received, project_id: str, account_id: str) -> object:
+@router.post(f"{_ACCOUNTS}/{{account_id}}", include_in_schema=False)
+async def update_account(request: Aside, project_id: str, account_id: str) -> Response:
     """Give a service account another `name`."""
     name = shapes.read_renamed_account(await request.body())
     account = await directory_of(request).rename_account(actor_of(request), project_id, account_id, name)
-    return shapes.account_shown(account)
+    return JsonResponse(shapes.account_shown(account))
 
 
-@router.route("DELETE", f"{_ACCOUNTS}/{{account_id}}")
-async def delete_account(request: Received, project_id: str, account_id: str) -> object:
+@router.delete(f"{_ACCOUNTS}/{{account_id}}", include_in_schema=False)
+async def delete_account(request: Aside, project_id: str, account_id: str) -> Response:
     """End a service account, and all of its keys."""
     await directory_of(request).delete_account(actor_of(request), project_id, account_id)
-    return shapes.Deleted(account_id, "organization.project.service_account.deleted")
+    return JsonResponse(shapes.Deleted(account_id, "organization.project.service_account.deleted"))
 
 
-@router.route("POST", f"{_ACCOUNTS}/{{account_id}}/api_keys")
-async def create_key(request: Received, project_id: str, account_id: str) -> object:
+@router.post(f"{_ACCOUNTS}/{{account_id}}/api_keys", include_in_schema=False)
+async def create_key(request: Aside, project_id: str, account_id: str) -> Response:
     """Another key of a service account, whose value is shown here and nowhere else."""
     wish = shapes.read_key(await request.body())
-    return shapes.made_shown(await directory_of(request).create_key(actor_of(request), project_id, account_id, wish))
+    return JsonResponse(
+        shapes.made_shown(await directory_of(request).create_key(actor_of(request), project_id, account_id, wish))
+    )
 
 
-@router.route("GET", _KEYS, query=KeysQuery)
-async def list_keys(request: Received, query: KeysQuery, project_id: str) -> object:
+@router.get(_KEYS, include_in_schema=False)
+async def list_keys(request: Aside, query: Annotated[KeysQuery, InQuery()], project_id: str) -> Response:
     """The keys of a project, without their values."""
     directory = directory_of(request)
     page = await directory.keys(project_id, after=query.after, limit=query.limit)
     if query.owner_project_access == "inactive":  # whose owner has no access: here a key goes with its owner
         page = RecordPage[Key]([], False, None)
     owners, used = await directory.owners(page.records), await directory.last_used(page.records)
-    return page_of(page, [shapes.key_shown(*each) for each in zip(page.records, owners, used, strict=True)])
+    return JsonResponse(
+        page_of(page, [shapes.key_shown(*each) for each in zip(page.records, owners, used, strict=True)])
+    )
 
 
-@router.route("GET", f"{_KEYS}/{{key_id}}")
-async def retrieve_key(request: Received, project_id: str, key_id: str) -> object:
+@router.get(f"{_KEYS}/{{key_id}}", include_in_schema=False)
+async def retrieve_key(request: Aside, project_id: str, key_id: str) -> Response:
     """One key, without its value."""
-    return await _key(request, await directory_of(request).key(project_id, key_id))
+    return JsonResponse(await _key(request, await directory_of(request).key(project_id, key_id)))
 
 
-@router.route("POST", f"{_KEYS}/{{key_id}}")
-async def update_key(request: Received, project_id: str, key_id: str) -> object:
+@router.post(f"{_KEYS}/{{key_id}}", include_in_schema=False)
+async def update_key(request: Aside, project_id: str, key_id: str) -> Response:
     """Give a key other `scopes`, or have it expire."""
     wished = shapes.read_changed_key(await request.body())
     key = await directory_of(request).change_key(actor_of(request), project_id, key_id, wished)
-    return await _key(request, key)
+    return JsonResponse(await _key(request, key))
 
 
-@router.route("DELETE", f"{_KEYS}/{{key_id}}")
-async def delete_key(request: Received, project_id: str, key_id: str) -> object:
+@router.delete(f"{_KEYS}/{{key_id}}", include_in_schema=False)
+async def delete_key(request: Aside, project_id: str, key_id: str) -> Response:
     """End a key: it opens nothing any more, within a second in all processes."""
     await directory_of(request).delete_key(actor_of(request), project_id, key_id)
-    return shapes.Deleted(key_id, "organization.project.api_key.deleted")
+    return JsonResponse(shapes.Deleted(key_id, "organization.project.api_key.deleted"))
 
 
 async def _key(request: Received, key: Key) -> object:
@@ -215,8 +230,8 @@ def limit_shown(project: Project, default: Limit) -> shapes.LimitShown:
     return shapes.LimitShown(**msgspec.structs.asdict(fill_limit(project.limit, default)))
 
 
-@router.route("GET", _LIMITS, query=LimitsQuery)
-async def list_limits(request: Received, query: LimitsQuery, project_id: str) -> object:
+@router.get(_LIMITS, include_in_schema=False)
+async def list_limits(request: Aside, query: Annotated[LimitsQuery, InQuery()], project_id: str) -> Response:
     """The limits of a project: a list of one."""
     after, before = query.after, query.before
     project = await directory_of(request).project(project_id)
@@ -225,32 +240,32 @@ async def list_limits(request: Received, query: LimitsQuery, project_id: str) ->
             raise invalid_value(name, cursor, "Give the id of a limit in this list.")
     data = [limit_shown(project, request.service.tenants.limiter.default)] if after is before is None else []
     first = data[0].id if data else None
-    return ListPage(data, first, first, has_more=False)
+    return JsonResponse(ListPage(data, first, first, has_more=False))
 
 
-@router.route("GET", _ONE)
-async def retrieve_limit(request: Received, project_id: str, rate_limit_id: str) -> object:
+@router.get(_ONE, include_in_schema=False)
+async def retrieve_limit(request: Aside, project_id: str, rate_limit_id: str) -> Response:
     """The limits of a project."""
     _check(rate_limit_id)
     project = await directory_of(request).project(project_id)
-    return limit_shown(project, request.service.tenants.limiter.default)
+    return JsonResponse(limit_shown(project, request.service.tenants.limiter.default))
 
 
-@router.route("POST", _ONE)
-async def update_limit(request: Received, project_id: str, rate_limit_id: str) -> object:
+@router.post(_ONE, include_in_schema=False)
+async def update_limit(request: Aside, project_id: str, rate_limit_id: str) -> Response:
     """Change limits of a project; what isn't sent stays."""
     _check(rate_limit_id)
     wished = shapes.read_limits(await request.body())
     project = await directory_of(request).limit(actor_of(request), project_id, wished)
-    return limit_shown(project, request.service.tenants.limiter.default)
+    return JsonResponse(limit_shown(project, request.service.tenants.limiter.default))
 
 
-@router.route("DELETE", _ONE)
-async def delete_limit(request: Received, project_id: str, rate_limit_id: str) -> object:
+@router.delete(_ONE, include_in_schema=False)
+async def delete_limit(request: Aside, project_id: str, rate_limit_id: str) -> Response:
     """Take away all limits that a project has of its own."""
     _check(rate_limit_id)
     await directory_of(request).limit(actor_of(request), project_id, None)
-    return shapes.Deleted(rate_limit_id, "project.rate_limit.deleted")
+    return JsonResponse(shapes.Deleted(rate_limit_id, "project.rate_limit.deleted"))
 
 
 def _check(id: str) -> None:
@@ -289,40 +304,40 @@ class EntriesQuery(PageQuery):
     before: str | None = None
 
 
-@router.route("GET", _ADMIN_KEYS, query=AdminKeysQuery)
-async def list_admin_keys(request: Received, query: AdminKeysQuery) -> object:
+@router.get(_ADMIN_KEYS, include_in_schema=False)
+async def list_admin_keys(request: Aside, query: Annotated[AdminKeysQuery, InQuery()]) -> Response:
     """The keys of administrators, without their values; not the one in the settings."""
     directory = directory_of(request)
     page = await directory.admin_keys(after=query.after, limit=query.limit, ascending=query.order == "asc")
     used = await directory.last_used(page.records)
-    return page_of(page, [shapes.admin_key_shown(*each) for each in zip(page.records, used, strict=True)])
+    return JsonResponse(page_of(page, [shapes.admin_key_shown(*each) for each in zip(page.records, used, strict=True)]))
 
 
-@router.route("POST", _ADMIN_KEYS)
-async def create_admin_key(request: Received) -> object:
+@router.post(_ADMIN_KEYS, include_in_schema=False)
+async def create_admin_key(request: Aside) -> Response:
     """A key of an administrator, whose value is shown here and nowhere else."""
     made = await directory_of(request).create_admin_key(actor_of(request), shapes.read_admin_key(await request.body()))
-    return shapes.admin_key_shown(made.key, None, made.value)
+    return JsonResponse(shapes.admin_key_shown(made.key, None, made.value))
 
 
-@router.route("GET", f"{_ADMIN_KEYS}/{{key_id}}")
-async def retrieve_admin_key(request: Received, key_id: str) -> object:
+@router.get(f"{_ADMIN_KEYS}/{{key_id}}", include_in_schema=False)
+async def retrieve_admin_key(request: Aside, key_id: str) -> Response:
     """One key of an administrator, without its value."""
     directory = directory_of(request)
     key = await directory.admin_key(key_id)
     (used,) = await directory.last_used([key])
-    return shapes.admin_key_shown(key, used)
+    return JsonResponse(shapes.admin_key_shown(key, used))
 
 
-@router.route("DELETE", f"{_ADMIN_KEYS}/{{key_id}}")
-async def delete_admin_key(request: Received, key_id: str) -> object:
+@router.delete(f"{_ADMIN_KEYS}/{{key_id}}", include_in_schema=False)
+async def delete_admin_key(request: Aside, key_id: str) -> Response:
     """End a key of an administrator."""
     await directory_of(request).delete_admin_key(actor_of(request), key_id)
-    return shapes.Deleted(key_id, "organization.admin_api_key.deleted")
+    return JsonResponse(shapes.Deleted(key_id, "organization.admin_api_key.deleted"))
 
 
-@router.route("GET", "/organization/audit_logs", query=EntriesQuery)
-async def list_entries(request: Received, query: EntriesQuery) -> object:
+@router.get("/organization/audit_logs", include_in_schema=False)
+async def list_entries(request: Aside, query: Annotated[EntriesQuery, InQuery()]) -> Response:
     """The audit log, the newest entry first."""
     begin = [each for each in (None if query.above is None else query.above + 1, query.first) if each is not None]
     end = [each for each in (None if query.below is None else query.below - 1, query.last) if each is not None]
@@ -335,7 +350,7 @@ async def list_entries(request: Received, query: EntriesQuery) -> object:
     page = await page_of_entries(
         directory_of(request).registry, wanted, after=query.after, before=query.before, limit=query.limit
     )
-    return ListPage(page.shown, page.first, page.last, page.more)
+    return JsonResponse(ListPage(page.shown, page.first, page.last, page.more))
 
 
 # --- usage ---
@@ -403,8 +418,8 @@ class UsagePage(msgspec.Struct):
     object: Literal["page"] = "page"
 
 
-@router.route("GET", "/organization/usage/completions", query=UsageQuery)
-async def completions(request: Received, query: UsageQuery) -> object:
+@router.get("/organization/usage/completions", include_in_schema=False)
+async def completions(request: Aside, query: Annotated[UsageQuery, InQuery()]) -> Response:
     """Tokens and requests, in buckets; of hours that are over or have begun."""
     if query.start_time is None:
         raise missing("start_time", "Give the seconds since 1970 from which usage is wanted.")
@@ -428,7 +443,7 @@ async def completions(request: Received, query: UsageQuery) -> object:
     usage = await usage_of(request.service.tenants.tally.spending, asked)
     goes_on = None if usage.goes_on is None else f"{PAGE_PREFIX}{usage.goes_on * HOUR_SECONDS}"
     shown = [_bucket_shown(bucket, query.batch, tells_batch="" in asked.by) for bucket in usage.buckets]
-    return UsagePage(shown, goes_on is not None, goes_on)
+    return JsonResponse(UsagePage(shown, goes_on is not None, goes_on))
 
 
 def _names(param: str, names: list[str] | None) -> frozenset[str]:

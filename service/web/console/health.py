@@ -3,14 +3,16 @@
 from typing import Literal
 
 import msgspec
+from fastapi import APIRouter
+from starlette.responses import Response
 
 from service.metrics.scrape import LEVELS
 from service.web.auth import HEALTH
-from service.web.received import Received
-from service.web.routing import Router
+from service.web.entering import Aside
+from service.web.errors import JsonResponse
 from store.jobs.model import QueueFigures
 
-router = Router()
+router = APIRouter()
 
 
 class ShardShown(msgspec.Struct):
@@ -50,8 +52,8 @@ class Health(msgspec.Struct):
     object: Literal["console.health"] = "console.health"
 
 
-@router.route("GET", HEALTH)
-async def health(request: Received) -> object:
+@router.get(HEALTH, include_in_schema=False)
+async def health(request: Aside) -> Response:
     """The store, its queues and the engine's servers. The gate lets administrators in, and nobody else."""
     found = await request.process.exposition.holdings()
     shards = None if found.shards is None else [_shard_shown(number, shard) for number, shard in found.shards.items()]
@@ -59,7 +61,7 @@ async def health(request: Received) -> object:
     for name, up in found.servers.items():
         load = found.loads.get(name)
         engines.append(ServerShown(name, up, load and load.tokens, (load and load.room) or None))
-    return Health(dict(found.limits), shards, dict(found.removed), engines, found.waiting)
+    return JsonResponse(Health(dict(found.limits), shards, dict(found.removed), engines, found.waiting))
 
 
 def _shard_shown(number: int, shard: QueueFigures) -> ShardShown:

@@ -6,12 +6,13 @@ Never put anything here that is of a service, a tenant or a request.
 
 from pathlib import Path
 
+from fastapi import APIRouter
 from starlette.responses import FileResponse
 
-from service.web.received import Received
-from service.web.routing import Router, Way, no_such_url
+from service.web.entering import Open
+from service.web.nowhere import no_such_url
 
-router = Router()
+router = APIRouter()
 
 FILES = Path(__file__).parent / "static"
 INDEX = FILES / "index.html"
@@ -32,15 +33,15 @@ _ONCE = _SAFE | {"cache-control": "no-store"}
 _FOREVER = _SAFE | {"cache-control": "public, max-age=31536000, immutable"}
 
 
-@router.route("GET HEAD", "/console", query=None, way=Way.OPEN)
-@router.route("GET HEAD", "/console/", query=None, way=Way.OPEN)
-async def console(_: Received) -> FileResponse:
+@router.api_route("/console", methods=["GET", "HEAD"], include_in_schema=False)
+@router.api_route("/console/", methods=["GET", "HEAD"], include_in_schema=False)
+async def console(_: Open) -> FileResponse:
     """The page."""
     return FileResponse(INDEX, headers=_ONCE)
 
 
-@router.route("GET HEAD", "/console/static/{name:path}", query=None, way=Way.OPEN)
-async def asset(request: Received, name: str) -> FileResponse:
+@router.api_route("/console/static/{name:path}", methods=["GET", "HEAD"], include_in_schema=False)
+async def asset(request: Open, name: str) -> FileResponse:
     """A file of the page."""
     file = _ASSETS.get(name)
     if file is None:

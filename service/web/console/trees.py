@@ -19,15 +19,18 @@ from time import monotonic
 from typing import Annotated, Any, ClassVar, Literal, cast
 
 import msgspec
+from fastapi import APIRouter
+from fastapi import Query as InQuery
 from pydantic import Field
+from starlette.responses import Response
 
 from service.api.ids import response_of
 from service.background.submit import WINDOWS
 from service.errors import invalid_value
 from service.steps import in_steps
-from service.web.received import Received
+from service.web.entering import Aside
+from service.web.queries import FILTER, PageQuery, Query
 from service.web.routes.conversations import read_filter
-from service.web.routing import FILTER, PageQuery, Query, Router
 from store import codec
 from store.errors import ArchiveDamaged, ArchiveUnavailable, NewerFormat, NotFound
 from store.history import elsewhere
@@ -665,7 +668,7 @@ class TreeSearch:
         return TreePage(found, more, cursor_of(last) if more and last is not None else None, searched)
 
 
-router = Router()
+router = APIRouter()
 
 CUT_AT_ONCE = 50
 """How many excerpts are cut before others have their turn: a millisecond or two."""
@@ -701,8 +704,8 @@ class TreesQuery(PageQuery):
     id: str | None = None
 
 
-@router.route("GET", "/console/api/trees", query=TreesQuery)
-async def list_trees(request: Received, query: TreesQuery) -> object:
+@router.get("/console/api/trees", include_in_schema=False)
+async def list_trees(request: Aside, query: Annotated[TreesQuery, InQuery()]) -> Response:
     """Trees, the one used last first; all, or those that are as is asked for."""
     wanted = TreeFilter(
         query.status,
@@ -720,8 +723,8 @@ async def list_trees(request: Received, query: TreesQuery) -> object:
     return request.with_room(msgspec.structs.replace(found, has_archive=service.archive is not None))
 
 
-@router.route("GET", "/console/api/archived_trees", query=PageQuery)
-async def list_archived_trees(request: Received, query: PageQuery) -> object:
+@router.get("/console/api/archived_trees", include_in_schema=False)
+async def list_archived_trees(request: Aside, query: Annotated[PageQuery, InQuery()]) -> Response:
     """Trees that are in the archive, in no order of use, whether or not memory has them too."""
     if query.after is not None and not _ARCHIVED.fullmatch(query.after):
         raise invalid_value("after", query.after, "Give the 'after' of the page before.")
@@ -737,8 +740,8 @@ def _archived_tree(tree: elsewhere.TreeInArchive) -> ArchivedTree:
     return ArchivedTree(name_of(tree.root), name_of(tree.end), *times, turns, tree.whole, tree.here)
 
 
-@router.route("GET", "/console/api/trees/{id}")
-async def retrieve_tree(request: Received, id: str) -> object:
+@router.get("/console/api/trees/{id}", include_in_schema=False)
+async def retrieve_tree(request: Aside, id: str) -> Response:
     """The tree that has a response, an item, a call or a conversation, with all its turns."""
     store, tenant = request.service.store, request.tenant
     asked = response_id_of(id)
@@ -816,8 +819,8 @@ class JobsQuery(Query):
     limit: Annotated[int, Field(ge=1, le=MOST_JOBS)] = 100
 
 
-@router.route("GET", "/console/api/jobs", query=JobsQuery)
-async def list_jobs(request: Received, query: JobsQuery) -> object:
+@router.get("/console/api/jobs", include_in_schema=False)
+async def list_jobs(request: Aside, query: Annotated[JobsQuery, InQuery()]) -> Response:
     """Background responses that wait or run, the newest first."""
     store, tenant = request.service.store, request.tenant
     found, whole = await under_way(store, tenant, query.limit)

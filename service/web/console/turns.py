@@ -20,7 +20,10 @@ from hashlib import blake2b
 from typing import Annotated, NamedTuple, TypeVar
 
 import msgspec
+from fastapi import APIRouter
+from fastapi import Query as InQuery
 from pydantic import Field
+from starlette.responses import Response
 
 from service.decoding import decode
 from service.errors import ApiError, InvalidRequest, invalid_value, not_allowed
@@ -31,8 +34,10 @@ from service.responses.pictures import with_these
 from service.responses.seal import Sealer
 from service.responses.templated import sampled_in
 from service.web.console.trees import US, Kind, kind_of
+from service.web.entering import Aside
+from service.web.errors import JsonResponse
+from service.web.queries import Query
 from service.web.received import Received
-from service.web.routing import Query, Router
 from store import codec
 from store.backup.records import Saved
 from store.backup.turns import Brought, bring_in, look_up, take_out
@@ -157,7 +162,7 @@ def _digest(packed: bytes) -> bytes:
 BODIES = 2
 """How many times the size of a request a turn may have that comes back: it has what was asked and what came of it."""
 
-router = Router()
+router = APIRouter()
 
 
 class WholeTurn(msgspec.Struct):
@@ -198,8 +203,8 @@ class Imported(msgspec.Struct):
     object: str = "console.turn.imported"
 
 
-@router.route("GET", "/console/api/turns/{id}")
-async def retrieve_turn(request: Received, id: str) -> object:
+@router.get("/console/api/turns/{id}", include_in_schema=False)
+async def retrieve_turn(request: Aside, id: str) -> Response:
     """A turn of a tree, or a conversation, that no longer changes."""
     service, tenant = request.service, request.tenant
     async with ended_turn(request, id) as (name, root, turn):
@@ -221,8 +226,8 @@ async def retrieve_turn(request: Received, id: str) -> object:
         return request.with_room(answer)
 
 
-@router.route("POST", "/console/api/turns")
-async def import_turn(request: Received) -> object:
+@router.post("/console/api/turns", include_in_schema=False)
+async def import_turn(request: Aside) -> Response:
     """Store a turn again, under its id, behind the one that it continues."""
     service, tenant = request.service, request.tenant
     body = await request.body(times=BODIES)
@@ -253,7 +258,7 @@ async def import_turn(request: Received) -> object:
                 code="conflict",
                 param="turn",
             ) from None
-    return Imported(name, became is Brought.NEW, became is Brought.DELETED)
+    return JsonResponse(Imported(name, became is Brought.NEW, became is Brought.DELETED))
 
 
 @asynccontextmanager
@@ -372,8 +377,8 @@ class TokensQuery(Query):
     after: Annotated[int, Field(ge=0, le=LAST_TOKEN)] = 0
 
 
-@router.route("GET", "/console/api/turns/{id}/tokens", query=TokensQuery)
-async def list_tokens(request: Received, query: TokensQuery, id: str) -> object:
+@router.get("/console/api/turns/{id}/tokens", include_in_schema=False)
+async def list_tokens(request: Aside, query: Annotated[TokensQuery, InQuery()], id: str) -> Response:
     """The tokens of a turn that no longer changes, those behind the first `after` ones."""
     async with ended_turn(request, id, deleted=False) as (name, _, turn):
         page = page_of(turn.messages, query.after, query.limit)

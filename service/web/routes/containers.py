@@ -6,9 +6,11 @@ container's tenant.
 """
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from starlette.responses import StreamingResponse
+from fastapi import APIRouter
+from fastapi import Query as InQuery
+from starlette.responses import Response, StreamingResponse
 
 from service.api.containers import (
     ContainerDeleted,
@@ -21,14 +23,16 @@ from service.api.containers import (
 from service.errors import ApiError, not_served, unavailable
 from service.sandbox.port import Full, SessionGone, Unusable
 from service.tools.containers import ContainerRecord, Containers, KeptFile, not_found
-from service.web.form import read_form
+from service.web.entering import Aside, UploadsAside
+from service.web.errors import JsonResponse
+from service.web.queries import ListPage, OrderedQuery
 from service.web.received import Received
-from service.web.routing import ListPage, OrderedQuery, Router
+from service.web.uploads import read_form
 
 RETRY_SECONDS = 30
 """When a client may come back to a sandbox that is full."""
 
-router = Router("Containers")
+router = APIRouter(prefix="/v1", tags=["Containers"])
 
 R = TypeVar("R", ContainerResource, ContainerFile)
 
@@ -39,8 +43,8 @@ class ContainersQuery(OrderedQuery):
     name: str | None = None
 
 
-@router.route("POST", "/containers", "Create a container", "createContainer")
-async def create(request: Received) -> object:
+@router.post("/containers", summary="Create a container", operation_id="createContainer")
+async def create(request: Aside) -> Response:
     """A container with a `name`, in which code has variables and files of its own."""
     tenant, sent = request.tenant, read_new(await request.body())
     containers = _containers(request)
@@ -53,11 +57,11 @@ async def create(request: Received) -> object:
         )
     except (Full, SessionGone, Unusable) as error:
         raise _no_room(error) from error
-    return _resource_of(containers, made.id, made.record)
+    return JsonResponse(_resource_of(containers, made.id, made.record))
 
 
-@router.route("GET", "/containers", "List containers", "listContainers", query=ContainersQuery)
-async def list_containers(request: Received, query: ContainersQuery) -> object:
+@router.get("/containers", summary="List containers", operation_id="listContainers")
+async def list_containers(request: Aside, query: Annotated[ContainersQuery, InQuery()]) -> Response:
     """All containers, or those of a `name`, by when they were made, page by page."""
     shown: list[ContainerResource] = []
     if (containers := _containers(request)) is not None:
@@ -67,19 +71,19 @@ async def list_containers(request: Received, query: ContainersQuery) -> object:
     return request.with_room(page)
 
 
-@router.route("GET", "/containers/{container_id}", "Retrieve a container", "retrieveContainer")
-async def retrieve(request: Received, container_id: str) -> object:
+@router.get("/containers/{container_id}", summary="Retrieve a container", operation_id="retrieveContainer")
+async def retrieve(request: Aside, container_id: str) -> Response:
     """The container, also where it has expired."""
     containers = existing(request, container_id)
     record = await containers.record(request.tenant, container_id)
-    return _resource_of(containers, container_id, record)
+    return JsonResponse(_resource_of(containers, container_id, record))
 
 
-@router.route("DELETE", "/containers/{container_id}", "Delete a container", "deleteContainer")
-async def delete(request: Received, container_id: str) -> object:
+@router.delete("/containers/{container_id}", summary="Delete a container", operation_id="deleteContainer")
+async def delete(request: Aside, container_id: str) -> Response:
     """End a container, and delete its variables and files."""
     await existing(request, container_id).delete(request.tenant, container_id)
-    return ContainerDeleted(container_id)
+    return JsonResponse(ContainerDeleted(container_id))
 
 
 def _containers(request: Received) -> Containers | None:
@@ -128,21 +132,19 @@ def _no_room(error: Exception) -> ApiError:
     return unavailable("There is no sandbox at the moment.", RETRY_SECONDS)
 
 
-@router.route("POST", "/containers/{container_id}/files", "Upload a file", "createContainerFile", uploads=True)
-async def create_file(request: Received, container_id: str) -> object:
+@router.post("/containers/{container_id}/files", summary="Upload a file", operation_id="createContainerFile")
+async def create_file(request: UploadsAside, container_id: str) -> Response:
     """Put a file into a container: a form with a part `file`."""
     containers, exchange = existing(request, container_id), request.exchange
     await containers.found(exchange.tenant, container_id)
-    kind, body = exchange.headers.get(b"content-type", b""), await request.body(text=False)
+    kind, body = request.header(b"content-type"), await request.body(text=False)
     upload = await read_form(body, kind)
     kept = await containers.write(exchange.tenant, container_id, upload.name, _whole(upload.content))
-    return _file(container_id, kept)
+    return JsonResponse(_file(container_id, kept))
 
 
-@router.route(
-    "GET", "/containers/{container_id}/files", "List a container's files", "listContainerFiles", query=OrderedQuery
-)
-async def list_files(request: Received, query: OrderedQuery, container_id: str) -> object:
+@router.get("/containers/{container_id}/files", summary="List a container's files", operation_id="listContainerFiles")
+async def list_files(request: Aside, query: Annotated[OrderedQuery, InQuery()], container_id: str) -> Response:
     """The files of a container by when they were last written, page by page."""
     kept = await existing(request, container_id).files(request.tenant, container_id)
     kept.sort(key=lambda each: (each.file.modified, each.file.path), reverse=query.order == "desc")
@@ -150,32 +152,38 @@ async def list_files(request: Received, query: OrderedQuery, container_id: str) 
     return request.with_room(page_of(shown, query, "file"))
 
 
-@router.route(
-    "GET", "/containers/{container_id}/files/{file_id}", "Retrieve a container's file", "retrieveContainerFile"
+@router.get(
+    "/containers/{container_id}/files/{file_id}",
+    summary="Retrieve a container's file",
+    operation_id="retrieveContainerFile",
 )
-async def retrieve_file(request: Received, container_id: str, file_id: str) -> object:
+async def retrieve_file(request: Aside, container_id: str, file_id: str) -> Response:
     """A file's name, size and source."""
     kept = await existing(request, container_id).file(request.tenant, container_id, file_id)
-    return _file(container_id, kept)
+    return JsonResponse(_file(container_id, kept))
 
 
-@router.route(
-    "GET", "/containers/{container_id}/files/{file_id}/content", "Download a container's file", "downloadContainerFile"
+@router.get(
+    "/containers/{container_id}/files/{file_id}/content",
+    summary="Download a container's file",
+    operation_id="downloadContainerFile",
 )
-async def content(request: Received, container_id: str, file_id: str) -> object:
+async def content(request: Aside, container_id: str, file_id: str) -> Response:
     """The content of a file, as it is."""
     pieces = await existing(request, container_id).read(request.tenant, container_id, file_id)
     headers = {"content-disposition": "attachment"}
     return StreamingResponse(pieces, media_type="application/octet-stream", headers=headers)
 
 
-@router.route(
-    "DELETE", "/containers/{container_id}/files/{file_id}", "Delete a container's file", "deleteContainerFile"
+@router.delete(
+    "/containers/{container_id}/files/{file_id}",
+    summary="Delete a container's file",
+    operation_id="deleteContainerFile",
 )
-async def delete_file(request: Received, container_id: str, file_id: str) -> object:
+async def delete_file(request: Aside, container_id: str, file_id: str) -> Response:
     """Delete a file."""
     await existing(request, container_id).remove(request.tenant, container_id, file_id)
-    return ContainerFileDeleted(file_id)
+    return JsonResponse(ContainerFileDeleted(file_id))
 
 
 def _file(container: str, kept: KeptFile) -> ContainerFile:

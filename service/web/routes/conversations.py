@@ -5,9 +5,12 @@ Responses join a conversation where they are made (routes/create.py). The items 
 
 import re
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import msgspec
+from fastapi import APIRouter
+from fastapi import Query as InQuery
+from starlette.responses import Response
 
 from service.api import ids
 from service.api.conversation import ConversationDeleted, decode_conversation, read_added, read_changed, read_new
@@ -17,16 +20,17 @@ from service.responses import edit_conversation
 from service.responses.conversation_hold import joining
 from service.responses.pictures import with_data_urls
 from service.tenants.permissions import check_scope
-from service.web.received import Received
+from service.web.entering import Aside
+from service.web.errors import JsonResponse
+from service.web.queries import FILTER, ListPage, OrderedQuery, Query, not_in_list
 from service.web.routes.included import Including, ItemsQuery, answer_page, items_shown
 from service.web.routes.input_items import added_items, item_of, page_of
-from service.web.routing import FILTER, ListPage, OrderedQuery, Query, Router, not_in_list
 from store.errors import ConversationNotFound
 from store.history.conversations import Conversations
 from store.keys import CONVERSATION_PREFIX, id_of
 from store.keys import conversation_id as id_of_conversation
 
-router = Router("Conversations")
+router = APIRouter(prefix="/v1", tags=["Conversations"])
 
 
 class ListQuery(OrderedQuery):
@@ -41,58 +45,56 @@ class EraseQuery(Query):
     erase: bool = False
 
 
-@router.route("POST", "/conversations", "Create a conversation", "createConversation")
-async def create(request: Received) -> object:
+@router.post("/conversations", summary="Create a conversation", operation_id="createConversation")
+async def create(request: Aside) -> Response:
     """A conversation, with `metadata`, and with up to 20 `items` in it; with `harmonium.fork_of` a fork."""
     service, exchange, body = request.service, request.exchange, await request.body()
     async with request.claim(body) as once:
         if once.made:
-            return await service.conversations.get(exchange.tenant, id_of_conversation(once.made))
+            return JsonResponse(await service.conversations.get(exchange.tenant, id_of_conversation(once.made)))
         async with request.preparing(len(body)):
             new = read_new(body)
             if new.fork_of is not None and not new.fork_of.startswith(CONVERSATION_PREFIX):
                 check_scope(exchange.entry.scopes, "api.responses.read")
             made = await edit_conversation.begin(service, exchange.caller, new, once.name, tell=exchange.left_out)
-    return made
+    return JsonResponse(made)
 
 
-@router.route("GET", "/conversations", "List conversations", "listConversations", query=ListQuery)
-async def list_conversations(request: Received, query: ListQuery) -> object:
+@router.get("/conversations", summary="List conversations", operation_id="listConversations")
+async def list_conversations(request: Aside, query: Annotated[ListQuery, InQuery()]) -> Response:
     """All conversations, or those with `metadata[key]=value`, in the order in which they began, page by page."""
     wanted = read_filter(request.parameters.multi_items())
     page = await page_of_conversations(request.service.conversations, request.tenant, query, wanted)
     return request.with_room(page)
 
 
-@router.route("GET", "/conversations/{conversation_id}", "Retrieve a conversation", "retrieveConversation")
-async def retrieve(request: Received, conversation_id: str) -> object:
+@router.get("/conversations/{conversation_id}", summary="Retrieve a conversation", operation_id="retrieveConversation")
+async def retrieve(request: Aside, conversation_id: str) -> Response:
     """The conversation, without its items."""
-    return await request.service.conversations.get(request.tenant, conversation_id)
+    return JsonResponse(await request.service.conversations.get(request.tenant, conversation_id))
 
 
-@router.route("POST", "/conversations/{conversation_id}", "Update a conversation", "updateConversation")
-async def update(request: Received, conversation_id: str) -> object:
+@router.post("/conversations/{conversation_id}", summary="Update a conversation", operation_id="updateConversation")
+async def update(request: Aside, conversation_id: str) -> Response:
     """Give a conversation other `metadata` in the place of what it has."""
     conversations, metadata = request.service.conversations, read_changed(await request.body())
-    return await edit_conversation.change(conversations, request.tenant, conversation_id, metadata)
+    return JsonResponse(await edit_conversation.change(conversations, request.tenant, conversation_id, metadata))
 
 
-@router.route("DELETE", "/conversations/{conversation_id}", "Delete a conversation", "deleteConversation")
-async def delete(request: Received, conversation_id: str) -> object:
+@router.delete("/conversations/{conversation_id}", summary="Delete a conversation", operation_id="deleteConversation")
+async def delete(request: Aside, conversation_id: str) -> Response:
     """Delete a conversation. Its responses can still be retrieved and continued."""
     await request.service.conversations.delete(request.tenant, conversation_id)
     await request.note("conversation.deleted", conversation_id)
-    return ConversationDeleted(conversation_id)
+    return JsonResponse(ConversationDeleted(conversation_id))
 
 
-@router.route(
-    "POST",
+@router.post(
     "/conversations/{conversation_id}/items",
-    "Add items to a conversation",
-    "createConversationItems",
-    query=Including,
+    summary="Add items to a conversation",
+    operation_id="createConversationItems",
 )
-async def create_items(request: Received, query: Including, conversation_id: str) -> object:
+async def create_items(request: Aside, query: Annotated[Including, InQuery()], conversation_id: str) -> Response:
     """Add 1 to 20 `items`, which the next response is given; a list of them."""
     wanted = query.wanted
     service, exchange, body = request.service, request.exchange, await request.body()
@@ -114,28 +116,26 @@ async def create_items(request: Received, query: Including, conversation_id: str
     return await answer_page(request, page, wanted)
 
 
-@router.route(
-    "GET",
+@router.get(
     "/conversations/{conversation_id}/items",
-    "List the items of a conversation",
-    "listConversationItems",
-    query=ItemsQuery,
+    summary="List the items of a conversation",
+    operation_id="listConversationItems",
 )
-async def list_items(request: Received, query: ItemsQuery, conversation_id: str) -> object:
+async def list_items(request: Aside, query: Annotated[ItemsQuery, InQuery()], conversation_id: str) -> Response:
     """All that was said in a conversation, page by page."""
     service, tenant, wanted = request.service, request.tenant, query.wanted
     turns = await service.conversations.lineage(tenant, conversation_id)
     return await answer_page(request, await page_of(service.store, tenant, turns, query, remains=True), wanted)
 
 
-@router.route(
-    "GET",
+@router.get(
     "/conversations/{conversation_id}/items/{item_id}",
-    "Retrieve an item of a conversation",
-    "retrieveConversationItem",
-    query=Including,
+    summary="Retrieve an item of a conversation",
+    operation_id="retrieveConversationItem",
 )
-async def retrieve_item(request: Received, query: Including, conversation_id: str, item_id: str) -> object:
+async def retrieve_item(
+    request: Aside, query: Annotated[Including, InQuery()], conversation_id: str, item_id: str
+) -> Response:
     """One item."""
     service, tenant, wanted = request.service, request.tenant, query.wanted
     turns = await service.conversations.lineage(tenant, conversation_id)
@@ -143,14 +143,14 @@ async def retrieve_item(request: Received, query: Including, conversation_id: st
     return request.with_room(item)
 
 
-@router.route(
-    "DELETE",
+@router.delete(
     "/conversations/{conversation_id}/items/{item_id}",
-    "Delete an item of a conversation",
-    "deleteConversationItem",
-    query=EraseQuery,
+    summary="Delete an item of a conversation",
+    operation_id="deleteConversationItem",
 )
-async def delete_item(request: Received, query: EraseQuery, conversation_id: str, item_id: str) -> object:
+async def delete_item(
+    request: Aside, query: Annotated[EraseQuery, InQuery()], conversation_id: str, item_id: str
+) -> Response:
     """Delete an item: the next response is not given it. Responses that were keep it, but with `erase` it is gone for
     all, also where it was deleted before.
     """
@@ -163,7 +163,7 @@ async def delete_item(request: Received, query: EraseQuery, conversation_id: str
         else:
             await edit_conversation.omit_item(service.conversations, joined, tenant, turns, item_id)
     await request.note("item.erased" if query.erase else "item.deleted", item_id, conversation=conversation_id)
-    return await service.conversations.get(tenant, conversation_id)
+    return JsonResponse(await service.conversations.get(tenant, conversation_id))
 
 
 # --- the list ---

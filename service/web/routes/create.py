@@ -1,61 +1,48 @@
-"""The routes that make a prompt: `POST /v1/responses`, `/v1/responses/compact` and `/v1/responses/input_tokens`, and
-`/v1/chat/completions`, `/v1/messages` and `/v1/messages/count_tokens` where those aren't passed on.
+"""The routes that make a prompt: `POST /v1/responses`, `/v1/responses/compact` and `/v1/responses/input_tokens`.
 
     body ─▶ checked request ─▶ Plan ─┬─▶ Driver ─▶ events ─▶ one answer, or a stream of them
                                      └─▶ queue, for a worker
 
-A compaction is a response in one piece that is never stored; a count has the same plan and never runs. A request for a
-chat completion or a message is translated, and then one for a response, whose answer has another form.
+A compaction is a response in one piece that is never stored; a count has the same plan and never runs.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import Literal, TypeVar
+from typing import Literal
 
 import msgspec
+from fastapi import APIRouter
 from starlette.responses import Response as HttpResponse
 
-from service.api.chat import ChatLimits, TranslatedChat, read_chat
-from service.api.messages import Told, read_messages
-from service.api.request import ChatBody, CreateBody, CreateRequest, read_count, read_create
+from service.api.request import CreateBody, CreateRequest, read_count, read_create
 from service.api.response import Compaction, Response, ResponseStatus
 from service.background.follow import find
 from service.background.submit import submit
-from service.errors import ApiError, InvalidRequest, brief
+from service.errors import InvalidRequest, brief
 from service.responses.append import AppendSink
 from service.responses.drive import Driver
 from service.responses.make import Maker, Queued, Ran, make
 from service.responses.output.fold import Fold
 from service.responses.prepare import prepare
 from service.responses.prompt.compaction import Compacted, read_compact, window
-from service.responses.prompt.read import MAX_ITEMS, MAX_TOOLS, MAX_TOOLS_BYTES
 from service.responses.refusals import not_compacted, nothing_said, refusal_of
 from service.responses.run import Taken
-from service.steps import in_steps
-from service.tenants.permissions import check_scope
 from service.web.admission.slots import Slot
 from service.web.body import watching
-from service.web.dialect import ChatCompletions, Dialect, Messages
+from service.web.entering import Aside, Asks
 from service.web.event_stream import StreamedRun, note_outcome
 from service.web.idempotency import taken_over
 from service.web.received import Received
-from service.web.routes.proxy import MessagesQuery
 from service.web.routes.stored import stream_events
-from service.web.routing import Router, Way
 from store.errors import Conflict, StoreFull
 from store.keys import id_of
 
-router = Router("Responses")
-chats = Router("Chat Completions")
-"""The routes to chat completions and messages that are made here."""
+router = APIRouter(prefix="/v1", tags=["Responses"])
 
 
 Read = Callable[[bytes], CreateRequest]
 """Reads and checks the body of a request."""
-
-Form = TypeVar("Form", TranslatedChat, Told)
-"""A request of another API that was translated."""
 
 
 class InputTokens(msgspec.Struct):
@@ -65,52 +52,13 @@ class InputTokens(msgspec.Struct):
     object: Literal["response.input_tokens"] = "response.input_tokens"
 
 
-@router.route("POST", "/responses", "Create a response", "createResponse", way=Way.ASKS)
-async def create(request: Received) -> object:
+@router.post("/responses", summary="Create a response", operation_id="createResponse")
+async def create(request: Asks) -> HttpResponse:
     """Sample a response to `input`, on top of `previous_response_id` where one is given. Streams with `stream`."""
-    return await _create(request, await request.body(), CreateBody)
+    return await answer_create(request, await request.body(), CreateBody)
 
 
-@chats.route("POST", "/chat/completions", "Create a chat completion", "createChatCompletion", way=Way.ASKS)
-async def complete(request: Received) -> object:
-    """Sample the next message of a conversation. It is stored as any response, unless `store` is false."""
-    return await _create(request, await _translate(request, read_chat, ChatCompletions), ChatBody)
-
-
-@chats.route("POST", "/messages", "Create a message", "createMessage", query=MessagesQuery, way=Way.ASKS)
-async def answer(request: Received, _: MessagesQuery | None = None) -> object:
-    """Sample the next message of a conversation, and store it as any response, unless `store` is false."""
-    return await _create(request, await _translate(request, read_messages, Messages), ChatBody)
-
-
-@chats.route(
-    "POST", "/messages/count_tokens", "Count the tokens of messages", "countMessageTokens", query=MessagesQuery
-)
-async def count_messages(request: Received, _: MessagesQuery | None = None) -> object:
-    """The tokens of the prompt that a message would be answered from."""
-    body = await _translate(request, partial(read_messages, counts=True), Messages)
-    return {"input_tokens": await _count(request, body)}
-
-
-async def _translate(
-    request: Received,
-    read: Callable[[bytes, ChatLimits], Generator[None, None, Form]],
-    dialect: Callable[[Form], Dialect],
-) -> bytes:
-    """The body of the create request that one of another API is, whose scope it asks for; from here on it is answered
-    in its `dialect`. Nobody else has the body, so that a run doesn't hold it. Raises ApiError, ClientGone.
-    """
-    check_scope(request.exchange.entry.scopes, "api.responses.write")
-    body = await request.body()
-    limits = ChatLimits(MAX_ITEMS, MAX_TOOLS, MAX_TOOLS_BYTES, refuses=request.service.settings.picture_bounds is None)
-    async with request.preparing(len(body)):
-        translated = await in_steps(read(body, limits))
-    request.exchange.dialect = dialect(translated)
-    request.exchange.left_out(translated.tools_left_out, translated.left_out)
-    return translated.body
-
-
-async def _create(request: Received, body: bytes, kind: type[CreateBody]) -> object:
+async def answer_create(request: Received, body: bytes, kind: type[CreateBody]) -> HttpResponse:
     """The answer to the body of a create request, in the exchange's dialect. Raises ApiError, StoreError, EngineError,
     ClientGone.
     """
@@ -134,19 +82,8 @@ async def _create(request: Received, body: bytes, kind: type[CreateBody]) -> obj
         return request.exchange.dialect.answer(await _whole(request, driver, sink, lasts=claim.lasts))
 
 
-@router.route("GET", "/responses", "Open a WebSocket", "openWebSocket")
-async def open_socket(_: Received) -> object:
-    """Make many responses over one connection. A request that opens no WebSocket, or not in the right way, is a 426."""
-    raise ApiError(
-        426,
-        "GET /v1/responses opens a WebSocket: send Upgrade: websocket, Connection: Upgrade, Sec-WebSocket-Version: 13 "
-        "and a Sec-WebSocket-Key of 16 bytes as base64, over HTTP/1.1. A proxy may have taken them away. Else POST.",
-        code="upgrade_required",
-    )
-
-
-@router.route("POST", "/responses/compact", "Compact a conversation", "compactConversation", way=Way.ASKS)
-async def compact(request: Received) -> object:
+@router.post("/responses/compact", summary="Compact a conversation", operation_id="compactConversation")
+async def compact(request: Asks) -> HttpResponse:
     """The user's messages of a conversation word by word, and all else of it as one sealed item."""
     settings = request.service.settings
     async with AsyncExitStack() as resources:
@@ -163,14 +100,14 @@ async def compact(request: Received) -> object:
     return request.exchange.dialect.answer(Compacted(response.id, response.created_at, output, response.usage))
 
 
-@router.route("POST", "/responses/input_tokens", "Count the tokens of a request", "countInputTokens")
-async def count(request: Received) -> object:
+@router.post("/responses/input_tokens", summary="Count the tokens of a request", operation_id="countInputTokens")
+async def count(request: Aside) -> HttpResponse:
     """The tokens of the prompt that a create request would be answered from, its whole conversation included."""
-    length = await _count(request, await request.body())
+    length = await count_tokens(request, await request.body())
     return request.exchange.dialect.answer(InputTokens(length))
 
 
-async def _count(request: Received, body: bytes) -> int:
+async def count_tokens(request: Received, body: bytes) -> int:
     """The tokens of the prompt for a body. Raises ApiError, StoreError, EngineError."""
     exchange, service = request.exchange, request.service
     async with request.preparing(len(body)), AsyncExitStack() as resources:

@@ -7,34 +7,36 @@ import logging
 from collections.abc import Coroutine
 from contextlib import suppress
 
+from fastapi import APIRouter
 from starlette.responses import Response
 
 from service import logs
 from service.engine.port import EngineAway, EngineError
+from service.web.entering import Open, Scraped
 from service.web.errors import JsonResponse
-from service.web.received import Received
-from service.web.routing import Router, Way
 from store.backup.archiving.shards import is_full, waiting
 from store.errors import LayoutMismatch, StoreReadOnly, StoreUnavailable, StoreUnconfirmed
 from store.history.history import ConversationHistoryStore
 from store.layout import Layout
 
-router = Router("Service")
+router = APIRouter(tags=["Service"])
 logger = logging.getLogger(__name__)
 
 
-ALSO = "HEAD OPTIONS"
+ALSO = ["HEAD", "OPTIONS"]
 """How probes of load balancers and uptime monitors ask besides."""
 
 
-@router.route(f"GET {ALSO}", "/health", "Is the process alive?", "health", query=None, way=Way.OPEN)
-async def health(_: Received) -> object:
+@router.api_route("/health", methods=ALSO, include_in_schema=False)
+@router.get("/health", summary="Is the process alive?", operation_id="health")
+async def health(_: Open) -> Response:
     """Always yes; asks nobody else."""
-    return {"status": "ok"}
+    return JsonResponse({"status": "ok"})
 
 
-@router.route(f"GET {ALSO}", "/ready", "Can it serve?", "ready", query=None, way=Way.OPEN)
-async def ready(request: Received) -> object:
+@router.api_route("/ready", methods=ALSO, include_in_schema=False)
+@router.get("/ready", summary="Can it serve?", operation_id="ready")
+async def ready(request: Open) -> Response:
     """Asks the store and the engine; 503 says which of them does not answer, that the store takes no writes, or has
     more shards or another layout than this process knows, or an archive that is an older copy, or not its own
     (`usable`). `engine_waits` says for how long no server has answered, as while one loads its model. A server of a
@@ -119,8 +121,8 @@ async def _engine(check: Coroutine[None, None, None]) -> tuple[str, str | None]:
     return "ok", None
 
 
-@router.route("GET", "/metrics", "Metrics for Prometheus", "metrics", query=None, way=Way.SCRAPED)
-async def metrics(request: Received) -> Response:
+@router.get("/metrics", summary="Metrics for Prometheus", operation_id="metrics")
+async def metrics(request: Scraped) -> Response:
     """In Prometheus's text format, or as OpenMetrics where Accept names it; docs/metrics.md lists them."""
     body, kind = await request.process.exposition.scrape(request.header(b"accept"))
     return Response(body, headers={"content-type": kind, "cache-control": "no-store"})

@@ -18,8 +18,9 @@ from service.decoding import ObjectKind
 from service.errors import invalid_value, not_served
 from service.responses.output.emitter import Seal
 from service.responses.output.sealed import REASONING, TooLong, reasoning
+from service.web.errors import JsonResponse
+from service.web.queries import ListPage, OrderedQuery, Query
 from service.web.received import Received
-from service.web.routing import ListPage, OrderedQuery, Query
 
 SEALED = "reasoning.encrypted_content"
 LOGPROBS = "message.output_text.logprobs"
@@ -80,7 +81,7 @@ async def items_shown(request: Received, items: Sequence[msgspec.Raw], wanted: f
     return found
 
 
-async def answer_page(request: Received, page: ListPage[msgspec.Raw], wanted: frozenset[str]) -> object:
+async def answer_page(request: Received, page: ListPage[msgspec.Raw], wanted: frozenset[str]) -> JsonResponse:
     """The answer with a page of items, and what is wanted of them. Raises ApiError 503, StoreUnavailable."""
     page.data = await items_shown(request, page.data, wanted)
     return request.with_room(page)

@@ -13,7 +13,7 @@ from service.api import ids
 from service.errors import ApiError, InvalidRequest
 from service.responses.pictures import with_data_urls
 from service.responses.references import omitted_items
-from service.web.routing import ListPage, OrderedQuery, not_in_list
+from service.web.queries import ListPage, OrderedQuery, not_in_list
 from store.errors import NotFound
 from store.history.history import ConversationHistoryStore
 

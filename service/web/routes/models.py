@@ -5,50 +5,61 @@ anthropic 2.14, types/model_info.py and types/model_list_params.py.
 """
 
 from datetime import UTC, datetime
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
-from pydantic import Field
+from fastapi import APIRouter
+from fastapi import Query as InQuery
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
 
 from service.engine.engines import ModelOffer
 from service.engine.port import MODEL_CREATED, ModelCard
 from service.errors import ApiError, InvalidRequest
 from service.markup.tags import written_by
+from service.web.entering import Aside
+from service.web.errors import JsonResponse
+from service.web.queries import not_in_list, refuse_unknown
 from service.web.received import Received
-from service.web.routing import Query, Router, not_in_list, read_query
 
-router = Router("Models")
+router = APIRouter(prefix="/v1", tags=["Models"])
 
 MAX_MODELS = 1_000
 """The most models of a page in Anthropic's form."""
 
 
-class AnthropicQuery(Query):
-    """The query of a list in Anthropic's form, which has no retired models."""
+class ModelQuery(BaseModel):
+    """The query of a model. In Anthropic's form any parameter is passed over, in OpenAI's none is taken."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class ModelsQuery(ModelQuery):
+    """The query of a list, whose pages are Anthropic's; it has no retired models."""
 
     limit: Annotated[int, Field(ge=1, le=MAX_MODELS)] = 20
     after_id: str | None = None
     before_id: str | None = None
 
 
-@router.route("GET", "/models", "List the models", "listModels", query=None)
-async def models(request: Received) -> object:
+@router.get("/models", summary="List the models", operation_id="listModels")
+async def models(request: Aside, query: Annotated[ModelsQuery, InQuery()]) -> Response:
     """The models that a create request may name."""
-    kind = AnthropicQuery if (anthropics := request.exchange.is_anthropics) else Query
-    query = read_query(request, kind, others=anthropics)
+    if not (anthropics := request.exchange.is_anthropics):
+        refuse_unknown(request.parameters, ())
     listed = [(offer, name) for offer in await _offers(request) for name in offer.names]
-    if query:
-        return _page(listed, *cast(tuple[AnthropicQuery], query))
-    return {"object": "list", "data": [_model(offer, name) for offer, name in listed]}
+    if anthropics:
+        return JsonResponse(_page(listed, query))
+    return JsonResponse({"object": "list", "data": [_model(offer, name) for offer, name in listed]})
 
 
-@router.route("GET", "/models/{model_id:path}", "Retrieve a model", "retrieveModel", query=None)
-async def model(request: Received, model_id: str) -> object:
+@router.get("/models/{model_id:path}", summary="Retrieve a model", operation_id="retrieveModel")
+async def model(request: Aside, _: Annotated[ModelQuery, InQuery()], model_id: str) -> Response:
     """One model. Its id may hold slashes."""
-    anthropics = request.exchange.is_anthropics
-    read_query(request, Query, others=anthropics)
+    if not (anthropics := request.exchange.is_anthropics):
+        refuse_unknown(request.parameters, ())
     for offer in await _offers(request):
         if model_id in offer.names:
-            return _anthropics(offer, model_id) if anthropics else _model(offer, model_id)
+            return JsonResponse(_anthropics(offer, model_id) if anthropics else _model(offer, model_id))
     raise ApiError(404, f"The model '{model_id[:100]}' does not exist here.", code="model_not_found", param="model")
 
 
@@ -79,7 +90,7 @@ def _model(offer: ModelOffer, name: str) -> dict[str, Any]:
     return shown
 
 
-def _page(listed: list[tuple[ModelOffer, str]], query: AnthropicQuery) -> dict[str, Any]:
+def _page(listed: list[tuple[ModelOffer, str]], query: ModelsQuery) -> dict[str, Any]:
     """A page of the models, behind one of them or right before one. Raises InvalidRequest."""
     names = [name for _, name in listed]
     for param, id in (("after_id", query.after_id), ("before_id", query.before_id)):

@@ -12,9 +12,11 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
+from fastapi import APIRouter, Depends
+from fastapi import Query as InQuery
 from starlette.responses import Response as HttpResponse
 from starlette.types import Receive, Scope, Send
 
@@ -50,13 +52,14 @@ from service.spans import Fact, SpanSide
 from service.steps import in_steps
 from service.tenants.limits import Reservation
 from service.web.body import break_off, watching
+from service.web.entering import Asks, UploadsAsk
 from service.web.errors import MESSAGES
 from service.web.event_stream import HEADERS
 from service.web.exchange import Admitted
-from service.web.form import read_form
+from service.web.queries import Query
 from service.web.received import Received
-from service.web.routing import Query, Router, Way
 from service.web.sse import KEEP_ALIVE, Pulse, beat_of
+from service.web.uploads import read_form
 from store.spent import Spent, Unspent
 from store.turn import Expense
 
@@ -65,7 +68,7 @@ logger = logging.getLogger(__name__)
 TOKEN_BYTES = 4
 """About how many bytes of a request are a token: its server alone counts them, and tells at the end."""
 
-router = Router("Passed on")
+router = APIRouter(prefix="/v1", tags=["Passed on"])
 
 
 class KnownEndpoint(NamedTuple):
@@ -95,7 +98,7 @@ HEADERS_ON = (b"anthropic-version", b"anthropic-beta")
 _HEADER = re.compile(rb"[\x20-\x7e]{1,1024}")
 
 
-async def _passed_on(request: Received, endpoint: Endpoint) -> object:
+async def _passed_on(request: Received, endpoint: Endpoint) -> HttpResponse:
     """The server's answer to a request. Raises ApiError, EngineUnavailable."""
     service, admitted, exchange = request.service, request.admitted, request.exchange
     settings = service.settings
@@ -150,12 +153,12 @@ async def _form_read(request: Received, endpoint: Endpoint) -> tuple[ReadPassed,
     """A request as a form, its file, and about how many tokens its fields have: of the file its server knows alone.
     Raises ApiError.
     """
-    kind, body = request.exchange.headers.get(b"content-type", b""), await request.body(text=False)
+    kind, body = request.header(b"content-type"), await request.body(text=False)
     async with request.preparing(len(body)):
         form = await read_form(body, kind)
         members = members_of_form(form.fields)
         read = await in_steps(read_passed(members, endpoint, PassedLimits()))
-    return read, FormFile(form.name, form.kind.decode("latin-1"), form.content), len(members) // TOKEN_BYTES
+    return read, FormFile(form.name, form.kind, form.content), len(members) // TOKEN_BYTES
 
 
 class MessagesQuery(Query):
@@ -164,16 +167,30 @@ class MessagesQuery(Query):
     beta: bool | None = None
 
 
+async def read_messages_query(_: Annotated[MessagesQuery, InQuery()]) -> None:
+    """Raises InvalidRequest for a query that isn't one of Anthropic's."""
+
+
 def _route(endpoint: Endpoint) -> None:
     """Adds the route of an endpoint."""
-    path, known = endpoint.removeprefix("/v1"), KNOWN[endpoint]
-    query = MessagesQuery if endpoint.startswith(MESSAGES) else Query
-    uploads = endpoint in FORMS
 
-    @router.route("POST", path, known.summary, known.operation_id, query=query, way=Way.ASKS, uploads=uploads)
-    async def passed_on(request: Received, _: Query | None = None) -> object:
+    async def passed_on(request: Asks) -> HttpResponse:
         """Passed on to the engine's server. Nothing is stored."""
         return await _passed_on(request, endpoint)
+
+    async def uploaded(request: UploadsAsk) -> HttpResponse:
+        """Passed on to the engine's server. Nothing is stored."""
+        return await _passed_on(request, endpoint)
+
+    known = KNOWN[endpoint]
+    router.add_api_route(
+        endpoint.removeprefix("/v1"),
+        uploaded if endpoint in FORMS else passed_on,
+        methods=["POST"],
+        summary=known.summary,
+        operation_id=known.operation_id,
+        dependencies=[Depends(read_messages_query)] if endpoint.startswith(MESSAGES) else [],
+    )
 
 
 for each in Endpoint:

@@ -12,6 +12,8 @@ from hashlib import blake2b
 from typing import Annotated
 
 import msgspec
+from fastapi import APIRouter
+from fastapi import Query as InQuery
 from pydantic import Field
 from starlette.responses import Response
 
@@ -25,15 +27,17 @@ from service.errors import invalid_value
 from service.responses.output.fold import unfold
 from service.responses.service import Service
 from service.spans import Fact, Span, conversation
+from service.web.entering import Aside
+from service.web.errors import JsonResponse
 from service.web.event_stream import EventStream
+from service.web.queries import Query, parameters_of
 from service.web.received import Received
 from service.web.routes.included import Including, ItemsQuery, answer_page, show
 from service.web.routes.input_items import page_of
-from service.web.routing import Query, Router
 from store.errors import NotCancellable, NotFound, NotTerminal
 from store.turn import Found
 
-router = Router("Responses")
+router = APIRouter(prefix="/v1", tags=["Responses"])
 
 STREAMED = "stream"
 """How the store calls a background response whose events may be followed."""
@@ -54,14 +58,20 @@ class DeleteQuery(Query):
     tree: bool = False
 
 
-@router.route("GET", "/responses/{response_id}", "Retrieve a response", "retrieveResponse", query=RetrieveQuery)
-async def retrieve(request: Received, query: RetrieveQuery, response_id: str) -> object:
+@router.get(
+    "/responses/{response_id}",
+    summary="Retrieve a response",
+    operation_id="retrieveResponse",  # it reads its query itself: FastAPI takes 50 µs for an empty one
+    openapi_extra={"parameters": parameters_of(RetrieveQuery)},
+)
+async def retrieve(request: Aside, response_id: str) -> Response:
     """The response: as it was served, or while it is under way with what is there so far. With the `ETag` of the last
     answer in `If-None-Match`, a 304 and no body where nothing has changed since.
 
     With `stream`, the events of a background response that was created with it, those behind `starting_after`. Where
     they are no longer kept, its last event tells all.
     """
+    query = request.query(RetrieveQuery)
     service, wanted, after = request.service, query.wanted, query.starting_after
     if query.stream:
         return await _stream(request, response_id, after, query.include_obfuscation is not False)
@@ -86,7 +96,7 @@ async def _found(service: Service, tenant: str, id: str) -> bytes:
         return msgspec.json.encode(made)
 
 
-async def _stream(request: Received, response_id: str, after: int | None, obfuscate: bool) -> object:
+async def _stream(request: Received, response_id: str, after: int | None, obfuscate: bool) -> EventStream:
     service = request.service
     with fetching(after) as span:
         found = await service.store.find(request.tenant, response_id)
@@ -111,8 +121,8 @@ def stream_events(request: Received, id: str, found: Found, after: int = -1, *, 
     return request.follow(id, after, obfuscate=obfuscate)
 
 
-@router.route("DELETE", "/responses/{response_id}", "Delete a response", "deleteResponse", query=DeleteQuery)
-async def delete(request: Received, query: DeleteQuery, response_id: str) -> object:
+@router.delete("/responses/{response_id}", summary="Delete a response", operation_id="deleteResponse")
+async def delete(request: Aside, query: Annotated[DeleteQuery, InQuery()], response_id: str) -> Response:
     """Forget a response. Responses that continue it keep their history.
 
     With `erase` they go on without what this response and its input added to it. With `tree` the whole conversation
@@ -127,11 +137,11 @@ async def delete(request: Received, query: DeleteQuery, response_id: str) -> obj
     else:
         await store.forget(tenant, response_id, erase=query.erase)
         await request.note("response.erased" if query.erase else "response.deleted", response_id)
-    return {"id": response_id, "object": "response.deleted", "deleted": True}
+    return JsonResponse({"id": response_id, "object": "response.deleted", "deleted": True})
 
 
-@router.route("POST", "/responses/{response_id}/cancel", "Cancel a background response", "cancelResponse")
-async def cancel(request: Received, response_id: str) -> object:
+@router.post("/responses/{response_id}/cancel", summary="Cancel a background response", operation_id="cancelResponse")
+async def cancel(request: Aside, response_id: str) -> Response:
     """Cancel a background response; what was said by then stays. Cancelling it again changes nothing."""
     service = request.service
     if service.running.as_it_stands(request.tenant, response_id) is not None:
@@ -141,24 +151,22 @@ async def cancel(request: Received, response_id: str) -> object:
     return request.exchange.dialect.answer(response)
 
 
-@router.route("POST", "/responses/{response_id}/steer", "Say something to a background response", "steerResponse")
-async def steer(request: Received, response_id: str) -> object:
+@router.post(
+    "/responses/{response_id}/steer", summary="Say something to a background response", operation_id="steerResponse"
+)
+async def steer(request: Aside, response_id: str) -> Response:
     """Accept something that is said to a background response while it is under way: it ends at its next boundary, and
     another one goes on from it with that.
     """
     body, exchange = await request.body(), request.exchange
     key = exchange.headers.get(b"idempotency-key", b"")
-    return await steer_response(request.service, exchange.tenant, response_id, body, key)
+    return JsonResponse(await steer_response(request.service, exchange.tenant, response_id, body, key))
 
 
-@router.route(
-    "GET",
-    "/responses/{response_id}/input_items",
-    "List the input items of a response",
-    "listInputItems",
-    query=ItemsQuery,
+@router.get(
+    "/responses/{response_id}/input_items", summary="List the input items of a response", operation_id="listInputItems"
 )
-async def input_items(request: Received, query: ItemsQuery, response_id: str) -> object:
+async def input_items(request: Aside, query: Annotated[ItemsQuery, InQuery()], response_id: str) -> Response:
     """All that the model was given for a response: the conversation before it and its own input, page by page."""
     store, tenant, wanted = request.service.store, request.tenant, query.wanted
     turns = await store.lineage(tenant, response_id)

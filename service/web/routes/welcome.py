@@ -12,17 +12,18 @@ from functools import lru_cache
 from html import escape
 from pathlib import Path
 
+from fastapi import APIRouter
 from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, Response
 
 from service.build import this_build
 from service.errors import ApiError
 from service.settings.engines import DEMO
 from service.web.dialect import DIALECTS, OPENAI
+from service.web.entering import Open
 from service.web.errors import JsonResponse
 from service.web.received import Received
-from service.web.routing import Router, Way
 
-router = Router("Service")
+router = APIRouter(tags=["Service"])
 
 BASE_URLS = {dialect.name: dialect.prefix for dialect in DIALECTS}
 """The base paths for an SDK, by dialect."""
@@ -106,8 +107,9 @@ print(answer.output_text)</pre>
 DEMO_ANSWERS = "<p>The demo engine answers here, which is no real model.</p>\n"
 
 
-@router.route("GET HEAD", "/", "What is this?", "welcome", query=None, way=Way.OPEN)
-async def welcome(request: Received) -> Response:
+@router.head("/", include_in_schema=False)
+@router.get("/", summary="What is this?", operation_id="welcome")
+async def welcome(request: Open) -> Response:
     """The name, the version and where to go."""
     version, first = this_build().version, request.service.engine.offers()[0].card
     demo = first is not None and not first.real
@@ -127,20 +129,20 @@ def _address(request: Received) -> str:
     return f"http://{host}" if _LOOPBACK.fullmatch(host) else "THIS_ADDRESS"
 
 
-@router.route("GET HEAD", "/docs", query=None, way=Way.OPEN)
-async def docs(_: Received) -> FileResponse:
+@router.api_route("/docs", methods=["GET", "HEAD"], include_in_schema=False)
+async def docs(_: Open) -> FileResponse:
     """A page about each route."""
     return FileResponse(DOCS, headers=HEADERS)
 
 
-@router.route("GET HEAD", "/openapi.json", query=None, way=Way.OPEN)
-async def openapi(_: Received) -> FileResponse:
+@router.api_route("/openapi.json", methods=["GET", "HEAD"], include_in_schema=False)
+async def openapi(_: Open) -> FileResponse:
     """The OpenAPI document."""
     return FileResponse(OPENAPI)
 
 
-@router.route("GET HEAD", "/docs/{name:path}", query=None, way=Way.OPEN)
-async def document(_: Received, name: str) -> Response:
+@router.api_route("/docs/{name:path}", methods=["GET", "HEAD"], include_in_schema=False)
+async def document(_: Open, name: str) -> Response:
     """A document as Markdown, or the list of all."""
     text = (await asyncio.to_thread(documents)).get(name)
     if text is None:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, cast
 
-from starlette.types import Receive, Send
+from starlette.websockets import WebSocket, WebSocketDisconnect
 from uvicorn.protocols.utils import ClientDisconnected
 from websockets.frames import CloseCode
 
@@ -25,11 +25,10 @@ from service.responses.remembered import Remembered, ResponseMemory
 from service.responses.service import Service
 from service.steps import in_steps
 from service.web.admission.slots import Admission
-from service.web.gate import Visit
 from service.web.socket.frames import CANCEL, CREATE, STEER, ClientFrame, error_frame, lane_of, read_envelope
 from service.web.socket.lane import Lane, LaneRequest
 from service.web.socket.protocol import WIRE, SocketProtocol
-from service.web.socket.reply import OpenedSocket, SocketReply
+from service.web.socket.reply import OpenedSocket, SocketReply, Visit
 from service.web.socket.steering import SocketSteer, Steering, count_steers, failure_of
 
 MEMORY_BYTES = 128 * 1024 * 1024
@@ -60,23 +59,23 @@ class Sockets:
         self.admission = admission
         self.memory = ResponseMemory(MEMORY_BYTES)
 
-    async def __call__(self, visit: Visit, receive: Receive, send: Send) -> None:
+    async def serve(self, visit: Visit, socket: WebSocket) -> None:
         """Serve one, to its end."""
-        await send({"type": "websocket.accept"})
-        await SocketConnection(self, visit, receive, send).serve()
+        await socket.accept()
+        await SocketConnection(self, visit, socket).serve()
 
 
 class SocketConnection:
     """One WebSocket that was accepted."""
 
-    def __init__(self, sockets: Sockets, visit: Visit, receive: Receive, send: Send) -> None:
+    def __init__(self, sockets: Sockets, visit: Visit, socket: WebSocket) -> None:
         self._settings = sockets.service.settings
         self._memory = sockets.memory
         self._exchange = visit.exchange
         self._wire = cast(SocketProtocol, visit.exchange.scope["extensions"][WIRE])
         self._opened = OpenedSocket(sockets.service, sockets.admission, self._wire, visit)
         self._room = visit.slot
-        self._receive, self._send = receive, send
+        self._socket = socket
         self._lanes: dict[str | None, Lane] = {}
         self._in_flight = asyncio.Semaphore(MAX_IN_FLIGHT)
         self._loop = asyncio.get_running_loop()
@@ -118,7 +117,7 @@ class SocketConnection:
     async def _read(self) -> None:
         """Take frames until the client is gone."""
         with suppress(ClientDisconnected):
-            while (message := await self._receive())["type"] != "websocket.disconnect":
+            while (message := await self._socket.receive())["type"] != "websocket.disconnect":
                 if message["type"] == "websocket.receive":
                     self._quiet_since = self._loop.time()
                     await self._take(message)
@@ -290,10 +289,10 @@ class SocketConnection:
         code, reason = self._leaving
         for lane in self._lanes.values():
             await self._let_go(lane)
-        with suppress(ClientDisconnected):
+        with suppress(ClientDisconnected, WebSocketDisconnect):
             if reason.code == "websocket_connection_limit_reached":
                 await self._wire.send_texts([error_frame(reason, None)])
-            await self._send({"type": "websocket.close", "code": code, "reason": reason.message[:100]})
+            await self._socket.close(code, reason.message[:100])
 
     async def _end_all(self) -> None:
         """Stop what is under way, which is stored, and forget what waits. Returns once that is so."""

@@ -4,9 +4,11 @@ It has an id, a slot, a log line and a count of its own, as a request has.
 """
 
 import logging
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from uvicorn.protocols.utils import ClientDisconnected
 
@@ -22,10 +24,9 @@ from service.responses.make import Ran, make
 from service.responses.prepare import Prepared, Recall, standing_in
 from service.responses.run import Taken
 from service.responses.service import Service
-from service.web.admission.slots import Admission
+from service.web.admission.slots import Admission, Slot
 from service.web.event_stream import Noting
 from service.web.exchange import CREATE, Admitted, Exchange, admit
-from service.web.gate import Visit
 from service.web.socket.frames import error_frame, event_frames, in_frames, shown_in_frames
 from service.web.socket.lane import Lane, LaneRequest, Succession
 from service.web.socket.protocol import SocketProtocol
@@ -34,6 +35,15 @@ from service.web.sse import Pulse
 from store.errors import StoreError
 
 logger = logging.getLogger(__name__)
+
+
+class Visit(NamedTuple):
+    """A WebSocket that may open: the request for it, its slot, and a check of its key, which may become invalid."""
+
+    exchange: Exchange
+    slot: Slot
+    identify: Callable[[], Awaitable[None]]
+    """Raises ApiError."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,9 @@ from tests.support.engine.prompts import prompt, user
 HELLO = prompt(user("Hello!"))
 TOOLS = (Callee("get_weather"), Callee("run", "custom"))
 OPENED = [*HELLO, tokens.CHANNEL, *tokens.encode("final"), tokens.MESSAGE]
-PATCH = 'start: "*** Begin Patch" LF line~1..3 "*** End Patch"\nline: ("+" | "-") /[a-z ]{0,9}/ LF\n%import common.LF\n'
+PATCH = (
+    'start: "*** Begin Patch" LF line~1..3 "*** End Patch"\nline: ("+" | "-") /[a-z ]{1,9}/? LF\n%import common.LF\n'
+)
 
 
 def of_schema(schema: dict[str, Any]) -> str:

@@ -1,36 +1,34 @@
-"""`/openapi.json`: FastAPI's document of the routes, with the schemas of msgspec's structs in it. The service itself
-has no FastAPI.
+"""`/openapi.json`: FastAPI's document of the routes, with the schemas of msgspec's structs in it.
 
 The file is made by `python -m tests.support.openapi.document`, and served as it is: a service spends nothing on it. A
 test makes it anew and compares.
 """
 
-import inspect
 import json
-from collections.abc import Iterator
 from functools import partial
-from inspect import Parameter, Signature
-from typing import Annotated, Any, cast
+from typing import Any
 
-from fastapi import Query as InQuery
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
-from starlette.routing import BaseRoute, compile_path
 
-from service.app import all_routes
 from service.build import this_build
-from service.web.dialect import OPEN_RESPONSES
+from service.web.queries import FILTER
+from service.web.routes import chats
 from service.web.routes.welcome import DOCS, OPENAPI
-from service.web.routing import FILTER, Query, Route
 from tests.support.openapi import bodies
 from tests.support.openapi.operations import EVERYWHERE, LINKS, MEANINGS, OPERATIONS, Operation
 from tests.support.openapi.page import page
 from tests.support.openapi.schemas import REF, Schemas, schemas
 from tests.support.openapi.words import ABOUT, HEADERS, KEY, PARAMETERS, SUMMARY, TAGS
+from tests.support.service.routes import all_routes
 
 Json = dict[str, Any]
 
 EVENT_STREAM = "text/event-stream"
+
+
+_MADE_HERE = {each.operation_id: each.description for each in chats.router.routes if isinstance(each, APIRoute)}
+"""The words of what is made here, or passed on, by the ids of the operations."""
 
 
 def document() -> Json:
@@ -40,7 +38,7 @@ def document() -> Json:
         version=this_build().version,
         summary=SUMMARY,
         description=ABOUT,
-        routes=list(_declared()),
+        routes=list(all_routes()),
         tags=[{"name": name, "description": words} for name, words in TAGS.items()],
         servers=[{"url": "/"}],
     )
@@ -48,6 +46,8 @@ def document() -> Json:
     known = schemas()
     for on in made["paths"].values():
         for operation in on.values():
+            if (here := _MADE_HERE.get(operation["operationId"])) is not None:
+                operation["description"] += f"\n\nWith `HARMONIUM_CHATS=remembered` it is made here: {here}"
             _complete(operation, OPERATIONS[operation["operationId"]], known)
     made["security"] = [{"key": []}, {}]
     made["components"] = {
@@ -57,34 +57,6 @@ def document() -> Json:
         "securitySchemes": {"key": {"type": "http", "scheme": "bearer", "description": KEY}},
     }
     return made
-
-
-def _declared() -> Iterator[BaseRoute]:
-    """The routes as FastAPI would have them declared, those of the second dialect left out."""
-    first = [each for each in all_routes() if not each.path.startswith(OPEN_RESPONSES.prefix)]
-    made_here = {each.operation_id: each for each in all_routes(remembers=True)}
-    return (_as_fastapi_has_it(route, made_here[route.operation_id]) for route in first if route.operation_id)
-
-
-def _as_fastapi_has_it(route: Route, made_here: Route) -> APIRoute:
-    """A route with the parameters of its path and query as those of a function. It may be another one where its answers
-    are `made_here`.
-    """
-    given: list[tuple[str, Any]] = [(name, str) for name in compile_path(route.path)[2]]
-    if route.query is not None and route.query is not Query:
-        given.append(("query", Annotated[route.query, InQuery()]))
-
-    def endpoint() -> None: ...
-
-    cast(Any, endpoint).__signature__ = Signature(
-        [Parameter(name, Parameter.KEYWORD_ONLY, annotation=kind) for name, kind in given]
-    )
-    endpoint.__doc__ = route.endpoint.__doc__
-    if made_here.endpoint is not route.endpoint:
-        told = (inspect.cleandoc(each.endpoint.__doc__ or "") for each in (route, made_here))
-        endpoint.__doc__ = "{}\n\nWith `HARMONIUM_CHATS=remembered` it is made here: {}".format(*told)
-    words: dict[str, Any] = {"summary": route.summary, "operation_id": route.operation_id, "tags": [route.tag]}
-    return APIRoute(route.path, endpoint, methods=[route.method], **words)
 
 
 def written() -> str:
@@ -109,7 +81,8 @@ def _complete(operation: Json, known: Operation, schemas: Schemas) -> None:
         operation["responses"]["200"]["links"] = {id: {"operationId": id, "parameters": given} for id in to}
     if known.open:
         operation["security"] = []
-    parameters: list[Json] = operation.get("parameters", [])
+    listed: list[Json] = operation.pop("parameters", [])
+    parameters = [each for each in listed if each["name"] not in known.not_ours]
     for parameter in parameters:
         _describe(parameter)
     parameters += [_ADDED[name](schemas) for name in known.parameters]

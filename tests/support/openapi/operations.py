@@ -40,6 +40,7 @@ class Operation(NamedTuple):
     With `streams` events may be the answer, of the type that it names, else those of a response; `open` ones need no
     key; `texts` are other media types of the answer; `parameters` are those of which FastAPI knows nothing. What is
     taken may be a `form` in the place of JSON. What is `validated` has an ETag, and is a 304 for who has it already.
+    Parameters that are `not_ours` are read of requests to another API alone.
     """
 
     takes: Any = None
@@ -52,6 +53,7 @@ class Operation(NamedTuple):
     parameters: tuple[str, ...] = ()
     form: bool = False
     validated: bool = False
+    not_ours: tuple[str, ...] = ()
 
 
 _RESPONSE = {200: response.Response}
@@ -132,7 +134,9 @@ OPERATIONS: dict[str, Operation] = {
         None, {200: None}, (404, 503), "What the file has.", texts=("application/octet-stream",)
     ),
     "deleteContainerFile": Operation(None, {200: containers.ContainerFileDeleted}, (404, 503), "It is gone."),
-    "listModels": Operation(None, {200: answers.ModelList}, (), "The models."),
+    "listModels": Operation(
+        None, {200: answers.ModelList}, (), "The models.", not_ours=("limit", "after_id", "before_id")
+    ),
     "retrieveModel": Operation(None, {200: answers.Model}, (404,), "The model."),
     "createChatCompletion": Operation(bodies.Chat, _PASSED, (404, *BODY, 422, 504), _EVENTS, streams="PassedOn"),
     "createCompletion": Operation(bodies.Completion, _PASSED, (404, *BODY, 422, 504), _EVENTS, streams="PassedOn"),

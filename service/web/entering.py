@@ -1,0 +1,133 @@
+"""The way in to a route, as FastAPI's dependencies: who calls, and the place that a request has while it is served.
+
+    Aside    with a key, and without a wait: it asks no model
+    Asks     with a key, once there is a slot: it asks a model, or queues what does
+    Scraped  with the operator's key for metrics
+    Open     without a key: a probe, which learns only whether the service works, or a page that is the same for all
+
+Of each the endpoint gets a Received. The gate gives a place up once the answer is sent.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated
+
+from fastapi import Depends, Request
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
+from starlette.types import Scope
+
+from service.responses.refusals import refusal_of
+from service.web.auth import WrongKey, check_scraper, refuse_foreign
+from service.web.exchange import Admitted, Exchange, admit, admit_aside, nobody_says
+from service.web.http_protocol import WHEN_GONE, WHOSE
+from service.web.queries import refuse_unknown
+from service.web.received import EXCHANGE, Process, Received
+from store.errors import StoreError
+
+
+def process_of(scope: Scope) -> Process:
+    """The process that serves a request."""
+    return scope["app"].state.process
+
+
+async def identify(process: Process, exchange: Exchange, method: str) -> None:
+    """Identify the caller, also later on, where its connection stays open. Raises ApiError."""
+    try:
+        exchange.entry = await process.entrance.entry(exchange.headers, method, exchange.scope["path"])
+        exchange.tenant = exchange.entry.tenant
+        exchange.scope.setdefault("extensions", {})[WHOSE] = exchange.tenant
+    except StoreError as error:
+        raise refusal_of(error) from error
+    except WrongKey:
+        if process.failed is not None:
+            process.failed.note(exchange.request_id, (exchange.scope.get("client") or ("",))[0])
+        raise
+
+
+async def enter(scope: Scope, *, uploads: bool = False, body: bool = True) -> Exchange:
+    """A request whose tenant may enter; a program may send a form where it `uploads`, and anything where no `body` is
+    read. Raises ApiError.
+    """
+    process, exchange = process_of(scope), scope[EXCHANGE]
+    if process.entrance.keys.open:
+        refuse_foreign(exchange.method if body else "", exchange.headers, uploads=uploads)
+    await identify(process, exchange, exchange.method)
+    exchange.trace(process.service.tracer)
+    return exchange
+
+
+async def aside(process: Process, exchange: Exchange) -> Admitted:
+    """The place of a request that waits for nobody. Raises ApiError 503."""
+    return await admit_aside(exchange, process.admission, process.service.tenants.pacing)
+
+
+async def in_line(process: Process, exchange: Exchange) -> Admitted:
+    """The place of a request for a response, once it is its turn. Raises ApiError, ClientGone."""
+    when_gone = exchange.scope.get("extensions", {}).get(WHEN_GONE, {}).get("tell", nobody_says)
+    return await admit(exchange, process.admission, process.service.tenants.pacing, when_gone)
+
+
+def placed(
+    admit: Callable[[Process, Exchange], Awaitable[Admitted]], *, uploads: bool = False
+) -> Callable[[Request], Awaitable[Received]]:
+    """The dependency of routes whose requests have a place, for which they wait in `admit`."""
+
+    async def received(request: Request) -> Received:
+        scope = request.scope
+        process, route = process_of(scope), scope["route"]
+        exchange = await enter(scope, uploads=uploads)
+        place = await exchange.take(await admit(process, exchange))
+        exchange.endpoint = route.path
+        if scope["query_string"] and not reads_query(route):
+            refuse_unknown(request.query_params, ())
+        return Received(process, exchange, request.receive, place)
+
+    return received
+
+
+def enter_open(scope: Scope) -> Exchange:
+    """A request that needs no key. Raises ApiError 403 for one of a page of another host, where there are no keys."""
+    exchange, keys = scope[EXCHANGE], process_of(scope).entrance.keys
+    exchange.is_open = True
+    if keys.open:
+        refuse_foreign("", exchange.headers)
+    return exchange
+
+
+async def anybody(request: Request) -> Received:
+    """A request that needs no key. Raises ApiError 403."""
+    exchange = enter_open(request.scope)
+    exchange.endpoint = request.scope["route"].path
+    return Received(process_of(request.scope), exchange, request.receive)
+
+
+async def scraper(received: Annotated[Received, Depends(anybody)]) -> Received:
+    """A request of whoever may read the metrics. Raises ApiError."""
+    check_scraper(received.process.entrance.keys, received.exchange.headers)
+    return received
+
+
+def is_open(route: APIRoute) -> bool:
+    """Whether a route needs no key."""
+    return any(each.call is anybody for each in _dependants(route))
+
+
+def reads_query(route: APIRoute) -> bool:
+    """Whether a route has parameters of a query."""
+    return any(each.query_params for each in _dependants(route)) or "parameters" in (route.openapi_extra or {})
+
+
+def _dependants(route: APIRoute) -> list[Dependant]:
+    """The endpoint of a route and all that it depends on, as FastAPI reads them."""
+    found = [route.dependant]
+    for each in found:
+        found += each.dependencies
+    return found
+
+
+Aside = Annotated[Received, Depends(placed(aside))]
+Asks = Annotated[Received, Depends(placed(in_line))]
+UploadsAside = Annotated[Received, Depends(placed(aside, uploads=True))]
+UploadsAsk = Annotated[Received, Depends(placed(in_line, uploads=True))]
+Open = Annotated[Received, Depends(anybody)]
+Scraped = Annotated[Received, Depends(scraper)]

@@ -1,0 +1,80 @@
+"""The answer where no route is: 404, or 405 where a path has other methods. A caller is asked for its key first, as
+anywhere, unless the path needs none.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from fastapi import APIRouter
+from fastapi.routing import APIRoute
+from starlette.types import Receive, Scope, Send
+
+from service.errors import ApiError
+from service.web.entering import aside, enter, enter_open, is_open, process_of
+from service.web.exchange import METHODS, NO_ENDPOINT
+from service.web.received import EXCHANGE
+
+MAX_SHOWN_PATH = 200
+"""How much of a path is shown, and compared with those of routes."""
+
+NOTHING = "Nothing is there; /openapi.json lists each path."
+
+PASSED_ON = (
+    *("/completions", "/embeddings", "/messages", "/count_tokens", "/rerank", "/score", "/decisions"),
+    "/transcriptions",
+)
+NOT_PASSED_ON = (
+    "Nothing here passes it on to a server: the engine has none, or HARMONIUM_CHATS is refused. Each engine "
+    "serves the Responses API: POST /v1/responses."
+)
+"""Paths, by their ends, that are there only where an engine has servers for them; and the advice where it has none."""
+
+
+def no_such_url(method: str, path: str, advice: str = NOTHING, allow: Sequence[str] = ()) -> ApiError:
+    """The refusal of a path that isn't there, or is for the methods in `allow`."""
+    message = f"Invalid URL ({method} {path[:MAX_SHOWN_PATH]}). {advice}"
+    return ApiError(405 if allow else 404, message, allow=allow)
+
+
+class Nowhere:
+    """The application behind all routes."""
+
+    def __init__(self, routers: Iterable[APIRouter]) -> None:
+        self._routes = [each for router in routers for each in router.routes if isinstance(each, APIRoute)]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse a request. Raises ApiError."""
+        exchange, process = scope[EXCHANGE], process_of(scope)
+        other = next(self._at(scope["path"]), None)
+        if other is not None and is_open(other):
+            enter_open(scope)
+            exchange.endpoint = other.path
+        else:
+            await enter(scope, body=False)
+            await exchange.take(await aside(process, exchange))
+            exchange.endpoint = NO_ENDPOINT if other is None else other.path
+        raise self.refusal(exchange.method, scope["path"])
+
+    def refusal(self, method: str, path: str) -> ApiError:
+        """The refusal of a path that isn't there, or not for this method."""
+        path = path[:MAX_SHOWN_PATH]
+        allow = self._methods(path)
+        return no_such_url(method, path, self._advice(path, allow), allow)
+
+    def _at(self, path: str) -> Iterator[APIRoute]:
+        """The routes at a path, for any method."""
+        return (each for each in self._routes if each.path_regex.match(path))
+
+    def _methods(self, path: str) -> list[str]:
+        """The methods with which there is a route for a path."""
+        known = {method for each in self._at(path) for method in each.methods or ()}
+        return [method for method in METHODS if method in known]
+
+    def _advice(self, path: str, allow: Sequence[str]) -> str:
+        """Where to go instead."""
+        if allow:
+            *others, last = allow
+            return f"It takes {', '.join(others)} and {last}." if others else f"It takes {last}."
+        for likely in (path.replace("/v1/v1/", "/v1/", 1), path.rstrip("/"), f"/v1{path}"):
+            if likely != path and self._methods(likely):
+                return f"Did you mean {likely}?"
+        return NOT_PASSED_ON if path.rstrip("/").endswith(PASSED_ON) else NOTHING
