@@ -157,7 +157,8 @@ def under(prefix: str, router: APIRouter) -> APIRouter:
     for route in router.routes:
         if isinstance(route, APIRoute):
             path = route.path.removeprefix(OPENAI.prefix)
-            also.add_api_route(path, route.endpoint, methods=[*(route.methods or ())], include_in_schema=False)
+            methods, extra = [*(route.methods or ())], route.openapi_extra
+            also.add_api_route(path, route.endpoint, methods=methods, include_in_schema=False, openapi_extra=extra)
         elif isinstance(route, APIWebSocketRoute):
             also.add_api_websocket_route(route.path.removeprefix(OPENAI.prefix), route.endpoint)
     return also

@@ -67,12 +67,12 @@ async def in_line(process: Process, exchange: Exchange) -> Admitted:
     return await admit(exchange, process.admission, process.service.tenants.pacing, when_gone)
 
 
-def placed(
+def way_in(
     admit: Callable[[Process, Exchange], Awaitable[Admitted]], *, uploads: bool = False
 ) -> Callable[[Request], Awaitable[Received]]:
     """The dependency of routes whose requests have a place, for which they wait in `admit`."""
 
-    async def received(request: Request) -> Received:
+    async def enter_by_it(request: Request) -> Received:
         scope = request.scope
         process, route = process_of(scope), scope["route"]
         exchange = await enter(scope, uploads=uploads)
@@ -82,7 +82,7 @@ def placed(
             refuse_unknown(request.query_params, ())
         return Received(process, exchange, request.receive, place)
 
-    return received
+    return enter_by_it
 
 
 def enter_open(scope: Scope) -> Exchange:
@@ -125,9 +125,9 @@ def _dependants(route: APIRoute) -> list[Dependant]:
     return found
 
 
-Aside = Annotated[Received, Depends(placed(aside))]
-Asks = Annotated[Received, Depends(placed(in_line))]
-UploadsAside = Annotated[Received, Depends(placed(aside, uploads=True))]
-UploadsAsk = Annotated[Received, Depends(placed(in_line, uploads=True))]
+Aside = Annotated[Received, Depends(way_in(aside))]
+Asks = Annotated[Received, Depends(way_in(in_line))]
+UploadsAside = Annotated[Received, Depends(way_in(aside, uploads=True))]
+UploadsAsk = Annotated[Received, Depends(way_in(in_line, uploads=True))]
 Open = Annotated[Received, Depends(anybody)]
 Scraped = Annotated[Received, Depends(scraper)]

@@ -13,8 +13,8 @@ from service.process import close_service, open_service
 from service.responses.edit_conversation import begin
 from service.responses.service import Caller, Service
 from service.settings.settings import Settings
+from service.web.queries import OrderedQuery
 from service.web.routes.conversations import AT_ONCE, MAX_LOOKED_AT, page_of_conversations
-from service.web.routing import OrderedQuery
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, Served, ServiceProcess
 
 UNKNOWN = "conv_00" + "636f6e766572" + "0" * 34

@@ -13,8 +13,8 @@ from hypothesis import strategies as some
 from openai import OpenAI
 from openai.types.responses import Response
 
+from service.web.queries import OrderedQuery
 from service.web.routes.input_items import TURNS_A_READ, page_of
-from service.web.routing import OrderedQuery
 from store.history.history import NOTHING_LISTED, ConversationHistoryStore
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, Served, ServiceProcess
 from tests.support.service.streams import parsed, sent

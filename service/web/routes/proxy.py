@@ -174,18 +174,18 @@ async def read_messages_query(_: Annotated[MessagesQuery, InQuery()]) -> None:
 def _route(endpoint: Endpoint) -> None:
     """Adds the route of an endpoint."""
 
-    async def passed_on(request: Asks) -> HttpResponse:
+    async def pass_on(request: Asks) -> HttpResponse:
         """Passed on to the engine's server. Nothing is stored."""
         return await _passed_on(request, endpoint)
 
-    async def uploaded(request: UploadsAsk) -> HttpResponse:
+    async def pass_on_upload(request: UploadsAsk) -> HttpResponse:
         """Passed on to the engine's server. Nothing is stored."""
         return await _passed_on(request, endpoint)
 
     known = KNOWN[endpoint]
     router.add_api_route(
         endpoint.removeprefix("/v1"),
-        uploaded if endpoint in FORMS else passed_on,
+        pass_on_upload if endpoint in FORMS else pass_on,
         methods=["POST"],
         summary=known.summary,
         operation_id=known.operation_id,
