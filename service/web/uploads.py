@@ -52,7 +52,7 @@ async def read_form(body: bytes, content_type: str) -> Form:
     try:
         form = await parser.parse()
     except MultiPartException as error:
-        raise _refusal(f"can't be read: {error.message}") from None
+        raise _refusal(f"can't be read: {error.message.rstrip('.')}") from None
     try:
         return await _form_of(form)
     finally:

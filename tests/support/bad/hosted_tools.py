@@ -197,7 +197,9 @@ FILES: Table = {
     "a form without a file": uploaded("form", form(part="other"), code=MISSING),
     "a file without a name": uploaded("no name", form(name="")),
     "a file in base64": uploaded("as they are", form(more="Content-Transfer-Encoding: base64\r\n")),
-    "much beside a file": uploaded("maximum size", form().replace(b"--b--\r\n", b"") + form(part="x", content=MUCH)),
+    "much beside a file": uploaded(
+        "Maximum number of files", form().replace(b"--b--\r\n", b"") + form(part="x", content=MUCH)
+    ),
     "a file that is where it is": uploaded("can't be there", form(name="..")),
     "a file of a name with a zero": uploaded("control characters", form(name="a\0b")),
     "a file that doesn't fit": uploaded("may have", form(content=b"x" * (5 * MIB))),
