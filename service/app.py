@@ -19,14 +19,13 @@ from starlette.types import ASGIApp
 from service.api.content import MAX_PARTS
 from service.background.tasks import Background
 from service.background.timing import TIMING, Timing
-from service.configured_engines import reread
 from service.decoding import bounded_list
 from service.engine.port import Engine, EngineUnavailable
 from service.harmony import tokens
 from service.logs import event
 from service.metrics.counters import lag_counted
 from service.metrics.scrape import Exposition, limits_of, read_shards
-from service.process import close_service, open_service, start_service
+from service.process import close_service, open_service, reread, start_service
 from service.responses.prompt.read import MAX_ITEMS, MAX_TOOLS
 from service.responses.service import Service
 from service.sandbox.port import Sandbox

@@ -26,9 +26,8 @@ from service.commands.client.service import ClientBounds, Json, RemoteService
 from service.commands.gpu import examine_gpu
 from service.commands.options import EXIT_FAILED, AsJson, asking, fail, show, with_settings
 from service.commands.serve import StartError, address_of, listen, url_of, vllm_beside
-from service.configured_engines import open_engine, open_engines
 from service.engine.port import Engine, EngineUnavailable, Released
-from service.process import open_archive, open_store
+from service.process import open_archive, open_engine, open_engines, open_store
 from service.sandbox.choose import sandbox_of
 from service.sandbox.port import Sandbox, Unusable
 from service.settings.archive import SQLITE

@@ -18,9 +18,8 @@ from rich.text import Text
 
 from service import logs
 from service.build import this_build
-from service.configured_engines import DEMO_MODEL
 from service.settings.core import DEFAULT_TENANT
-from service.settings.engines import DEMO, ENGINE_NAMES
+from service.settings.engines import DEMO, DEMO_MODEL, ENGINE_NAMES
 from service.settings.group import display
 from service.settings.settings import Settings
 from service.settings.sources import variable

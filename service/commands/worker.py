@@ -20,11 +20,10 @@ from service.app import create_probe_app, settle
 from service.background.tasks import Background
 from service.commands.serve import StartError, allow_files, check_url, configure_logs, join, listen, tell_service_links
 from service.commands.signals import exit_on_signals, watching_loop
-from service.configured_engines import reread
 from service.engine.port import EngineUnavailable
 from service.harmony import tokens
 from service.metrics.counters import lag_counted
-from service.process import close_service, open_service, start_service
+from service.process import close_service, open_service, reread, start_service
 from service.responses.service import Service
 from service.settings.settings import Settings
 from service.settings.sources import variable

@@ -80,6 +80,9 @@ MARKUPS = (AUTO, HARMONY, *FAMILIES)
 DEMO = "demo"
 """The kind of engine that has no servers and no model. Its own name, with which each name that it is given begins."""
 
+DEMO_MODEL = "gpt-oss-20b"
+"""The model that the demo engine stands in for where nothing names an engine."""
+
 ONLY_DEMO = f"{{!r}} is a model's name, and the demo engine has no model: its names begin with {DEMO}"
 
 CHAT = "chat"

@@ -6,9 +6,9 @@ import json
 import pytest
 from aiohttp import web
 
-from service.configured_engines import open_engine
 from service.engine.port import EngineUnavailable
 from service.engine.servers.experimental import ABORT, COMPLETIONS, GENERATE, INFO, METRICS, MODEL, READY, Sglang
+from service.process import open_engine
 from service.settings.settings import load_settings
 from tests.support.engine.connected import ask, connected, generation, hold, scripted
 from tests.support.engine.hooks import complete

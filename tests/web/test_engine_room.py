@@ -34,7 +34,7 @@ async def with_room(
     async with standing_in(engine, room=SMALL) as server:
         update = {"engine": "vllm", "engine_url": (server.url,), "model": MODEL, "max_output_tokens": 900, **changes}
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("service.configured_engines.WAIT_SECONDS", wait_seconds)
+            patch.setattr("service.process.WAIT_SECONDS", wait_seconds)
             async with serving(settings.model_copy(update=update), timing=TIMING) as inside:
                 yield inside, server
 

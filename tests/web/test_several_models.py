@@ -103,7 +103,7 @@ async def two_servers(tmp_path: Path, **second: object) -> AsyncIterator[tuple[P
             )
         )
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("service.configured_engines.PROBE_SECONDS", 0.1)
+            patch.setattr("service.process.PROBE_SECONDS", 0.1)
             yield path, first, other
 
 

@@ -18,12 +18,12 @@ from service.api.response import Message, Response
 from service.background.follow import Following
 from service.background.tasks import Background
 from service.background.timing import TIMING, Timing
-from service.configured_engines import DEMO_CONTEXT_TOKENS, DEMO_MODEL
 from service.engine.demo import DemoEngine
 from service.engine.port import Between, Engine, Generation, ModelCard, Take
-from service.process import close_service, open_service
+from service.process import DEMO_CONTEXT_TOKENS, close_service, open_service
 from service.responses.service import Caller, Service
 from service.settings.core import DEFAULT_TENANT
+from service.settings.engines import DEMO_MODEL
 from service.settings.settings import Settings
 from tests.support.service.making import make_response, queue_response
 
