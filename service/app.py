@@ -10,9 +10,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Any, cast
 
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, Depends, FastAPI
 from fastapi.routing import APIRoute, APIWebSocketRoute
 from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import HTTPConnection
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
@@ -36,15 +37,16 @@ from service.tenants.keyring import KeyRing
 from service.web.admin import routes as admin
 from service.web.admission.slots import Admission
 from service.web.auth import Entrance
+from service.web.chats import routes as chats
 from service.web.console import health as holdings
 from service.web.console import page, trees, turns
-from service.web.dialect import OPEN_RESPONSES, OPENAI
+from service.web.dialect import OPENAI, Dialect
 from service.web.exchange import METHODS
 from service.web.gate import HANDLERS, Gate
 from service.web.nowhere import Nowhere
-from service.web.received import Process
+from service.web.open_responses import OPEN_RESPONSES
+from service.web.received import EXCHANGE, Process
 from service.web.routes import (
-    chats,
     containers,
     conversations,
     create,
@@ -147,12 +149,16 @@ def all_routers(*, passes_on: bool = True, remembers: bool = False, administers:
         routers.append(chats.router)
     if passes_on:
         routers.append(proxy.router)
-    return [*routers, *(under(OPEN_RESPONSES.prefix, each) for each in (*routers[:2], models.router, sockets.router))]
+    return [*routers, *(under(OPEN_RESPONSES, each) for each in (*routers[:2], models.router, sockets.router))]
 
 
-def under(prefix: str, router: APIRouter) -> APIRouter:
-    """The routes of a router under another prefix than OpenAI's, and not in the document of the API."""
-    also = APIRouter(prefix=prefix)
+def under(dialect: Dialect, router: APIRouter) -> APIRouter:
+    """The routes of a router in another dialect than OpenAI's, under its prefix, and not in the document of the API."""
+
+    async def speak(connection: HTTPConnection) -> None:
+        connection.scope[EXCHANGE].dialect = dialect
+
+    also = APIRouter(prefix=dialect.prefix, dependencies=[Depends(speak)])
     for route in router.routes:
         if isinstance(route, APIRoute):
             path = route.path.removeprefix(OPENAI.prefix)
@@ -199,7 +205,7 @@ def _process(service: Service, background: Background, admission: Admission) -> 
     exposition = Exposition(service.metrics, shards, service.engine, limits_of(service.settings))
     entrance = Entrance(tenants.keys, tenants.key_ring)
     failed = None if tenants.key_ring is None else FailedLogins(tenants.directory.registry)
-    return Process(service, background, admission, exposition, entrance, failed)
+    return Process(service, background, admission, exposition, entrance, failed, (OPENAI, OPEN_RESPONSES))
 
 
 def settle() -> None:

@@ -22,7 +22,7 @@ import msgspec
 
 from service.api import events
 from service.api.events import Event
-from service.api.response import SummaryText
+from service.api.response import SummaryText, with_bytes
 from service.api.tools.client import CLIENT, is_run_by_the_client
 from service.decoding import Json
 
@@ -252,17 +252,3 @@ def open_event(event: Json) -> Json:
     if "logprobs" in event:
         return event | {"logprobs": [with_bytes(each) for each in event["logprobs"]]}
     return event
-
-
-def with_bytes(logprob: Json | msgspec.Raw) -> Json:
-    """A token's log probability with its bytes, which our events leave out. Those of a piece of a character aren't
-    known here and stay empty; the item at the end has them.
-    """
-    if isinstance(logprob, msgspec.Raw):
-        logprob = cast(Json, msgspec.json.decode(logprob))
-    alternatives = [one | {"bytes": _bytes(one["token"])} for one in logprob.get("top_logprobs", ())]
-    return logprob | {"bytes": _bytes(logprob["token"]), "top_logprobs": alternatives}
-
-
-def _bytes(token: str) -> list[int]:
-    return [] if "\ufffd" in token else list(token.encode())

@@ -5,9 +5,11 @@ and openai 3.54's `types/responses/response.py`. Never put a secret or an intern
 """
 
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import msgspec
+
+from service.decoding import Json
 
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
 Phase = Literal["commentary", "final_answer"]
@@ -391,3 +393,17 @@ class Response(msgspec.Struct, tag="response", tag_field="object"):
 def decode_response(json: bytes | msgspec.Raw) -> Response:
     """The response that `json` was encoded from. It is ours, so a fault is msgspec.DecodeError, and no request's."""
     return msgspec.json.decode(json, type=Response)
+
+
+def with_bytes(logprob: Json | msgspec.Raw) -> Json:
+    """A token's log probability with its bytes, which our events leave out. Those of a piece of a character aren't
+    known here and stay empty; the item at the end has them.
+    """
+    if isinstance(logprob, msgspec.Raw):
+        logprob = cast(Json, msgspec.json.decode(logprob))
+    alternatives = [one | {"bytes": _bytes_of(one["token"])} for one in logprob.get("top_logprobs", ())]
+    return logprob | {"bytes": _bytes_of(logprob["token"]), "top_logprobs": alternatives}
+
+
+def _bytes_of(token: str) -> list[int]:
+    return [] if "\ufffd" in token else list(token.encode())

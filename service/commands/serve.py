@@ -51,7 +51,9 @@ from service.settings.group import display
 from service.settings.keys import Keys, warn_of_short
 from service.settings.settings import Settings
 from service.settings.sources import env_file, service_links, variable
+from service.web.dialect import OPENAI
 from service.web.http_protocol import LINGER_BYTES, BoundedHttpProtocol, ConnectionLimits
+from service.web.open_responses import OPEN_RESPONSES
 from service.web.socket.protocol import SocketProtocol
 from service.web.stopping import HANG_UP, STOP_SIGNALS, StartTerminal
 from store.embedded import EmbeddedServer
@@ -72,6 +74,9 @@ BACKLOG = 2048
 KEEP_ALIVE_SECONDS = 65
 """How long an idle connection is kept: longer than the pools of clients and proxies (5 to 60 s) keep it, so
 that they are the ones to close it and no request meets a connection that is just being closed."""
+
+SOCKET_PATHS = frozenset(f"{dialect.prefix}/responses" for dialect in (OPENAI, OPEN_RESPONSES))
+"""Where WebSockets are opened."""
 
 PING_SECONDS = 20.0
 """How often a WebSocket is pinged, and how long its client may take to answer."""
@@ -364,6 +369,7 @@ class Config(uvicorn.Config):
 
     def __init__(self, settings: Settings, create_app: CreateApp, **options: Any) -> None:
         self._create_app = create_app
+        self.socket_paths = SOCKET_PATHS
         self.connection_limits = ConnectionLimits(
             connections=settings.max_connections,
             send_seconds=settings.send_seconds,

@@ -34,7 +34,7 @@ from service.spans import UNTRACED, Fact, Span, Tracer
 from service.tenants.limits import Limiter, Reservation
 from service.web.admission.slots import Admission, DisconnectHook, Slot
 from service.web.auth import Entry
-from service.web.dialect import Dialect, dialect_of
+from service.web.dialect import OPENAI, Dialect
 from service.web.errors import JsonResponse, envelope, is_anthropics
 from store.keys import id_of
 
@@ -109,11 +109,12 @@ class Exchange:
     is_open: bool = False
     """Whether it needs no key."""
     span: Span = UNTRACED
+    dialect: Dialect = OPENAI
+    """The dialect in which it is answered, as its route says."""
     at: float = field(default_factory=monotonic)
 
     def __post_init__(self) -> None:
         self.headers: dict[bytes, bytes] = dict(self.scope["headers"])
-        self.dialect: Dialect = dialect_of(self.scope["path"])
         self.is_anthropics = is_anthropics(self.scope["path"], self.headers)
         if self.scope["type"] == "websocket":
             self.endpoint = self.scope["path"]  # nowhere else is one opened

@@ -26,7 +26,6 @@ from websockets.server import ServerProtocol
 
 from service.errors import ApiError, InvalidRequest
 from service.shares import Share
-from service.web.dialect import SOCKET_PATHS
 from service.web.errors import envelope
 
 MAX_HEAD_BYTES = 64 * 1024
@@ -203,6 +202,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._limits: ConnectionLimits = getattr(config, "connection_limits", ConnectionLimits())
+        self._socket_paths: frozenset[str] = getattr(config, "socket_paths", frozenset())
+        """Where WebSockets are opened."""
         self._waiting = _waiting.setdefault(server_state, {})
         self._in_head = True
         self._head_bytes = self._head_count = 0
@@ -453,7 +454,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             or self._busy
             or self.parser.get_method() != b"GET"
             or self.parser.get_http_version() != "1.1"
-            or httptools.parse_url(self.url).path.decode("latin-1") not in SOCKET_PATHS
+            or httptools.parse_url(self.url).path.decode("latin-1") not in self._socket_paths
             or BODIES.intersection(name for name, _ in self.headers)
         ):
             return False

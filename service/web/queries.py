@@ -64,6 +64,12 @@ class OrderedQuery(Query):
     after: str | None = None
 
 
+class MessagesQuery(Query):
+    """The query of Anthropic's paths: its clients send this beside the header that names the features."""
+
+    beta: bool | None = None
+
+
 T = TypeVar("T")
 
 

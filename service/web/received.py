@@ -18,6 +18,7 @@ from service.tenants.records import static_project
 from service.web.admission.slots import Admission
 from service.web.auth import Entrance
 from service.web.body import read_body
+from service.web.dialect import OPENAI, Dialect
 from service.web.errors import JsonResponse
 from service.web.event_stream import EventStream
 from service.web.exchange import Admitted, Exchange
@@ -41,6 +42,8 @@ class Process(NamedTuple):
     entrance: Entrance
     failed: FailedLogins | None = None
     """Hears of keys that open nothing."""
+    dialects: tuple[Dialect, ...] = (OPENAI,)
+    """The dialects of the Responses API in which it answers, each under its own base URL."""
 
 
 class Received:

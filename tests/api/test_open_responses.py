@@ -34,7 +34,7 @@ from service.api.response import (
 )
 from service.responses.output.machine import Ending
 from service.responses.output.rules import Rules
-from service.web.dialect import OPEN_RESPONSES
+from service.web.open_responses import OPEN_RESPONSES
 from tests.support.oracles import open_responses
 from tests.support.responses import samples
 

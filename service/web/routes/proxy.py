@@ -56,7 +56,7 @@ from service.web.entering import Asks, UploadsAsk
 from service.web.errors import MESSAGES
 from service.web.event_stream import HEADERS
 from service.web.exchange import Admitted
-from service.web.queries import Query
+from service.web.queries import MessagesQuery
 from service.web.received import Received
 from service.web.sse import KEEP_ALIVE, Pulse, beat_of
 from service.web.uploads import read_form
@@ -159,12 +159,6 @@ async def _form_read(request: Received, endpoint: Endpoint) -> tuple[ReadPassed,
         members = members_of_form(form.fields)
         read = await in_steps(read_passed(members, endpoint, PassedLimits()))
     return read, FormFile(form.name, form.kind, form.content), len(members) // TOKEN_BYTES
-
-
-class MessagesQuery(Query):
-    """The query of Anthropic's paths: its clients send this beside the header that names the features."""
-
-    beta: bool | None = None
 
 
 async def read_messages_query(_: Annotated[MessagesQuery, InQuery()]) -> None:

@@ -18,15 +18,12 @@ from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, R
 from service.build import this_build
 from service.errors import ApiError
 from service.settings.engines import DEMO
-from service.web.dialect import DIALECTS, OPENAI
+from service.web.dialect import OPENAI
 from service.web.entering import Open
 from service.web.errors import JsonResponse
 from service.web.received import Received
 
 router = APIRouter(tags=["Service"])
-
-BASE_URLS = {dialect.name: dialect.prefix for dialect in DIALECTS}
-"""The base paths for an SDK, by dialect."""
 
 LINKS = {
     "console": "/console",
@@ -115,9 +112,10 @@ async def welcome(request: Open) -> Response:
     demo = first is not None and not first.real
     if "text/html" in request.header(b"accept"):
         links = "\n".join(f'<li><a href="{path}">{path}</a> {FOR_PEOPLE[what]}</li>' for what, path in LINKS.items())
-        shown = {"version": escape(version), "address": escape(_address(request)), "base": BASE_URLS[OPENAI.name]}
+        shown = {"version": escape(version), "address": escape(_address(request)), "base": OPENAI.prefix}
         return HTMLResponse(PAGE.format(**shown, demo=DEMO_ANSWERS if demo else "", links=links), headers=HEADERS)
-    found: dict[str, object] = {"name": "harmonium", "version": version, "base_urls": BASE_URLS, "links": LINKS}
+    urls = {dialect.name: dialect.prefix for dialect in request.process.dialects}
+    found: dict[str, object] = {"name": "harmonium", "version": version, "base_urls": urls, "links": LINKS}
     if demo:
         found["engine"] = DEMO
     return JsonResponse(found, headers={"vary": "accept"})

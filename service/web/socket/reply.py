@@ -66,7 +66,7 @@ class SocketReply:
         self.lane = lane
         self._recall = recall
         whole = opened.visit.exchange
-        self.exchange = Exchange(whole.scope, whole.metrics, CREATE, whole.tenant)
+        self.exchange = Exchange(whole.scope, whole.metrics, CREATE, whole.tenant, dialect=whole.dialect)
         self._continues: str | None = None
         self._leading: Steering | None = None
         """The steers that lead its input, until it is created."""

@@ -12,8 +12,8 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
 from service.build import this_build
+from service.web.chats import routes as chats
 from service.web.queries import FILTER
-from service.web.routes import chats
 from service.web.routes.welcome import DOCS, OPENAPI
 from tests.support.openapi import bodies
 from tests.support.openapi.operations import EVERYWHERE, LINKS, MEANINGS, OPERATIONS, Operation

@@ -16,7 +16,7 @@ from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
 from service.app import create_app
 from service.background.timing import TIMING, Timing
-from service.commands.serve import KEEP_ALIVE_SECONDS, listen
+from service.commands.serve import KEEP_ALIVE_SECONDS, SOCKET_PATHS, listen
 from service.engine.port import Engine, ModelCard
 from service.harmony.tokens import CALL, CHANNEL, CONSTRAIN, END, MESSAGE, RETURN, START, encode
 from service.sandbox.port import Sandbox
@@ -104,6 +104,7 @@ async def serving(
         timeout_keep_alive=KEEP_ALIVE_SECONDS,  # uvicorn's own is as long as clients keep one, so these race
     )
     config.connection_limits = ConnectionLimits(send_seconds=settings.send_seconds)  # type: ignore[attr-defined]
+    config.socket_paths = SOCKET_PATHS  # type: ignore[attr-defined]
     server = _Server(config)
     task = asyncio.create_task(server.serve([listener]))
     store = ConversationHistoryStore(connect(settings.redis_url), prefix=settings.key_prefix)

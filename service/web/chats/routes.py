@@ -17,12 +17,13 @@ from service.api.request import ChatBody
 from service.responses.prompt.read import MAX_ITEMS, MAX_TOOLS, MAX_TOOLS_BYTES
 from service.steps import in_steps
 from service.tenants.permissions import check_scope
-from service.web.dialect import ChatCompletions, Dialect, Messages
+from service.web.chats.dialects import ChatCompletions, Messages
+from service.web.dialect import Dialect
 from service.web.entering import Aside, Asks
 from service.web.errors import JsonResponse
+from service.web.queries import MessagesQuery
 from service.web.received import Received
 from service.web.routes.create import answer_create, count_tokens
-from service.web.routes.proxy import MessagesQuery
 
 router = APIRouter(prefix="/v1", tags=["Chat Completions"])
 
