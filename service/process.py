@@ -29,8 +29,10 @@ from service.metrics.counters import Metrics, make_metrics
 from service.pacing import Pacing
 from service.ports import Chore
 from service.responses.pictures import FETCHED_BYTES, FETCHED_PARTS, ROOM_BYTES, PictureFetcher, fetch_nothing
+from service.responses.recognise import digest_after, see
 from service.responses.running import Running
 from service.responses.seal import Seals
+from service.responses.seen import Recogniser
 from service.responses.service import Service, Tenants
 from service.sandbox.choose import sandbox_of
 from service.sandbox.port import Sandbox
@@ -131,6 +133,7 @@ def open_service(settings: Settings, engine: Engine | None = None, sandbox: Sand
         tracer=tracer_of(settings),
         layout=layout,
         chores=tuple(_chores(settings, store, metrics, layout, archive, tenants.limiter)),
+        recogniser=Recogniser(see, digest_after) if settings.chats == "remembered" else None,
     )
 
 

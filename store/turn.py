@@ -166,6 +166,10 @@ class Chain(msgspec.Struct, frozen=True):
         """The id of the newest turn, or None for an empty chain."""
         return self.ids[-1] if self.ids else None
 
+    def then(self, id: str, messages: Messages) -> "Chain":
+        """The chain with a turn more, which adds these messages; nothing pins it."""
+        return Chain((*self.ids, id), (*self.turns, messages), cut=self.cut)
+
     def messages(self) -> list[StoredMessage]:
         """Every message of the chain that a prompt may have, oldest first."""
         return self.part()[0]

@@ -232,7 +232,8 @@ class LogSink:
         terminal = self.machine.terminal(response, before)
         batch = msgspec.structs.replace(rest, events=[*rest.events, *terminal])
         entry = LogEntry(batch.events[-1].sequence_number, encode_batch(batch))
-        turn, after = turn_of(plan, self.machine, response), batch.events[0].sequence_number - 1
+        said = self.service.said_after(plan.said, response.output)
+        turn, after = turn_of(plan, self.machine, response, said), batch.events[0].sequence_number - 1
         announced = bool(WebhookSettings.of(self.service.settings).webhook_url)
         store = self._jobs.finish if successor is None else partial(self._jobs.succeed, successor=successor)
         end = partial(store, self.lease, turn, entry, after=after, announced=announced, steers=steers)

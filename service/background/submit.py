@@ -34,7 +34,6 @@ from service.responses.parent import Parent
 from service.responses.plan import Plan, encode, messages_of, turn_of
 from service.responses.prepare import Prepared
 from service.responses.refusals import refusal_of
-from service.responses.remembered import remember
 from service.responses.service import Caller, Service
 from service.responses.traced import plan_facts
 from service.spans import Headers, SpanSide
@@ -147,7 +146,7 @@ async def succeed(
     async with AsyncExitStack() as resources:
         try:
             above = await retry(partial(service.store.chain, tenant, plan.id, above=True), patience)
-            chain = remember(above, plan.id, messages_of(plan, machine), stored=True).chain
+            chain = above.then(plan.id, messages_of(plan, machine))
             service.store.refuse_long(chain)
             ring = service.tenants.key_ring
             project = None if ring is None else await ring.project(tenant)

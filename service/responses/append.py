@@ -54,7 +54,7 @@ class AppendSink:
                     asking = partial(ask, self.service.store, self.tenant, plan, machine)
                     await retry(asking, patience, until_confirmed=True)
                 if stored:
-                    turn = turn_of(plan, machine, response)
+                    turn = turn_of(plan, machine, response, self.service.said_after(plan.said, response.output))
                     storing = partial(self.service.store.append, self.tenant, turn, pin=parent.pin)
                     if joining is not None and not failed:
                         storing = partial(_join, joining, turn, storing)

@@ -16,16 +16,16 @@ from service import spans
 from service.api.approval import answer_note, waiting
 from service.api.items import CONFIGURATION, Configuration
 from service.api.request import CreateRequest
+from service.decoding import ABSENT
 from service.harmony.calls import CUT_CALL, pair
 from service.harmony.pictures import with_pictures
 from service.responses.conversation_hold import ConversationHold, joining
 from service.responses.plan import CONTAINER
 from service.responses.prompt.drafts import LOADED
 from service.responses.prompt.read import NOTHING_SET
-from service.responses.recognise import Seen, recognises, seen_of, speaker_of
 from service.responses.refusals import unstored_parent
-from service.responses.remembered import Remembered
 from service.responses.running import ELSEWHERE_SECONDS
+from service.responses.seen import Seen
 from service.responses.service import Caller, Service
 from service.shares import aside
 from service.steps import in_steps
@@ -35,6 +35,23 @@ from store.turn import PICTURES, Chain, Picture, Status, StoredMessage
 
 SERVER = "mcp_server"
 """The role of a note that a conversation has shown the tools of a server."""
+
+
+class Remembered(msgspec.Struct, frozen=True):
+    """A response, by the chain that it ends, with the pictures of that where it isn't stored. `size` is about how many
+    bytes of memory that takes.
+    """
+
+    chain: Chain
+    stored: bool
+    size: int
+    pictures: tuple[Picture, ...] = ()
+
+    @property
+    def id(self) -> str | None:
+        """The response's id."""
+        return self.chain.tip
+
 
 Recall = Callable[[str], Remembered | None]
 """The look-up of a remembered response by its id."""
@@ -180,10 +197,11 @@ async def continuation_of(
     """A request with its parent, kept as long as its `resources`: the one that it names, or the one by whose words it
     begins, or none. Raises ApiError, StoreError.
     """
-    tenant, seen, speaker = caller.tenant, None, speaker_of(request, caller.key, caller.user)
-    if service.settings.chats == "remembered" and recognises(request):
+    tenant, seen, recogniser = caller.tenant, None, service.recogniser
+    if recogniser is not None and _names_nothing(request):
         with _passing_over(request):
-            seen = await in_steps(seen_of(await service.seals.of(tenant), speaker, request.input))
+            opener = await service.seals.of(tenant)
+            seen = await in_steps(recogniser.see(opener, request, caller.key, caller.user))
     if seen is None:
         parent, joined = await _named_parent(service, tenant, request, resources, recall)
         return Continuation(request, parent, joined)
@@ -198,6 +216,12 @@ async def continuation_of(
     rest = await in_steps(seen.rest(place, parent.calls()))
     request = msgspec.structs.replace(request, previous_response_id=parent.id, input=rest, begins_at=place)
     return Continuation(request, parent, recognised=True, said=said, together=together)
+
+
+def _names_nothing(request: CreateRequest) -> bool:
+    """Whether a request may bring its whole history: it names nothing that it continues, and no template."""
+    named = (request.previous_response_id, request.conversation, request.prompt, request.continuation_id)
+    return all(each is None for each in named) and request.previous_input_messages == ABSENT and request.generate
 
 
 @contextmanager

@@ -21,7 +21,6 @@ from service.harmony import tokens
 from service.harmony.render import PROMPT_END
 from service.responses.output.machine import Machine
 from service.responses.output.rules import Rules
-from service.responses.recognise import digest_after
 from service.responses.templated import note_of_read
 from store.codec import THREAD_FROM_BYTES, check_version, squeeze, unsqueeze
 from store.turn import Expense, Messages, Picture, Status, StoredMessage, Turn
@@ -124,8 +123,10 @@ def expense_of(plan: Plan, response: Response) -> Expense | None:
     )
 
 
-def turn_of(plan: Plan, machine: Machine, response: Response) -> Turn:
-    """The turn of a planned response as it stands: with the messages of its machine, and as it is served."""
+def turn_of(plan: Plan, machine: Machine, response: Response, said: bytes = b"") -> Turn:
+    """The turn of a planned response as it stands: with the messages of its machine, as it is served, and
+    with the digest of what was `said` by its end.
+    """
     return Turn(
         id=plan.id,
         parent=plan.parent,
@@ -134,7 +135,7 @@ def turn_of(plan: Plan, machine: Machine, response: Response) -> Turn:
         response=msgspec.json.encode(response),
         items=plan.items,
         expense=expense_of(plan, response),
-        said=digest_after(plan.said, response.output) if plan.said else b"",
+        said=said,
         pictures=pictures_of(plan, machine) if plan.stored or plan.base.background else (),
     )
 

@@ -14,7 +14,7 @@ ones that were made here has no digest, but for thoughts that were sealed here.
 
 import re
 from collections import deque
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -32,6 +32,7 @@ from service.errors import InvalidRequest
 from service.responses.output.sealed import Unsealable, open_reasoning
 from service.responses.prompt.read import MAX_ITEMS
 from service.responses.seal import Sealer
+from service.responses.seen import Seen
 from service.steps import in_one_go
 from store.history.history import MOST_DIGESTS
 from store.turn import SAID_BYTES
@@ -66,47 +67,6 @@ _CUT = re.compile(
 """A byte of a JSON string with which neither a character nor an escape goes on: the string may be cut before it."""
 
 _STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
-
-
-class Seen(NamedTuple):
-    """The words of a request with its whole history."""
-
-    said: bytes
-    """The digest of all of it."""
-    beginning: str
-    """The name of conversations that begin like this, which are in one shard."""
-    ends: Sequence[tuple[bytes, int]]
-    """The digest at each end of a turn of the model's, and the item with which the next one begins; the last end first.
-    """
-    items: Sequence[Raw]
-    answered: Mapping[int, int]
-    """The place among the calls of the one that an item is the output of."""
-    claims: int
-    """The place of the last item that its client gives as a call that ran here, or as a thought without our seal; -1
-    where there is none.
-    """
-    containers: frozenset[str]
-    """The containers in which its client says that code ran: who has the id of one may use it."""
-    is_named: bool
-    """Whether its user is named, so that nobody else has these words."""
-
-    def rest(self, place: int, calls: Sequence[str]) -> Generator[None, None, Raw]:
-        """The items from this one on, behind a conversation whose calls have these ids; a client may have others.
-        Yields now and then.
-        """
-        items: list[bytes] = []
-        read = 0
-        for number in range(place, len(self.items)):
-            raw, call = bytes(self.items[number]), self.answered.get(number, len(calls))
-            if call < len(calls):
-                read += len(raw)
-                if read > PIECE_BYTES:
-                    read = 0
-                    yield
-                members, id = _members.decode(raw), Raw(msgspec.json.encode(calls[call]))
-                raw = raw if members["call_id"] == id else msgspec.json.encode(members | {"call_id": id})
-            items.append(raw)
-        return Raw(b"[%b]" % b",".join(items))
 
 
 class Speaker(NamedTuple):
@@ -199,10 +159,9 @@ class _Calls:
             raise _UnseenError
 
 
-def recognises(request: CreateRequest) -> bool:
-    """Whether a request may bring its whole history: it names nothing that it continues, and no template."""
-    named = (request.previous_response_id, request.conversation, request.prompt, request.continuation_id)
-    return all(each is None for each in named) and request.previous_input_messages == ABSENT and request.generate
+def see(opener: Sealer, request: CreateRequest, key: str, user: str) -> Generator[None, None, Seen | None]:
+    """The words of a request, by the id of its key and the name that a front end's header has."""
+    return seen_of(opener, speaker_of(request, key, user), request.input)
 
 
 def speaker_of(request: CreateRequest, key: str, user: str) -> Speaker:
@@ -289,7 +248,6 @@ def _after(transcript: _Transcript, output: Sequence[msgspec.Struct]) -> Generat
 
 
 _decode = msgspec.json.Decoder(_Item).decode
-_members = msgspec.json.Decoder(dict[str, Raw])
 
 
 def _is_sealed(thought: _Item, opener: Sealer) -> bool:

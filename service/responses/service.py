@@ -12,6 +12,7 @@ from service.ports import Chore
 from service.responses.pictures import PictureFetcher
 from service.responses.running import Running
 from service.responses.seal import Seals
+from service.responses.seen import Recogniser
 from service.settings.core import CoreSettings
 from service.settings.keys import Keys
 from service.shares import Room
@@ -72,6 +73,12 @@ class Service(msgspec.Struct, frozen=True):
     """The record that its store keeps for all processes."""
     chores: tuple[Chore, ...]
     """The work of features beside requests."""
+    recogniser: Recogniser | None = None
+    """Recognises conversations by what they say; None where that isn't wanted."""
+
+    def said_after(self, said: bytes, output: Sequence[msgspec.Struct]) -> bytes:
+        """The digest of a transcript once a response with this output has ended; empty where none is wanted."""
+        return b"" if self.recogniser is None or not said else self.recogniser.digest_after(said, output)
 
 
 class Caller(msgspec.Struct, frozen=True):

@@ -14,8 +14,9 @@ from service.api.messages import AS_SENT, MAX_REWRITTEN_BYTES, Told, block_of, r
 from service.api.request import ChatBody, CreateBody, CreateRequest, read_create
 from service.api.response import FunctionCall, Item, Message, OutputText, Reasoning, ReasoningText
 from service.errors import ApiError, InvalidRequest
-from service.responses.recognise import Seen, digest_after, seen_of, speaker_of
+from service.responses.recognise import digest_after, seen_of, speaker_of
 from service.responses.seal import Sealer
+from service.responses.seen import Seen
 from service.steps import in_one_go
 from tests.support.responses.requests import read_checked
 

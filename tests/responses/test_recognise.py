@@ -11,8 +11,9 @@ from msgspec import Raw
 from service.api.content import MAX_PARTS
 from service.api.response import FunctionCall, Message, OutputText, Reasoning, ReasoningText
 from service.responses.output.sealed import REASONING, reasoning
-from service.responses.recognise import Seen, Speaker, digest_after, seen_of
+from service.responses.recognise import Speaker, digest_after, seen_of
 from service.responses.seal import Sealer
+from service.responses.seen import Seen
 from service.steps import in_one_go
 
 Items = list[dict[str, Any]]

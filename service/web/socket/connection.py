@@ -21,12 +21,13 @@ from websockets.frames import CloseCode
 
 from service.api.steer import NotSteered, read_in_steps, read_sent, read_steer
 from service.errors import ApiError, InvalidRequest, stopping, unavailable
-from service.responses.remembered import Remembered, ResponseMemory
+from service.responses.parent import Remembered
 from service.responses.service import Service
 from service.steps import in_steps
 from service.web.admission.slots import Admission
 from service.web.socket.frames import CANCEL, CREATE, STEER, ClientFrame, error_frame, lane_of, read_envelope
 from service.web.socket.lane import Lane, LaneRequest
+from service.web.socket.memory import ResponseMemory
 from service.web.socket.protocol import WIRE, SocketProtocol
 from service.web.socket.reply import OpenedSocket, SocketReply, Visit
 from service.web.socket.steering import SocketSteer, Steering, count_steers, failure_of

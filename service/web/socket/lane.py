@@ -10,9 +10,10 @@ from collections import deque
 from dataclasses import dataclass
 
 from service.responses.drive import Driver
+from service.responses.parent import Remembered
 from service.responses.plan import messages_of, pictures_of
 from service.responses.prepare import Prepared
-from service.responses.remembered import Remembered, ResponseMemory, remember
+from service.web.socket.memory import ResponseMemory, remember
 from service.web.socket.steering import Steering
 from store.turn import CONTINUABLE, Status
 

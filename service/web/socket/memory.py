@@ -8,39 +8,22 @@ the bound, the tenant that has most drops its least used responses. Never rememb
 from collections import OrderedDict, defaultdict
 from collections.abc import Hashable
 
-import msgspec
-
+from service.responses.parent import Remembered
 from store.turn import Chain, Messages, Picture
 
 TURN_BYTES = 512
 """About what a turn takes beside its tokens."""
 
 
-class Remembered(msgspec.Struct, frozen=True):
-    """A response, by the chain that it ends, with the pictures of that where it isn't stored. `size` is about how many
-    bytes of memory that takes.
-    """
-
-    chain: Chain
-    stored: bool
-    size: int
-    pictures: tuple[Picture, ...] = ()
-
-    @property
-    def id(self) -> str | None:
-        """The response's id."""
-        return self.chain.tip
-
-
 def remember(
     before: Chain, id: str, messages: Messages, *, stored: bool, pictures: tuple[Picture, ...] = ()
 ) -> Remembered:
     """The response `id`, which adds `messages` to the chain before it."""
-    turns = (*before.turns, messages)
-    size = sum(TURN_BYTES + sum(message.size for message in turn) for turn in turns)
+    chain = before.then(id, messages)
+    size = sum(TURN_BYTES + sum(message.size for message in turn) for turn in chain.turns)
     pictures = () if stored else pictures
     size += sum(len(each.data) for each in pictures)
-    return Remembered(Chain(ids=(*before.ids, id), turns=turns, cut=before.cut), stored, size, pictures)
+    return Remembered(chain, stored, size, pictures)
 
 
 class ResponseMemory:
