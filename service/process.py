@@ -21,6 +21,7 @@ from service.engine.port import AUTO, MODEL_CREATED, SERVER, Engine, EngineUnava
 from service.engine.servers.engine import PROBE_SECONDS, WAIT_SECONDS, Access, ServersEngine
 from service.engine.servers.experimental import Sglang, Tensorrt
 from service.engine.servers.kind import ServerKind
+from service.engine.servers.passing import PassingEngine
 from service.engine.vllm.local import VllmLocalEngine
 from service.engine.vllm.servers import Vllm
 from service.loans import Loans
@@ -497,7 +498,7 @@ def _open(settings: CoreSettings, engine: ListedEngine) -> Engine:
         markup = AUTO
     kind, access = kinds[listed.kind](), _access(settings, engine)
     context, sees = listed.context_tokens, listed.sees
-    return ServersEngine(kind, access, model=engine.model, context_tokens=context, markup=markup, sees=sees)
+    return PassingEngine(kind, access, model=engine.model, context_tokens=context, markup=markup, sees=sees)
 
 
 def _access(settings: CoreSettings, engine: ListedEngine) -> Access:
@@ -524,8 +525,12 @@ def open_engine(settings: CoreSettings) -> Engine:
         return VllmLocalEngine(model, args, served_as=name, context_tokens=context)
     if settings.engine == "llama-local":
         shared = settings.several_tenants
-        return LlamaLocalEngine(Path(model), args, served_as=name, context_tokens=context, shared=shared)
+        return _LlamaLocal(Path(model), args, served_as=name, context_tokens=context, shared=shared)
     return _open_demo(settings, name or DEMO, context)
+
+
+class _LlamaLocal(PassingEngine, LlamaLocalEngine):
+    """A llama.cpp server of our own, to which requests are passed on, too."""
 
 
 def _open_demo(settings: CoreSettings, model: str, context_tokens: int) -> Engine:

@@ -44,6 +44,9 @@ AGENT = "harmonium"
 KEPT_IN_PATHS = "/%:@!$&'()*+,;=~"
 """Characters that stay as they are in a path (RFC 3986, section 3.3); escapes stay so, too."""
 
+BROKEN = OSError
+"""The error that a connection may raise."""
+
 _TORN = re.compile(r"[\r\n\0]")
 """Characters that would end a header."""
 

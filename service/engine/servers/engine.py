@@ -9,7 +9,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
+from contextlib import aclosing, suppress
 from functools import partial
 from itertools import chain
 from time import monotonic
@@ -32,7 +32,6 @@ from service.engine.port import (
     Load,
     ModelCard,
     Passed,
-    PassedReply,
     Speech,
     Take,
     Transcript,
@@ -40,8 +39,8 @@ from service.engine.port import (
 from service.engine.servers.admission import EngineAdmission, Held, Ticket
 from service.engine.servers.answer import Answer, Undecided
 from service.engine.servers.choosing import Choosing
+from service.engine.servers.connection import BROKEN
 from service.engine.servers.kind import ServerChanged, ServerKind, ServerTerms
-from service.engine.servers.passing import BROKEN
 from service.engine.servers.pool import Pool
 from service.engine.servers.server import EngineServer, ServerState, ServerUnreachable
 from service.logs import event
@@ -316,21 +315,6 @@ class ServersEngine:
                     while not answer.over and not await events.pour(feed):
                         pass
         return True
-
-    @asynccontextmanager
-    async def pass_on(self, passed: Passed) -> AsyncGenerator[PassedReply, None]:
-        """Ask one of the servers; see the port of requests that are passed on."""
-        ticket = self._ticket(passed)
-        async with aclosing(self._tries(ticket)) as tries:
-            async for held in tries:
-                async with AsyncExitStack() as stack:
-                    try:
-                        reply = await stack.enter_async_context(held.server.pass_on(passed))
-                    except TRY_ANOTHER as error:
-                        ticket.fails(held.server, error)
-                        continue
-                    yield reply
-                    return
 
     async def _tries(self, ticket: Ticket) -> AsyncGenerator[Held, None]:
         """Places to try one after the other. Raises EngineError once there is none: the last one's, if it failed."""

@@ -9,24 +9,38 @@ import asyncio
 import re
 import secrets
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from contextlib import aclosing, suppress
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
+from functools import partial
 from io import StringIO
 from typing import Annotated, Any, cast
+from urllib.parse import urlsplit
 
 import msgspec
 
-from service.engine.port import EngineBroke, EngineError, EngineUnavailable, FormFile, PassedRefusal, PassedUsage
+from service.engine.port import (
+    EngineBroke,
+    EngineError,
+    EngineUnavailable,
+    FormFile,
+    Passed,
+    PassedRefusal,
+    PassedReply,
+    PassedUsage,
+)
 from service.engine.servers.answer import DONE, MAX_EVENT_BYTES, LineEnds
-from service.engine.servers.connection import ServerConnection
+from service.engine.servers.connection import BROKEN, ServerConnection
+from service.engine.servers.engine import TRY_ANOTHER, ServersEngine
 from service.engine.servers.kind import (
     SHOWN_CHARS,
     UNREADABLE,
     Envelope,
     ReportedError,
+    Request,
     ServerChanged,
     refusal,
     said_in,
 )
+from service.engine.servers.server import EngineServer, headers_of
 
 NOT_SERVED = (404, 405, 501)
 """A server that lacks an endpoint, or has a model that is not for it."""
@@ -72,9 +86,6 @@ _GROWING = ("text", "content", "reasoning_content", "name", "arguments")
 """Texts of which a stream tells piece by piece."""
 
 _DATA = b"data: "
-
-BROKEN = OSError
-"""The error that a connection may raise."""
 
 ACCEPTED = "application/json, text/event-stream"
 TEXTS = frozenset({"text/plain", "text/vtt", "text/srt", "application/x-subrip"})
@@ -162,6 +173,44 @@ def form_body(members: Mapping[str, Any], file: FormFile) -> tuple[bytes, str]:
     return b"".join(
         (parts, file.content, f"\r\n--{boundary}--\r\n".encode())
     ), f"multipart/form-data; boundary={boundary}"
+
+
+class PassingEngine(ServersEngine):
+    """Servers of a kind as one engine, to which requests in the servers' own API are passed on, too."""
+
+    @asynccontextmanager
+    async def pass_on(self, passed: Passed) -> AsyncGenerator[PassedReply, None]:
+        """Ask one of the servers; see the port of requests that are passed on."""
+        ticket = self._ticket(passed)
+        async with aclosing(self._tries(ticket)) as tries:
+            async for held in tries:
+                async with AsyncExitStack() as stack:
+                    try:
+                        reply = await stack.enter_async_context(_pass_on(held.server, passed))
+                    except TRY_ANOTHER as error:
+                        ticket.fails(held.server, error)
+                        continue
+                    yield reply
+                    return
+
+
+@asynccontextmanager
+async def _pass_on(server: EngineServer, passed: Passed) -> AsyncGenerator["ServerReply", None]:
+    """A server's reply to a request that is passed on. Leaving early hangs up. Raises as `EngineServer.stream` does."""
+    facts, kind, file = server.fetch_facts(), server.kind, passed.file
+    folded = kind.streams_alone and not passed.stream and passed.path in GENERATED
+    own = {"model": facts.model, **kind.passed_members(passed), **(STREAMED if folded else {})}
+    if file is None:
+        body, content_type = msgspec.json.encode({**passed.members, **own}), JSON
+    else:
+        body, content_type = form_body({**passed.members, **own}, file)
+    # no client may see its address, nor the key for it
+    hidden = [each for each in (server.pool.api_key, urlsplit(server.url).netloc, server.place.host) if each]
+    accepted = ACCEPTED if file is None else ", ".join((ACCEPTED, *sorted(TEXTS)))
+    headers = {**headers_of(passed), **dict(passed.headers), "accept": accepted, "content-type": content_type}
+    refused = partial(passed_refusal, kind.name, hidden)
+    async with server.posting(Request(passed.path, body), headers, refused, None) as connection:
+        yield ServerReply(kind.name, connection, hidden, server.broke, folded=folded, texts=file is not None)
 
 
 class ServerReply:

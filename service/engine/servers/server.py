@@ -18,7 +18,6 @@ from functools import partial
 from hashlib import blake2b
 from time import monotonic
 from typing import TypeVar
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -33,12 +32,11 @@ from service.engine.port import (
     EngineUnavailable,
     Generation,
     Passed,
-    PassedReply,
     TokenLogprobs,
     Transcript,
 )
 from service.engine.servers.answer import Answer
-from service.engine.servers.connection import ServerConnection, target_of
+from service.engine.servers.connection import BROKEN, ServerConnection, target_of
 from service.engine.servers.kind import (
     RefusedAlone,
     Request,
@@ -47,16 +45,6 @@ from service.engine.servers.kind import (
     ServerKind,
     ServerLoad,
     Wanted,
-)
-from service.engine.servers.passing import (
-    ACCEPTED,
-    BROKEN,
-    GENERATED,
-    STREAMED,
-    TEXTS,
-    ServerReply,
-    form_body,
-    passed_refusal,
 )
 from service.engine.servers.pool import Pool, Unconnected, read_bounded
 from service.logs import event
@@ -128,7 +116,7 @@ class EngineServer:
         self.away_since: float | None = None
         """When it was first found away or not ready, by the monotonic clock; None where nothing or else is wrong."""
         self._wanted = wanted
-        self._pool = pool
+        self.pool = pool
         self._target = target_of(place)
         self._ask = partial(self._ask_within, connect_seconds, MAX_ANSWER_BYTES)
         """Asks something small."""
@@ -192,43 +180,23 @@ class EngineServer:
 
         Raises EngineError: Unreachable, ServerChanged and EngineOverloaded mean that the server didn't begin.
         """
-        facts = self._fetch_facts()
+        facts = self.fetch_facts()
         disarming = self.kind.disarm(self._ask_at_length, facts, generation)
         generation = await self._outcome_of(disarming, ServerUnreachable(f"the {self.kind.name} server did not answer"))
         request = self.kind.request(facts, generation)
         if request.end is not None:
             self._ends[generation.id] = request.end
         try:
-            async with self._posting(request, _headers(generation), self.kind.refusal, HEAD_SECONDS) as connection:
+            async with self.posting(request, headers_of(generation), self.kind.refusal, HEAD_SECONDS) as connection:
                 try:
                     yield connection
                 except BROKEN as error:
-                    raise self._broke() from error
+                    raise self.broke() from error
         finally:
             self._ends.pop(generation.id, None)
 
     @asynccontextmanager
-    async def pass_on(self, passed: Passed) -> AsyncGenerator[PassedReply, None]:
-        """The server's reply to a request that is passed on. Leaving early hangs up. Raises as `stream` does."""
-        facts = self._fetch_facts()
-        folded = self.kind.streams_alone and not passed.stream and passed.path in GENERATED
-        own = {"model": facts.model, **self.kind.passed_members(passed), **(STREAMED if folded else {})}
-        file = passed.file
-        if file is None:
-            body, kind = msgspec.json.encode({**passed.members, **own}), "application/json"
-        else:
-            body, kind = form_body({**passed.members, **own}, file)
-        # no client may see its address, nor the key for it
-        hidden = [each for each in (self._pool.api_key, urlsplit(self.url).netloc, self.place.host) if each]
-        request = Request(passed.path, body)
-        accepted = ACCEPTED if file is None else ", ".join((ACCEPTED, *sorted(TEXTS)))
-        headers = {**_headers(passed), **dict(passed.headers), "accept": accepted, "content-type": kind}
-        refused = partial(passed_refusal, self.kind.name, hidden)
-        async with self._posting(request, headers, refused, None) as connection:
-            yield ServerReply(self.kind.name, connection, hidden, self._broke, folded=folded, texts=file is not None)
-
-    @asynccontextmanager
-    async def _posting(
+    async def posting(
         self,
         request: Request,
         headers: Mapping[str, str],
@@ -276,13 +244,13 @@ class EngineServer:
             event(logger, logging.WARNING, words, url=self.url, path=request.path, status=status)
         return status == 200
 
-    def _fetch_facts(self) -> ServerFacts:
+    def fetch_facts(self) -> ServerFacts:
         """The server's facts. Raises ServerUnreachable."""
         if self.facts is None or self.state is not ServerState.UP:
             raise ServerUnreachable(self.trouble)
         return self.facts
 
-    def _broke(self) -> EngineUnavailable:
+    def broke(self) -> EngineUnavailable:
         """Note that a connection broke."""
         return self.down(EngineBroke(f"the connection to the {self.kind.name} server broke"))
 
@@ -295,7 +263,7 @@ class EngineServer:
 
     async def render(self, transcript: Transcript) -> list[int]:
         """The ids of a prompt. Raises EngineError."""
-        rendering = self.kind.render(self._ask_at_length, self._fetch_facts(), transcript)
+        rendering = self.kind.render(self._ask_at_length, self.fetch_facts(), transcript)
         return await self._outcome_of(rendering, EngineUnavailable(f"the {self.kind.name} server did not answer"))
 
     async def complete(self, chunk: Chunk, answer: Answer) -> Chunk:
@@ -347,7 +315,7 @@ class EngineServer:
         name = self.kind.name
         try:
             async with asyncio.timeout(seconds):
-                connection = await self._pool.send("POST", self._target, request.path, headers, request.body)
+                connection = await self.pool.send("POST", self._target, request.path, headers, request.body)
                 status = connection.answer.status
                 if status == 200:
                     return connection
@@ -363,7 +331,7 @@ class EngineServer:
         failed = status >= 500 and not isinstance(failure, EngineOverloaded | EngineRefused)
         if failed or isinstance(failure, RefusedAlone):
             await self.probe()  # is it this request, or the server?
-            self._fetch_facts()
+            self.fetch_facts()
         raise failure
 
     async def _probe(self) -> None:
@@ -374,9 +342,7 @@ class EngineServer:
                 raise ServerUnreachable(f"the {name} server is not healthy (status 503){self.kind.loading}")
             if status != 200:
                 raise EngineUnavailable(f"the {name} server is not healthy (status {status})")
-            if self.state is ServerState.UP and not await self.kind.serves(
-                self._ask, self._fetch_facts(), self._wanted
-            ):
+            if self.state is ServerState.UP and not await self.kind.serves(self._ask, self.fetch_facts(), self._wanted):
                 self.down(EngineUnavailable(f"the {name} server serves something else now"))
             if self.state is not ServerState.UP:
                 self.facts = await self.kind.facts(self._ask, self._wanted)
@@ -411,10 +377,10 @@ class EngineServer:
         self, seconds: float, most: int, method: str, path: str, body: bytes | None
     ) -> tuple[int, bytes]:
         """The status and the body of an answer that may take so many seconds, and have so many bytes."""
-        return await self._pool.ask(self._target, method, path, body, seconds=seconds, most=most)
+        return await self.pool.ask(self._target, method, path, body, seconds=seconds, most=most)
 
 
-def _headers(asked: Generation | Passed) -> dict[str, str]:
+def headers_of(asked: Generation | Passed) -> dict[str, str]:
     """The headers of a request. One tells a router which generations belong together, but not whose: two tenants never
     share one.
     """

@@ -5,7 +5,7 @@ from typing import Protocol
 from service.engine import port
 from service.engine.demo import DemoEngine
 from service.engine.port import Between, Generation, Take
-from service.engine.servers.engine import ServersEngine
+from service.engine.servers.passing import PassingEngine
 from service.engine.vllm.local import VllmLocalEngine
 
 
@@ -31,7 +31,7 @@ class WatchedDemo(DemoEngine):
             self.running -= 1
 
 
-class WatchedHttp(ServersEngine):
+class WatchedHttp(PassingEngine):
     """Servers, with what each of them counts."""
 
     @property
