@@ -21,7 +21,7 @@ from service.ports import Chore
 from service.responses.pictures import FETCHED_BYTES, FETCHED_PARTS, ROOM_BYTES, PictureFetcher, fetch_nothing
 from service.responses.running import Running
 from service.responses.seal import Seals
-from service.responses.service import Service, Tenants
+from service.responses.service import Service, Tenants, Tracing
 from service.sandbox.choose import sandbox_of
 from service.sandbox.port import Sandbox
 from service.settings.group import display
@@ -114,6 +114,7 @@ def open_service(settings: Settings, engine: Engine | None = None, sandbox: Sand
         seals=Seals([key.get_secret_value() for key in settings.seal_keys], partial(secret_of, store, archive)),
         metrics=metrics,
         tracer=tracer_of(settings),
+        tracing=_tracing_of(settings),
         layout=layout,
         chores=tuple(_chores(settings, store, metrics, layout, archive, tenants.limiter)),
     )
@@ -179,6 +180,15 @@ def tracer_of(settings: Settings) -> Tracer:
     headers = settings.traces_headers.get_secret_value()
     name = environment(["OTEL_SERVICE_NAME"]).get("OTEL_SERVICE_NAME") or "harmonium"
     return open_tracer(settings.traces_url, headers, bounds, name=name, version=this_build().version)
+
+
+def _tracing_of(settings: Settings) -> Tracing | None:
+    """The spans within a response, where the settings have a URL for traces."""
+    if not settings.traces_url:
+        return None
+    from service.responses.traced import TRACING  # for who traces
+
+    return TRACING
 
 
 class _Watching(Watcher):

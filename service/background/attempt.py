@@ -47,7 +47,6 @@ from service.responses.prepare import SPARE_PRIORITY
 from service.responses.run import Taken, error_of
 from service.responses.seal import seal_for
 from service.responses.service import Service
-from service.responses.traced import plan_facts
 from service.spans import UNTRACED, Fact, SpanSide
 from service.steps import BRIEFLY, in_steps
 from service.store_away import retry
@@ -209,7 +208,7 @@ class Attempt:
         if not tracer.on or job.status is Status.CANCELLED:
             return
         facts: dict[str, Fact] = {
-            **plan_facts(plan),
+            **plan.facts,
             "harmonium.attempt.number": job.epoch,
             "harmonium.attempt.waited_seconds": round(job.waited_seconds, 3),
         }
@@ -301,6 +300,7 @@ class Attempt:
             since=self.began,
             seconds=self._seconds,
             clock=service.store.clock,
+            tracing=service.tracing,
             tools=tools,
             use_up=use_up_for(service, job.lease.tenant, plan, job.lease.token),
             pictures=Pictures(service.pictured, service.store, job.lease.tenant, plan.id, (), self._patience),

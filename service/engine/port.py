@@ -226,6 +226,9 @@ one.
 Between = Callable[[], Awaitable[bool]]
 """Returns once more chunks may come; False where no more are wanted."""
 
+Sample = Callable[[Generation, Take, Between], Awaitable[None]]
+"""An engine's `sample`."""
+
 
 class ModelCard(msgspec.Struct, frozen=True):
     """The model that the engine serves: its id in the API, when it was made (unix seconds) and its context in tokens.

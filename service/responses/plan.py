@@ -23,6 +23,7 @@ from service.responses.output.machine import Machine
 from service.responses.output.rules import Rules
 from service.responses.recognise import digest_after
 from service.responses.templated import note_of_read
+from service.spans import Fact, conversation
 from store.codec import THREAD_FROM_BYTES, check_version, squeeze, unsqueeze
 from store.turn import Expense, Messages, Picture, Status, StoredMessage, Turn
 
@@ -87,6 +88,17 @@ class Plan(_Planned, frozen=True, kw_only=True):
         """The id of the conversation that it continues, if it does."""
         given = self.base.conversation
         return None if isinstance(given, msgspec.UnsetType) else given["id"]
+
+    @property
+    def facts(self) -> dict[str, Fact]:
+        """The facts of each span of its response. Its model isn't one: Phoenix takes a span that names a model for a
+        call of it.
+        """
+        return {
+            "gen_ai.response.id": self.id,
+            "gen_ai.request.previous_response.id": self.parent,
+            **conversation(self.conversation or self.root or self.id),
+        }
 
     @property
     def input_tokens(self) -> int:

@@ -57,7 +57,6 @@ from service.responses.seal import Sealer
 from service.responses.service import Caller, Service
 from service.responses.templated import known_of, prompt_of
 from service.responses.templates import apply_template
-from service.responses.traced import plan_facts
 from service.settings.keys import Keys
 from service.settings.sources import variable
 from service.steps import in_steps
@@ -154,8 +153,8 @@ async def prepare(
             counts=not (reserves and request.generate),
         ).plan()
         if span.kept:
-            span.note(plan_facts(made.plan))
-            making.note({"harmonium.prompt.tokens": made.plan.input_tokens} | plan_facts(made.plan))
+            span.note(made.plan.facts)
+            making.note({"harmonium.prompt.tokens": made.plan.input_tokens} | made.plan.facts)
     return made
 
 
