@@ -14,6 +14,7 @@ from service.engine.port import AUTO, MODEL_CREATED, SERVER, Engine, EngineUnava
 from service.engine.servers.engine import PROBE_SECONDS, WAIT_SECONDS, Access, ServersEngine
 from service.engine.servers.experimental import Sglang, Tensorrt
 from service.engine.servers.kind import ServerKind
+from service.engine.servers.speech import Disarming
 from service.engine.vllm.local import VllmLocalEngine
 from service.engine.vllm.servers import Vllm
 from service.logs import event
@@ -71,7 +72,7 @@ def _open(settings: CoreSettings, engine: ListedEngine) -> Engine:
         return _open_demo(settings, engine.model, listed.context_tokens)
     tenant, shared = next(iter(settings.tenants)), settings.several_tenants
     kinds: dict[str, Callable[[], ServerKind]] = {
-        "vllm": Vllm,
+        "vllm": lambda: Vllm(Disarming()),
         "sglang": Sglang,
         "tensorrt": lambda: Tensorrt(shared=shared, salt=None if shared else salt_of(settings.key_prefix, tenant, "")),
         "llama": lambda: Llama(shared=shared),

@@ -22,6 +22,7 @@ from service.responses.pictures import FETCHED_BYTES, FETCHED_PARTS, ROOM_BYTES,
 from service.responses.running import Running
 from service.responses.seal import Seals
 from service.responses.service import Service, Tenants, Tracing
+from service.responses.templated import TemplatedReadings
 from service.sandbox.choose import sandbox_of
 from service.sandbox.port import Sandbox
 from service.settings.group import display
@@ -111,6 +112,7 @@ def open_service(settings: Settings, engine: Engine | None = None, sandbox: Sand
         toolbox=open_toolbox(settings, store, sandbox),
         pictured=Room(ROOM_BYTES, several=lambda: settings.several_tenants),
         picture_fetcher=_open_picture_fetcher(settings),
+        readings=TemplatedReadings(),
         seals=Seals([key.get_secret_value() for key in settings.seal_keys], partial(secret_of, store, archive)),
         metrics=metrics,
         tracer=tracer_of(settings),

@@ -39,7 +39,7 @@ from service.responses.output.journal import decode_sampled
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.next_step import ending_of
 from service.responses.output.phases import Phase
-from service.responses.output.reading import Cached, Piece, ServedReading
+from service.responses.output.reading import Cached, Piece
 from service.responses.output.rules import Rules
 from service.responses.pictures import Pictures
 from service.responses.plan import Plan, decode
@@ -231,7 +231,7 @@ class Attempt:
         if job.tries > self.settings.max_attempts + 1:  # it can't even be read without dying of it
             return await self._give_up()
         try:
-            plan = await decode(await self._spec())
+            plan = await decode(await self._spec(), self.service.readings.restore)
         except StoreUnavailable as failure:
             logs.event(logger, logging.WARNING, "a job can't be read", response_id=self.id, reason=str(failure))
             await self._let_go(failed=False)
@@ -494,8 +494,4 @@ def _stranded(machine: Machine) -> bool:
     """Whether a response has said something that only the generation under way can go on from: its server takes words,
     and can't be asked to go on in the middle of a turn.
     """
-    return (
-        isinstance(machine.stretches, ServedReading)
-        and machine.phase is Phase.SAMPLING
-        and bool(machine.stretches.tail)
-    )
+    return machine.stretches.at_once and machine.phase is Phase.SAMPLING and bool(machine.stretches.tail)

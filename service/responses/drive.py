@@ -10,7 +10,7 @@ so that a client that has seen `response.completed` can continue from it. Knows 
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import monotonic
@@ -22,19 +22,18 @@ from service import spans
 from service.api.events import Event, Terminal
 from service.api.outcome import ApprovalRequest, HostedCall, Outcome, failed_outcome, lost_outcome, used_up
 from service.api.response import Response, ResponseError
-from service.engine.port import Chunk, Engine, EngineError, EngineRefused, Generation
+from service.engine.port import Chunk, Engine, EngineError, EngineRefused, Generation, Renderer, Transcript
 from service.logs import event
 from service.metrics.counters import Metrics, Mode, Pace
 from service.pictures import sizes_in
 from service.responses.output.emitter import Seal
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.phases import Phase
-from service.responses.output.reading import TemplatedReading
+from service.responses.output.reading import speaking_in
 from service.responses.pictures import Pictures
 from service.responses.plan import Plan
 from service.responses.run import Ask, Call, End, Render, Run, Taken, error_of
 from service.responses.service import Tracing
-from service.responses.templated import later_prompt
 from service.tools.port import Runner
 from store.errors import StoreUnavailable
 from store.history.approvals import Use
@@ -77,8 +76,7 @@ class Outlet(Protocol):
 
 def machine_of(plan: Plan, seal: Seal | None = None) -> Machine:
     """A machine at the beginning of a planned response. `seal` closes what `plan.rules` want sealed."""
-    chat = plan.rules.chat
-    asked_with = len(plan.generation.prompt) if chat is None or not chat.served else chat.about
+    asked_with = speaking_in(plan.rules).about or len(plan.generation.prompt)
     return Machine(plan.base, plan.rules, asked_with, seal)
 
 
@@ -202,7 +200,7 @@ class Driver:
                     if isinstance(run.next, Ask):
                         await self._generate()
                     elif isinstance(run.next, Render):
-                        prompt = await later_prompt(self.engine, self.plan.generation, run.next.reading)
+                        prompt = await run.next.reading.make_prompt(self._render, self.plan.generation)
                         if (taken := run.take_prompt(prompt)) is not None:
                             self._put(taken)
                     elif isinstance(run.next, Call):
@@ -287,14 +285,18 @@ class Driver:
         finally:
             self._waiting = None
 
+    async def _render(self, transcript: Transcript, model: str) -> Sequence[int]:
+        if not isinstance(self.engine, Renderer):
+            raise EngineRefused(f"the engine of '{model}' knows no chat template")
+        return await self.engine.render(transcript, model)
+
     async def _generate(self) -> None:
         """One generation, up to where it ends or is broken off. Raises EngineError."""
         generation = self.run.ask()
-        reading, asks = self.machine.stretches, generation.asks
-        if self.pictures is None or not isinstance(reading, TemplatedReading) or not reading.chat.sees:
+        messages, asks = self.machine.stretches.shown, generation.asks
+        if self.pictures is None or not messages:
             await self._sample(generation)
             return
-        messages = reading.transcript.messages
         async with self.pictures.urls(messages, self.machine.pictures) as urls:
             if asks is None:
                 shown = tuple([urls.get(digest, b"") for digest, _ in sizes_in(messages)])

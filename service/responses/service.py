@@ -14,6 +14,7 @@ from service.ports import Chore
 from service.responses.output.machine import Machine
 from service.responses.pictures import PictureFetcher
 from service.responses.plan import Plan
+from service.responses.readings import Readings
 from service.responses.running import Running
 from service.responses.seal import Seals
 from service.settings.core import CoreSettings
@@ -77,6 +78,8 @@ class Service(msgspec.Struct, frozen=True):
     pictured: Room
     """Room for the pictures of prompts that are at engines."""
     picture_fetcher: PictureFetcher
+    readings: Readings
+    """The models that don't speak Harmony."""
     seals: Seals
     metrics: Metrics
     tracer: Tracer
