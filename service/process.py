@@ -22,6 +22,7 @@ from service.engine.servers.engine import PROBE_SECONDS, WAIT_SECONDS, Access, S
 from service.engine.servers.experimental import Sglang, Tensorrt
 from service.engine.servers.kind import ServerKind
 from service.engine.servers.passing import PassingEngine
+from service.engine.servers.speech import Disarming
 from service.engine.vllm.local import VllmLocalEngine
 from service.engine.vllm.servers import Vllm
 from service.loans import Loans
@@ -34,7 +35,8 @@ from service.responses.recognise import digest_after, see
 from service.responses.running import Running
 from service.responses.seal import Seals
 from service.responses.seen import Recogniser
-from service.responses.service import Service, Tenants
+from service.responses.service import Service, Tenants, Tracing
+from service.responses.templated import TemplatedReadings
 from service.sandbox.choose import sandbox_of
 from service.sandbox.port import Sandbox
 from service.settings.core import CoreSettings
@@ -129,9 +131,11 @@ def open_service(settings: Settings, engine: Engine | None = None, sandbox: Sand
         toolbox=open_toolbox(settings, store, sandbox),
         pictured=Room(ROOM_BYTES, several=lambda: settings.several_tenants),
         picture_fetcher=_open_picture_fetcher(settings),
+        readings=TemplatedReadings(),
         seals=Seals([key.get_secret_value() for key in settings.seal_keys], partial(secret_of, store, archive)),
         metrics=metrics,
         tracer=tracer_of(settings),
+        tracing=_tracing_of(settings),
         layout=layout,
         chores=tuple(_chores(settings, store, metrics, layout, archive, tenants.limiter)),
         recogniser=Recogniser(see, digest_after) if settings.chats == "remembered" else None,
@@ -198,6 +202,15 @@ def tracer_of(settings: Settings) -> Tracer:
     headers = settings.traces_headers.get_secret_value()
     name = environment(["OTEL_SERVICE_NAME"]).get("OTEL_SERVICE_NAME") or "harmonium"
     return open_tracer(settings.traces_url, headers, bounds, name=name, version=this_build().version)
+
+
+def _tracing_of(settings: Settings) -> Tracing | None:
+    """The spans within a response, where the settings have a URL for traces."""
+    if not settings.traces_url:
+        return None
+    from service.responses.traced import TRACING  # for who traces
+
+    return TRACING
 
 
 class _Watching(Watcher):
@@ -486,7 +499,7 @@ def _open(settings: CoreSettings, engine: ListedEngine) -> Engine:
         return _open_demo(settings, engine.model, listed.context_tokens)
     tenant, shared = next(iter(settings.tenants)), settings.several_tenants
     kinds: dict[str, Callable[[], ServerKind]] = {
-        "vllm": Vllm,
+        "vllm": lambda: Vllm(Disarming()),
         "sglang": Sglang,
         "tensorrt": lambda: Tensorrt(shared=shared, salt=None if shared else salt_of(settings.key_prefix, tenant, "")),
         "llama": lambda: Llama(shared=shared),

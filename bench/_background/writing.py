@@ -44,7 +44,7 @@ class Growing:
         (job,) = (await service.jobs.claim(0, 1)).jobs
         if job.lease.id != id:
             raise RuntimeError("somebody else's job was claimed")
-        machine = machine_of(await decode(await service.jobs.spec(job.lease)))
+        machine = machine_of(await decode(await service.jobs.spec(job.lease), service.readings.restore))
         machine.queue()
         sink = LogSink(
             service=service,

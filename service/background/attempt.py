@@ -39,7 +39,7 @@ from service.responses.output.journal import decode_sampled
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.next_step import ending_of
 from service.responses.output.phases import Phase
-from service.responses.output.reading import Cached, Piece, ServedReading
+from service.responses.output.reading import Cached, Piece
 from service.responses.output.rules import Rules
 from service.responses.pictures import Pictures
 from service.responses.plan import Plan, decode
@@ -47,7 +47,6 @@ from service.responses.prepare import SPARE_PRIORITY
 from service.responses.run import Taken, error_of
 from service.responses.seal import seal_for
 from service.responses.service import Service
-from service.responses.traced import plan_facts
 from service.spans import UNTRACED, Fact, SpanSide
 from service.steps import BRIEFLY, in_steps
 from service.store_away import retry
@@ -209,7 +208,7 @@ class Attempt:
         if not tracer.on or job.status is Status.CANCELLED:
             return
         facts: dict[str, Fact] = {
-            **plan_facts(plan),
+            **plan.facts,
             "harmonium.attempt.number": job.epoch,
             "harmonium.attempt.waited_seconds": round(job.waited_seconds, 3),
         }
@@ -232,7 +231,7 @@ class Attempt:
         if job.tries > self.settings.max_attempts + 1:  # it can't even be read without dying of it
             return await self._give_up()
         try:
-            plan = await decode(await self._spec())
+            plan = await decode(await self._spec(), self.service.readings.restore)
         except StoreUnavailable as failure:
             logs.event(logger, logging.WARNING, "a job can't be read", response_id=self.id, reason=str(failure))
             await self._let_go(failed=False)
@@ -301,6 +300,7 @@ class Attempt:
             since=self.began,
             seconds=self._seconds,
             clock=service.store.clock,
+            tracing=service.tracing,
             tools=tools,
             use_up=use_up_for(service, job.lease.tenant, plan, job.lease.token),
             pictures=Pictures(service.pictured, service.store, job.lease.tenant, plan.id, (), self._patience),
@@ -494,8 +494,4 @@ def _stranded(machine: Machine) -> bool:
     """Whether a response has said something that only the generation under way can go on from: its server takes words,
     and can't be asked to go on in the middle of a turn.
     """
-    return (
-        isinstance(machine.stretches, ServedReading)
-        and machine.phase is Phase.SAMPLING
-        and bool(machine.stretches.tail)
-    )
+    return machine.stretches.at_once and machine.phase is Phase.SAMPLING and bool(machine.stretches.tail)

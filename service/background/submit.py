@@ -35,7 +35,6 @@ from service.responses.plan import Plan, encode, messages_of, turn_of
 from service.responses.prepare import Prepared
 from service.responses.refusals import refusal_of
 from service.responses.service import Caller, Service
-from service.responses.traced import plan_facts
 from service.spans import Headers, SpanSide
 from service.store_away import retry
 from service.tenants.limits import Allowance, Limiter, Reservation
@@ -81,7 +80,7 @@ async def submit(maker: Maker, queued: Queued, *, waits: bool = True) -> Submitt
     priority = WINDOWS.get(prepared.window) or _PRIORITIES[response.service_tier]
     async with AsyncExitStack() as stack:
         stack.enter_context(queued.handed_over(maker))
-        facts = plan_facts(plan) if span.kept else None
+        facts = plan.facts if span.kept else None
         producer = stack.enter_context(span.child("submit", SpanSide.PRODUCER, facts))
         made, events = await queued_parts(plan, producer.headers)
         pin = await stack.enter_async_context(_guard_history(service.store, prepared))

@@ -23,6 +23,37 @@ AUTO, HARMONY = "auto", "harmony"
 SERVER = "server"
 """The family of a model whose prompts its server makes, and whose turns its server reads, by a parser of its own."""
 
+FAMILY_NAMES = (
+    "kimi-k2",
+    "deepseek-v4.1",
+    "deepseek-v4",
+    "deepseek-v3.2",
+    "deepseek-v3.1",
+    "deepseek-r1",
+    "deepseek-v3",
+    "deepseek-r1-distill",
+    "glm-4.7",
+    "glm",
+    "minimax-m2",
+    "seed-oss",
+    "qwen3-coder",
+    "qwen3",
+    "hermes",
+    SERVER,
+    "think",
+    "plain",
+)
+"""The families whose markups may be named in settings."""
+
+
+class MarkupTags(msgspec.Struct, frozen=True):
+    """The markup's name, whether it has reasoning and calls, and whether calls can be constrained."""
+
+    markup: str
+    reasoning: bool = True
+    calls: bool = True
+    held_calls: bool = True
+
 
 class ShownTools(msgspec.Struct, frozen=True):
     """The parts of tools that a chat template shows: the tools, the calls, and their outputs."""
@@ -225,6 +256,9 @@ one.
 
 Between = Callable[[], Awaitable[bool]]
 """Returns once more chunks may come; False where no more are wanted."""
+
+Sample = Callable[[Generation, Take, Between], Awaitable[None]]
+"""An engine's `sample`."""
 
 
 class ModelCard(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from service.engine.port import HARMONY, SERVER, Speech
+from service.engine.port import HARMONY, SERVER, MarkupTags, Speech
 from service.grammar.tags import (
     TAGS_CACHED,
     Format,
@@ -174,15 +174,6 @@ def response_format(content: str) -> bytes:
         return b""
     schema = {"name": "answer", "strict": True, "schema": form["json_schema"]}
     return msgspec.json.encode({"type": "json_schema", "json_schema": schema})
-
-
-class MarkupTags(msgspec.Struct, frozen=True):
-    """The markup's name, whether it has reasoning and calls, and whether calls can be constrained."""
-
-    markup: str
-    reasoning: bool = True
-    calls: bool = True
-    held_calls: bool = True
 
 
 def written_by(speech: Speech | None) -> MarkupTags:

@@ -10,8 +10,8 @@ so that a client that has seen `response.completed` can continue from it. Knows 
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Protocol, cast
@@ -22,19 +22,18 @@ from service import spans
 from service.api.events import Event, Terminal
 from service.api.outcome import ApprovalRequest, HostedCall, Outcome, failed_outcome, lost_outcome, used_up
 from service.api.response import Response, ResponseError
-from service.engine.port import Chunk, Engine, EngineError, EngineRefused, Generation
+from service.engine.port import Chunk, Engine, EngineError, EngineRefused, Generation, Renderer, Transcript
 from service.logs import event
 from service.metrics.counters import Metrics, Mode, Pace
 from service.pictures import sizes_in
 from service.responses.output.emitter import Seal
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.phases import Phase
-from service.responses.output.reading import TemplatedReading
+from service.responses.output.reading import speaking_in
 from service.responses.pictures import Pictures
 from service.responses.plan import Plan
 from service.responses.run import Ask, Call, End, Render, Run, Taken, error_of
-from service.responses.templated import later_prompt
-from service.responses.traced import Calling, end_facts, generating, plan_facts
+from service.responses.service import Tracing
 from service.tools.port import Runner
 from store.errors import StoreUnavailable
 from store.history.approvals import Use
@@ -77,8 +76,7 @@ class Outlet(Protocol):
 
 def machine_of(plan: Plan, seal: Seal | None = None) -> Machine:
     """A machine at the beginning of a planned response. `seal` closes what `plan.rules` want sealed."""
-    chat = plan.rules.chat
-    asked_with = len(plan.generation.prompt) if chat is None or not chat.served else chat.about
+    asked_with = speaking_in(plan.rules).about or len(plan.generation.prompt)
     return Machine(plan.base, plan.rules, asked_with, seal)
 
 
@@ -98,6 +96,8 @@ class Driver:
     seconds: float
     """How long sampling may take."""
     clock: Callable[[], float]
+    tracing: Tracing | None = None
+    """The spans within it, where its own is kept."""
     tools: Runner | None = None
     """Run the calls that aren't the caller's to run."""
     use_up: UseUp | None = None
@@ -125,11 +125,15 @@ class Driver:
         """The task that waits for the engine, or for a tool, at this moment."""
         self._broken_off = False
         """Whether it is a stop that cancels that task."""
+        self._engine_samples = self.engine.sample
         self._span = spans.current.get()
         if self._span.kept:
-            self._span.note(plan_facts(self.plan))
+            self._span.note(self.plan.facts)
             self._span.show_input(self.plan.items, whole=True)
-            self.tools = self.tools and Calling(self.tools, self._span, self.plan)
+            if (tracing := self.tracing) is not None:
+                sample = self.engine.sample
+                self._engine_samples = tracing.generating(sample, self._span, self.plan, self.machine, self.mode)
+                self.tools = self.tools and tracing.calling(self.tools, self._span, self.plan)
 
     def stop(self, ending: Ending = Ending.ABORT) -> None:
         """End the response now: the engine's work is aborted, and its output so far is kept. Never blocks."""
@@ -196,7 +200,7 @@ class Driver:
                     if isinstance(run.next, Ask):
                         await self._generate()
                     elif isinstance(run.next, Render):
-                        prompt = await later_prompt(self.engine, self.plan.generation, run.next.reading)
+                        prompt = await run.next.reading.make_prompt(self._render, self.plan.generation)
                         if (taken := run.take_prompt(prompt)) is not None:
                             self._put(taken)
                     elif isinstance(run.next, Call):
@@ -281,14 +285,18 @@ class Driver:
         finally:
             self._waiting = None
 
+    async def _render(self, transcript: Transcript, model: str) -> Sequence[int]:
+        if not isinstance(self.engine, Renderer):
+            raise EngineRefused(f"the engine of '{model}' knows no chat template")
+        return await self.engine.render(transcript, model)
+
     async def _generate(self) -> None:
         """One generation, up to where it ends or is broken off. Raises EngineError."""
         generation = self.run.ask()
-        reading, asks = self.machine.stretches, generation.asks
-        if self.pictures is None or not isinstance(reading, TemplatedReading) or not reading.chat.sees:
+        messages, asks = self.machine.stretches.shown, generation.asks
+        if self.pictures is None or not messages:
             await self._sample(generation)
             return
-        messages = reading.transcript.messages
         async with self.pictures.urls(messages, self.machine.pictures) as urls:
             if asks is None:
                 shown = tuple([urls.get(digest, b"") for digest, _ in sizes_in(messages)])
@@ -298,39 +306,30 @@ class Driver:
             await self._sample(generation)
 
     async def _sample(self, generation: Generation) -> None:
-        run = self.run
-        traced = (
-            generating(self._span, self.plan, self.machine, self.mode, generation)
-            if self._span.kept
-            else nullcontext((generation, None))
-        )
-        with traced as (asked, note):
-            finishing, patience = False, asyncio.timeout(None)
+        run, finishing, patience = self.run, False, asyncio.timeout(None)
 
-            def take(chunk: Chunk) -> bool:
-                taken = run.take(chunk)
-                if note is not None:
-                    note(chunk)
-                return (taken is None or self._put(taken)) and run.next is None
+        def take(chunk: Chunk) -> bool:
+            taken = run.take(chunk)
+            return (taken is None or self._put(taken)) and run.next is None
 
-            async def between() -> bool:
-                nonlocal finishing
-                if run.next is None:
-                    await self._room()
-                    return run.next is None
-                if not run.wants_cached:
-                    return False
-                if not finishing:
-                    finishing = await self.engine.finish(generation.id)
-                    patience.reschedule(asyncio.get_running_loop().time() + CACHED_TOKENS_SECONDS)
-                return finishing
+        async def between() -> bool:
+            nonlocal finishing
+            if run.next is None:
+                await self._room()
+                return run.next is None
+            if not run.wants_cached:
+                return False
+            if not finishing:
+                finishing = await self.engine.finish(generation.id)
+                patience.reschedule(asyncio.get_running_loop().time() + CACHED_TOKENS_SECONDS)
+            return finishing
 
-            try:
-                async with patience:
-                    await self.engine.sample(asked, take, between)
-            except TimeoutError:
-                if not patience.expired():
-                    raise
+        try:
+            async with patience:
+                await self._engine_samples(generation, take, between)
+        except TimeoutError:
+            if not patience.expired():
+                raise
         run.over()
 
     async def _call(self) -> None:
@@ -384,7 +383,7 @@ class Driver:
 
     def _tell(self, response: Response) -> None:
         """Trace how the response has ended; of an error only its code, as its words may quote somebody."""
-        self._span.note(end_facts(response))
+        self._span.note({"gen_ai.response.status": response.status.value})
         if response.error is not None:
             self._span.fail(response.error.code)
         if self._span.shows:

@@ -132,6 +132,7 @@ async def make(maker: Maker, read: Callable[[], CreateRequest], resources: Async
         since=maker.since,
         seconds=service.settings.request_seconds,
         clock=service.store.clock,
+        tracing=service.tracing,
         tools=await tools_of(service.toolbox, service.seals, tenant, plan),
         use_up=use_up_for(service, tenant, plan, service.store.token()),
         begin_call=claim.begin_call,

@@ -10,6 +10,8 @@ meaning of a version: add the next.
 """
 
 import asyncio
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -20,8 +22,9 @@ from service.engine.port import Generation
 from service.harmony import tokens
 from service.harmony.render import PROMPT_END
 from service.responses.output.machine import Machine
-from service.responses.output.rules import Rules
-from service.responses.templated import note_of_read
+from service.responses.output.reading import speaking_in
+from service.responses.output.rules import Rules, Spoken
+from service.spans import Fact, conversation
 from store.codec import THREAD_FROM_BYTES, check_version, squeeze, unsqueeze
 from store.turn import Expense, Messages, Picture, Status, StoredMessage, Turn
 
@@ -88,11 +91,22 @@ class Plan(_Planned, frozen=True, kw_only=True):
         return None if isinstance(given, msgspec.UnsetType) else given["id"]
 
     @property
+    def facts(self) -> dict[str, Fact]:
+        """The facts of each span of its response. Its model isn't one: Phoenix takes a span that names a model for a
+        call of it.
+        """
+        return {
+            "gen_ai.response.id": self.id,
+            "gen_ai.request.previous_response.id": self.parent,
+            **conversation(self.conversation or self.root or self.id),
+        }
+
+    @property
     def input_tokens(self) -> int:
         """How many tokens the engine is asked with, as far as that is known."""
-        answers, chat = self.rules.answers, self.rules.chat
-        if chat is not None and chat.served:
-            return chat.about
+        answers = self.rules.answers
+        if about := speaking_in(self.rules).about:
+            return about
         behind = b"" if answers is None else b"".join((*(each.tokens for each in answers.behind), PROMPT_END))
         return len(self.generation.prompt) + len(behind) // tokens.BYTES_A_TOKEN
 
@@ -102,10 +116,8 @@ class Plan(_Planned, frozen=True, kw_only=True):
         behind = self.rules.answers.behind if self.rules.answers is not None else ()
         kept = (*self.messages, *self.rules.kept_messages, *self.rules.newest, *behind)
         said = sum(message.size for message in kept) + len(msgspec.msgpack.encode(self.rules.displays))
-        templated = 0 if self.rules.chat is None else self.rules.chat.size
-        return (
-            len(self.generation.prompt) * tokens.BYTES_A_TOKEN + len(self.items) + len(self.settings) + said + templated
-        )
+        said += speaking_in(self.rules).size
+        return len(self.generation.prompt) * tokens.BYTES_A_TOKEN + len(self.items) + len(self.settings) + said
 
 
 def expense_of(plan: Plan, response: Response) -> Expense | None:
@@ -152,7 +164,7 @@ def messages_of(plan: Plan, machine: Machine) -> Messages:
     notes = 0 if machine.output else len(plan.rules.listed)
     ran = [item.container_id for item in machine.output if isinstance(item, CodeInterpreterCall) and item.container_id]
     container = [StoredMessage(CONTAINER, b"", name=ran[-1])] if ran else []
-    read = [] if plan.rules.chat is None else note_of_read(plan.generation, machine)
+    read = machine.stretches.note(plan.generation)
     approvals = (*(each.note for each in machine.asked), *map(answer_note, machine.gone_on))
     return (*plan.messages[notes:], *machine.messages, *approvals, *container, *read)
 
@@ -167,7 +179,13 @@ class _Queued(_Planned, frozen=True, kw_only=True):
     prompt: bytes
 
 
-_decoder = msgspec.msgpack.Decoder(_Queued)
+Restore = Callable[[Any], Spoken]
+"""Restores what a queued plan has of how its model speaks, from plain data. Raises ValueError."""
+
+
+@cache
+def _decoder(restore: Restore) -> msgspec.msgpack.Decoder[_Queued]:
+    return msgspec.msgpack.Decoder(_Queued, dec_hook=lambda _, spoken: restore(spoken))
 
 
 def _as_it_is(plan: _Planned) -> dict[str, Any]:
@@ -191,15 +209,15 @@ def _encode(plan: Plan) -> bytes:
     return bytes([FORMAT]) + squeeze(msgspec.msgpack.encode(queued))
 
 
-async def decode(blob: bytes) -> Plan:
+async def decode(blob: bytes, restore: Restore) -> Plan:
     """The plan of some bytes, by a thread where it takes long. Raises NewerFormat."""
     check_version(blob, FORMAT)
     if len(blob) > THREAD_FROM_BYTES:
-        return await asyncio.to_thread(_decode, blob)
-    return _decode(blob)
+        return await asyncio.to_thread(_decode, blob, restore)
+    return _decode(blob, restore)
 
 
-def _decode(blob: bytes) -> Plan:
-    queued = _decoder.decode(unsqueeze(blob[1:]))
+def _decode(blob: bytes, restore: Restore) -> Plan:
+    queued = _decoder(restore).decode(unsqueeze(blob[1:]))
     generation = msgspec.structs.replace(queued.generation, prompt=tokens.unpack(queued.prompt))
     return Plan(base=decode_response(queued.base), generation=generation, **_as_it_is(queued))

@@ -39,13 +39,11 @@ from service.browser.browser import DISPLAY, displays_of
 from service.engine.engines import salt_of
 from service.engine.port import EngineRefused, Generation, ModelCard, Sampling, Speech
 from service.errors import ApiError, InvalidRequest, context_length_exceeded, invalid_value, not_served
-from service.harmony import tokens
 from service.harmony.messages import harmony_messages
 from service.harmony.pictures import Pictured, ShownPicture
-from service.markup.chat import Chat
 from service.pictures import REFERENCE
 from service.responses.conversation_hold import ConversationHold
-from service.responses.output.reading import NOTHING, READ, KnownTurns
+from service.responses.output.reading import NOTHING, READ, KnownTurns, Speaking, speaking_in
 from service.responses.output.rules import PictureRoom, Rules, ServerTools
 from service.responses.parent import SERVER, Continuation, Parent, Recall, continuation_of
 from service.responses.plan import Plan
@@ -55,9 +53,7 @@ from service.responses.prompt.read import MAX_TOOLS, Read, read_request
 from service.responses.references import refuse_known, stored_items
 from service.responses.seal import Sealer
 from service.responses.service import Caller, Service
-from service.responses.templated import known_of, prompt_of
 from service.responses.templates import apply_template
-from service.responses.traced import plan_facts
 from service.settings.keys import Keys
 from service.settings.sources import variable
 from service.steps import in_steps
@@ -154,8 +150,8 @@ async def prepare(
             counts=not (reserves and request.generate),
         ).plan()
         if span.kept:
-            span.note(plan_facts(made.plan))
-            making.note({"harmonium.prompt.tokens": made.plan.input_tokens} | plan_facts(made.plan))
+            span.note(made.plan.facts)
+            making.note({"harmonium.prompt.tokens": made.plan.input_tokens} | made.plan.facts)
     return made
 
 
@@ -229,8 +225,8 @@ class _Preparation:
             prompt = await self._prompt(read, parent.take_history(), created_at, model.context_tokens)
             rules, asked, length = prompt.rules, prompt.tokens, len(prompt.whole)
         else:
-            prompt, asked, chat = await self._template_prompt(model.speech, read, created_at)
-            rules, length = msgspec.structs.replace(prompt.rules, chat=chat), chat.about or len(asked)
+            prompt, asked, speaking = await self._template_prompt(model.speech, read, created_at)
+            rules, length = msgspec.structs.replace(prompt.rules, chat=speaking), speaking.about or len(asked)
         pictures = tuple({each.digest: each for each in (*prompt.pictures, *parent.pictures)}.values())
         if _sees(model) and rules.hosts:
             rules = msgspec.structs.replace(rules, pictures=self._picture_room(prompt, pictures))
@@ -243,7 +239,7 @@ class _Preparation:
             base = msgspec.structs.replace(base, input_messages=await in_steps(harmony_messages(prompt.whole)))
         plan = Plan(
             base=base,
-            generation=self._generation(id, asked, sampling, rules.chat),
+            generation=self._generation(id, asked, sampling, speaking_in(rules)),
             parent=parent.id,
             stored=request.store,
             messages=(*notes, *parent.disarming, *prompt.messages),
@@ -370,7 +366,7 @@ class _Preparation:
 
     async def _template_prompt(
         self, speech: Speech, read: Read, created_at: float
-    ) -> tuple[Prompt, "array[int]", Chat]:
+    ) -> tuple[Prompt, "array[int]", Speaking]:
         """The prompt of a model that doesn't speak Harmony, its ids, and how the response is read. Raises ApiError
         where there are too many, or the request has what such a model can't do; StoreError; and EngineUnavailable.
 
@@ -389,7 +385,8 @@ class _Preparation:
             if prompt.partial:  # turns that were read may be among those left out
                 known, noted = NOTHING, False
             try:
-                made, chat = await prompt_of(service.engine, model, speech, read, request, prompt, known)
+                parts = (service.engine.render, model, speech, read, request, prompt, known)
+                made, speaking = await service.readings.prompt(*parts, noted=noted)
             except EngineRefused as error:
                 message = f"The model's chat template doesn't take the input: {error}"
                 raise InvalidRequest(message, param="input") from error
@@ -402,16 +399,16 @@ class _Preparation:
         if known.turns and made.ids:
             service.metrics.prefix_read.inc(known.length)
             service.metrics.prefix_kept.inc(made.kept)
-        return prompt, made.ids, msgspec.structs.replace(chat, noted=noted and chat.shows_reasoning)
+        return prompt, made.ids, speaking
 
     async def _known_part(self) -> KnownTurns:
         """The part of the conversation that the model has sampled."""
         notes = self.parent.notes(READ)
         if sum(note.size for note in notes) > THREAD_FROM_BYTES:
-            return await asyncio.to_thread(known_of, notes, self.model.id)
-        return known_of(notes, self.model.id)
+            return await asyncio.to_thread(self.service.readings.turns_in, notes, self.model.id)
+        return self.service.readings.turns_in(notes, self.model.id)
 
-    def _generation(self, id: str, prompt: "array[int]", sampling: Sampling, chat: Chat | None) -> Generation:
+    def _generation(self, id: str, prompt: "array[int]", sampling: Sampling, speaking: Speaking) -> Generation:
         """The request to the engine."""
         request, caller, parent = self.request, self.caller, self.parent
         named = request.prompt_cache_key, request.session_id, request.continuation_id, caller.session
@@ -426,8 +423,8 @@ class _Preparation:
             trace=caller.trace,
             response=id,
             continues=parent.id or "",
-            decoded=chat is not None,
-            marks=() if chat is None else chat.spelled,
+            decoded=speaking.decoded,
+            marks=speaking.spelled,
             tenant=self.caller.tenant,
         )
 
@@ -543,7 +540,7 @@ def _sampling(
         max_tokens=wanted if rules.after_compaction is not None else min(wanted, room),
         temperature=defaults.temperature if request.temperature is None else request.temperature,
         top_p=defaults.top_p if request.top_p is None else request.top_p,
-        stop_ids=tokens.ENDS if rules.chat is None else rules.chat.ends,
+        stop_ids=speaking_in(rules).ends,
         top_k=defaults.top_k if wished.top_k is None else wished.top_k,
         min_p=defaults.min_p if wished.min_p is None else wished.min_p,
         presence_penalty=wished.presence_penalty,

@@ -19,7 +19,7 @@ from service.engine.port import Chunk, EngineError, EngineRefused, Generation, T
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.next_step import Ask, Call, End, Generated, GiveFeedback, Next, Render, next_step
 from service.responses.output.phases import Phase
-from service.responses.output.reading import Piece, Templated, TemplatedReading
+from service.responses.output.reading import Piece, Templated
 
 __all__ = ["Ask", "Call", "End", "Render", "Run", "Taken", "error_of"]
 
@@ -94,9 +94,9 @@ class Run:
             reading.note_cached(chunk.cached_tokens)
         if self.next is not None:
             return None
-        ids, before, text = chunk.tokens, reading.sampled, isinstance(reading, TemplatedReading)
+        ids, before = chunk.tokens, reading.sampled
         pieces: tuple[Piece, ...] = ()
-        if chunk.prompt_tokens is not None and isinstance(reading, TemplatedReading):
+        if chunk.prompt_tokens is not None and reading.by_text:
             length = chunk.prompt_tokens - max(0, len(self._generation.prompt) - reading.prefix_tokens)
             reading.prompted(length, thinking=False)
             pieces = (Piece(0, "", length),)
@@ -110,7 +110,7 @@ class Run:
             self._finished = finish is not None
         if not taken:
             return Taken([], pieces=pieces) if pieces else None
-        if text:
+        if reading.by_text:
             pieces = (*pieces, Piece(taken, chunk.text))
         if whole:
             return Taken(events, ids, chunk.logprobs, pieces=pieces)
@@ -131,13 +131,11 @@ class Run:
     # --- what else happens to it ---
 
     def take_prompt(self, prompt: Templated) -> Taken | None:
-        """The template has made the prompt; what to keep of it, if nobody had made it before."""
+        """The prompt was made; what to keep of it, if nobody had made it before."""
         assert isinstance(self.next, Render)
-        reading = self.next.reading
-        thinking = reading.chat.thinks(prompt.ids)
-        first = reading.prompted(len(prompt.ids), thinking, prompt)
+        piece = self.next.reading.take_prompt(prompt)
         self.go_on()
-        return Taken([], pieces=(Piece(0, "", len(prompt.ids), thinking),)) if first else None
+        return None if piece is None else Taken([], pieces=(piece,))
 
     def take_outcome(self, outcome: Outcome) -> Taken:
         """The call that was next has this outcome."""

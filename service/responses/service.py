@@ -1,28 +1,33 @@
 """The service as a request gets it: its parts, its tenants, and on whose behalf the request is made."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from service.engine.engines import Engines
+from service.engine.port import Sample
 from service.loans import Loans
-from service.metrics.counters import Metrics
+from service.metrics.counters import Metrics, Mode
 from service.pacing import Pacing
 from service.ports import Chore
+from service.responses.output.machine import Machine
 from service.responses.pictures import PictureFetcher
+from service.responses.plan import Plan
+from service.responses.readings import Readings
 from service.responses.running import Running
 from service.responses.seal import Seals
 from service.responses.seen import Recogniser
 from service.settings.core import CoreSettings
 from service.settings.keys import Keys
 from service.shares import Room
-from service.spans import Tracer
+from service.spans import Span, Tracer
 from service.tenants.directory import Directory
 from service.tenants.keyring import KeyRing
 from service.tenants.limits import Allowance, Limiter
 from service.tenants.records import Project
 from service.tenants.usage import Tally
-from service.tools.port import HostedTools
+from service.tools.port import HostedTools, Runner
 from store.backup.archiving.store_archive import StoreArchive
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
@@ -46,6 +51,15 @@ class Tenants(msgspec.Struct, frozen=True):
     """When a tenant's requests and jobs begin in this process."""
 
 
+class Tracing(NamedTuple):
+    """The spans of a response that is traced: they stand around what its driver uses, and it knows nothing of them."""
+
+    generating: Callable[[Sample, Span, Plan, Machine, Mode], Sample]
+    """An engine's `sample` with a span around each generation."""
+    calling: Callable[[Runner, Span, Plan], Runner]
+    """Tools with a span around each call."""
+
+
 class Service(msgspec.Struct, frozen=True):
     """The parts that every request needs: settings, the store with its jobs, the tenants, the engine, the tools."""
 
@@ -65,10 +79,14 @@ class Service(msgspec.Struct, frozen=True):
     pictured: Room
     """Room for the pictures of prompts that are at engines."""
     picture_fetcher: PictureFetcher
+    readings: Readings
+    """The models that don't speak Harmony."""
     seals: Seals
     metrics: Metrics
     tracer: Tracer
     """Traces requests and jobs; off by default."""
+    tracing: Tracing | None
+    """The spans within a response; None where nothing is traced."""
     layout: Layout
     """The record that its store keeps for all processes."""
     chores: tuple[Chore, ...]

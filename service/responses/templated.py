@@ -1,154 +1,289 @@
-"""Prompts of models that don't speak Harmony: made by the template that the engine knows, from the kept messages; and
-beginning, wherever they can, with the ids that the engine has read.
+"""Models that don't speak Harmony: how their prompts are made, and how their words are read.
 
-A template writes the whole conversation anew each time. Its text of an answer needn't be the sampled one: a text can be
-cut into ids in several ways, and a call be written with other blanks. The engine's prefix cache knows the ids that it
-read and sampled, so these stand where the template says the same. Templates that leave something out later, such as
-reasoning, break the prefix there, as their models expect: their marks are then missing.
+    TemplatedReading    a chat template makes every prompt anew, and the parser of the model's family reads the text
+    ServedReading       the same, but the server makes the prompts, and tells how long they were
 
-The ids that a model has sampled of a conversation are noted with each turn. A note has those of its own turn, and of
-all other ids only their number and digests: the template writes them again, and erasing a turn erases all ids of it. A
-conversation has tens of thousands of ids at each of its turns. They are in arrays, which are compared and copied
-without a look at each id.
-
-Each note has a salt, and its digests are keyed with those of all notes so far. Where one of them is erased, nobody can
-try by a later digest what the turn said.
+A prompt is made of the kept messages, by the template that the engine knows. Wherever it can, it begins with the ids
+that the engine has read (known_ids.py).
 """
 
 import asyncio
 import secrets
 from array import array
-from bisect import bisect_left
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from hashlib import blake2b
-from typing import Annotated, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 import msgspec
 
 from service.api.request import CreateRequest
 from service.api.tools.callee import Callee
 from service.engine.port import (
-    Engine,
-    EngineRefused,
+    ChatRequest,
     Generation,
+    MarkupTags,
     ModelCard,
-    Renderer,
     Speech,
+    TokenLogprobs,
     Transcript,
     usual_options,
 )
-from service.harmony import tokens
+from service.harmony.pictures import with_pictures
 from service.harmony.render import VERBOSITY
+from service.harmony.segments import Segment
 from service.harmony.typescript import Function
+from service.markup import tags
 from service.markup.chat import Chat
-from service.markup.families import FAMILIES
-from service.markup.messages import form_of, tool_names, tools_told
-from service.responses.output.machine import Machine
+from service.markup.families import FAMILIES, ReasoningPlace
+from service.markup.messages import form_of, name_of, tool_names, tools_told
+from service.markup.stream import MarkupPart
+from service.markup.tags import Callable, TurnConstraint, response_format, tools_asked
+from service.responses.known_ids import key_behind, known_of, make_prompt, note_of
+from service.responses.output.logprobs import pieces_of
 from service.responses.output.reading import (
-    DIGEST_BYTES,
     NO_PROMPT,
     NOTHING,
-    READ,
-    Ids,
     KnownTurns,
-    Sampled,
-    ServedReading,
+    Piece,
+    Reading,
+    RenderPrompt,
+    ResumePoint,
+    Speaking,
+    Stretch,
     Templated,
-    TemplatedReading,
-    digest_of,
 )
+from service.responses.output.reading import (
+    Read as ReadPieces,
+)
+from service.responses.output.rules import Rules, Spoken
 from service.responses.prompt.build import Prompt
 from service.responses.prompt.read import Read
+from service.responses.readings import Readings
 from store.codec import THREAD_FROM_BYTES
 from store.turn import StoredMessage
 
-_Count = Annotated[int, msgspec.Meta(ge=0)]
+
+class TemplatedChat(Chat, Speaking, frozen=True, dict=True):
+    """How to ask for and read one response; queued jobs hold it."""
+
+    decoded: ClassVar[bool] = True
+
+    def reading(self, input_tokens: int) -> Reading:
+        """See Speaking."""
+        return (ServedReading if self.served else TemplatedReading)(self, input_tokens)
+
+    def name_of(self, recipient: str) -> str:
+        """See Speaking."""
+        return name_of(recipient, self.names)
 
 
-class _Turn(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
-    """As Sampled, with `ids` as little-endian u32."""
-
-    gap: _Count
-    digest: bytes
-    ids: bytes
-
-
-class _Note(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
-    """`model` still had `stay` of the turns before, and behind them `turns`. Bytes are base64."""
-
-    model: str
-    stay: _Count
-    salt: bytes
-    turns: tuple[_Turn, ...]
-
-
-_NOTE = msgspec.json.Decoder(_Note)
-
-
-def known_of(notes: Iterable[StoredMessage], model: str) -> KnownTurns:
-    """The turns that a model has sampled, by the notes of a conversation, the oldest first; none where another model
-    was asked last, or behind a note that can't be read.
+class Before(msgspec.Struct, frozen=True):
+    """The model's context: the prompt of the `first` stretch or of a later one, where it is known here, and the tokens
+    sampled behind it.
     """
-    turns: list[Sampled] = []
-    key = b""
-    for each in notes:
-        note = _read(each)
-        if note is not None:
-            key = key_behind(key, note.salt)
-        if note is None or note.model != model or note.stay > len(turns):
-            turns.clear()
-            continue
-        del turns[note.stay :]
-        turns += [Sampled(turn.gap, turn.digest, tokens.unpack(turn.ids), key) for turn in note.turns]
-    return KnownTurns(tuple(turns), key)
+
+    first: bool
+    prompt: Templated | None
+    sampled: "array[int]"
 
 
-def sampled_in(note: StoredMessage) -> bytes:
-    """The ids that a note has as its own turn's, in the model's own vocabulary, packed; none where it can't be read."""
-    found = _read(note)
-    return b"" if found is None else b"".join(turn.ids for turn in found.turns)
+class TemplatedReading(Reading):
+    """Of a model with a chat template and a markup of its own. Later prompts are known once they were `prompted`, and
+    their ids only where that was.
+    """
+
+    before_text = slice(-1)
+    by_text = True
+
+    def __init__(self, chat: Chat, input_tokens: int) -> None:
+        super().__init__(input_tokens)
+        self.chat = chat
+        self.ends = chat.ends
+        self.thinking = chat.thinking
+        """Whether the last prompt ended inside of reasoning."""
+        self.parser = chat.parser(thinking=chat.thinking)
+        self._waits = False
+        """Whether the present stretch's prompt is still to be made, anywhere."""
+        self.before: Before | None = None
+        """The model's context in the stretch before, if there was one."""
+        self.prompt: Templated | None = None
+        """The ids of a later stretch's prompt, where they are known."""
+        self._prompting: Sequence[StoredMessage] = ()
+        """The response's messages that stand in the present stretch's prompt."""
+        self._anew = False
+
+    @property
+    def unprompted(self) -> bool:
+        """See Reading."""
+        return self._waits or (self.before is not None and self.prompt is None)
+
+    @property
+    def transcript(self) -> Transcript:
+        """The input from which the template makes the present stretch's prompt."""
+        return self.chat.transcript(with_pictures(self._prompting), anew=self._anew)
+
+    @property
+    def shown(self) -> bytes:
+        """See Reading."""
+        return self.transcript.messages if self.chat.sees else b""
+
+    def words(self, ids: Sequence[int], text: str) -> list[Segment]:
+        """See Reading. Ids are taken with what they say."""
+        self.tail.extend(ids)
+        self.add(len(ids))
+        return self.parser.feed(ids, text)
+
+    def read(self, ids: Sequence[int], text: str, logprobs: Sequence[TokenLogprobs] | None) -> Iterator[ReadPieces]:
+        """See Reading."""
+        for piece, said, known in pieces_of(ids, text, logprobs or ()):
+            yield self.words(piece, said), known
+
+    def end(self) -> list[Segment]:
+        """See Reading."""
+        return self.parser.end()
+
+    def give_feedback(self, messages: Sequence[StoredMessage], *, counts: bool = True) -> None:
+        """See Reading. The prompt is made of all these messages."""
+        self.before = Before(self.before is None, self.prompt, self.tail)
+        self.tail = array("I")
+        self.prompt, self._waits, self._prompting = None, True, tuple(messages)
+        self._all.append(Stretch(0, feedback=int(counts)))
+
+    def begin_behind(self, messages: Sequence[StoredMessage], answers: int) -> None:
+        """See Reading."""
+        self._all.clear()
+        self.give_feedback(messages, counts=False)
+
+    def begin_anew(self, messages: Sequence[StoredMessage], prefix_tokens: int) -> None:
+        """See Reading."""
+        self._anew = True
+        self.give_feedback(messages, counts=False)
+
+    def next_generation(self, initial: Generation, rules: Rules, place: ResumePoint) -> Generation:
+        """See Reading."""
+        prompt = initial.prompt if self.prompt is None else self.prompt.ids
+        tag = None if self.tail else turn_tag(rules, self.chat, thinking=self.thinking)
+        sampling = initial.sampling if tag is None else msgspec.structs.replace(initial.sampling, structural_tag=tag)
+        return msgspec.structs.replace(initial, prompt=self.behind(prompt), sampling=sampling)
+
+    async def make_prompt(self, render: RenderPrompt, initial: Generation) -> Templated:
+        """See Reading."""
+        return await make_prompt(render, initial.model, self.chat, self.transcript, self._read_before(initial))
+
+    def _read_before(self, initial: Generation) -> KnownTurns:
+        """The turns sampled before the present stretch, where they are known here."""
+        before, chat = self.before, self.chat
+        prompt = None if before is None else _first(initial, chat) if before.first else before.prompt
+        if before is None or prompt is None:
+            return NOTHING
+        heard = prompt.with_turn(array("I") if self.dropped else before.sampled)
+        return KnownTurns(heard.sampled_turns(chat.key), chat.key)
+
+    def take_prompt(self, prompt: Templated) -> Piece | None:
+        """See Reading."""
+        length, thinking = len(prompt.ids), self.chat.thinks(prompt.ids)
+        return Piece(0, "", length, thinking) if self._take_prompt(length, thinking, prompt) else None
+
+    def prompted(self, length: int, thinking: bool) -> None:
+        """See Reading."""
+        if self._waits:
+            self._take_prompt(length, thinking, None)
+        else:
+            self._all[-1].shown = length - self.prefix_tokens
+
+    def _take_prompt(self, length: int, thinking: bool, prompt: Templated | None) -> bool:
+        """The present stretch's prompt was made, `prompt` where that was here; whether nobody had made it before."""
+        self.prompt, self.prefix_tokens = prompt, length
+        if not self._waits:
+            return False
+        self._waits, self.thinking, self.dropped = False, thinking, False
+        self.parser = self.chat.parser(thinking=thinking)
+        self._note_prompt(length)
+        return True
+
+    def note(self, initial: Generation) -> list[StoredMessage]:
+        """The note of the response's sampled tokens that its last prompt has or that stand behind it, where they are
+        known here. Tokens that stand in no message are no part of it.
+        """
+        if not self.chat.noted or self.unprompted:
+            return []
+        first = _first(initial, self.chat)
+        sampled = array("I") if self.dropped else self.tail
+        return [note_of(initial.model, self.chat, first, self.prompt or first, sampled)]
+
+    def _note_prompt(self, length: int) -> None:
+        """The prompt of the present stretch had so many tokens, where one was before it also what was given since."""
+        stretch = self._all[-1]
+        stretch.prompt = length
+        if len(self._all) == 1:
+            return
+        before = self._all[-2]
+        given = max(1, length - before.prompt - before.sampled)
+        if stretch.feedback:
+            stretch.feedback = given
+        else:
+            stretch.told = given
 
 
-def _read(message: StoredMessage) -> _Note | None:
-    """A note; None where it is of another form, or damaged."""
+class ServedReading(TemplatedReading):
+    """Of a model whose server makes the prompts, and reads it by a parser of its own."""
+
+    before_text = slice(0)  # a chunk begins where a segment opens
+    at_once = True
+
+    def next_generation(self, initial: Generation, rules: Rules, place: ResumePoint) -> Generation:
+        """See Reading."""
+        return msgspec.structs.replace(initial, asks=chat_request(rules, self.chat, self.transcript))
+
+    async def make_prompt(self, render: RenderPrompt, initial: Generation) -> Templated:
+        """See Reading. The server makes it."""
+        return NO_PROMPT
+
+    def prompted(self, length: int, thinking: bool) -> None:
+        """See Reading: the server tells it behind the prompt."""
+        if self._waits:
+            self._take_prompt(length, thinking, NO_PROMPT)
+        else:
+            self._note_prompt(length)
+
+
+def chat_request(rules: Rules, chat: Chat, transcript: Transcript) -> ChatRequest:
+    """The request to a server that reads its model itself. Tools come before the format of the answer, to which servers
+    would hold a call, too: where there are both, only the check at the end holds the answer to its format.
+    """
+    if transcript.tools == b"[]":
+        return ChatRequest(transcript, form=b"" if rules.answer is None else response_format(rules.answer))
+    able = {name_of(each.recipient, chat.names): each.content for each in rules.callable}
+    if not able:
+        return ChatRequest(transcript, "none")
+    shown = msgspec.structs.replace(transcript, tools=tools_asked(transcript.tools, able))
+    return ChatRequest(shown, "required" if rules.choice == "required" else "auto", rules.parallel > 1)
+
+
+def turn_tag(rules: Rules, chat: Chat, *, thinking: bool) -> str | None:
+    """The structural tag of a whole turn, from its beginning, of a model that doesn't speak Harmony; `thinking` is
+    whether that is inside of reasoning. None where nothing is asked, or its calls can't be constrained.
+
+    Where a turn goes on in its middle there is none: what holds then is the check at the end.
+    """
+    able = rules.callable
+    asked = TurnConstraint(
+        tools=tuple(Callable(name_of(each.recipient, chat.names), each.content) for each in able),
+        required=rules.choice == "required" and bool(able),
+        parallel=rules.parallel > 1,
+        answer=rules.answer,
+    )
+    family = FAMILIES[chat.family]
+    part = (
+        MarkupPart.THINKING
+        if thinking
+        else MarkupPart.TEXT
+        if family.reasoning is ReasoningPlace.NONE
+        else MarkupPart.BEFORE
+    )
     try:
-        note = _NOTE.decode(message.name or "")
-    except msgspec.DecodeError:
+        return tags.tag(family.markup, tuple(chat.marks.items()), asked, part)
+    except LookupError:
         return None
-    return None if any(len(turn.ids) % tokens.BYTES_A_TOKEN for turn in note.turns) else note
-
-
-def read_before(initial: Generation, reading: TemplatedReading) -> KnownTurns:
-    """The turns sampled before the present stretch, where they are known here."""
-    before, chat = reading.before, reading.chat
-    prompt = None if before is None else _first(initial, chat) if before.first else before.prompt
-    if before is None or prompt is None:
-        return NOTHING
-    heard = prompt.with_turn(array("I") if reading.dropped else before.sampled)
-    return KnownTurns(heard.sampled_turns(chat.key), chat.key)
-
-
-def note_of_read(initial: Generation, machine: Machine) -> list[StoredMessage]:
-    """The note of a response's sampled tokens that its last prompt has or that stand behind it, where they are known
-    here. Tokens that stand in no message are no part of it.
-    """
-    reading = machine.stretches
-    if not isinstance(reading, TemplatedReading) or not reading.chat.noted or reading.unprompted:
-        return []
-    first = _first(initial, reading.chat)
-    sampled = array("I") if reading.dropped else reading.tail
-    return [note_of(initial.model, reading.chat, first, reading.prompt or first, sampled)]
-
-
-def note_of(model: str, chat: Chat, first: Templated, last: Templated, sampled: Ids) -> StoredMessage:
-    """The note of a response: of its first and its last prompt, which may be the same, and the tokens behind."""
-    same = len(first.ids) if last is first else common(first.ids, last.ids)
-    stay = [end for _, end in first.turns if end <= same]
-    own = last.with_turn(sampled).sampled_turns(chat.key, behind=stay[-1] if stay else 0)
-    turns = tuple(_Turn(turn.gap, turn.digest, tokens.pack(turn.ids)) for turn in own)
-    note = _Note(model, len(stay), chat.salt, turns)
-    return StoredMessage(READ, b"", name=msgspec.json.encode(note).decode())
 
 
 def _first(initial: Generation, chat: Chat) -> Templated:
@@ -163,22 +298,20 @@ OWN_BYTES = 16
 SALT_BYTES = 16
 """Of chance in the salt of a note."""
 
-THREAD_FROM_TOKENS = 16_384
-"""To compare so many takes some 3 ms, where the template writes each turn otherwise than it was sampled."""
-
 
 async def prompt_of(
-    engine: Engine,
+    render: RenderPrompt,
     model: ModelCard,
     speech: Speech,
     read: Read,
     request: CreateRequest,
     prompt: Prompt,
     known: KnownTurns,
-) -> tuple[Templated, Chat]:
-    """A request's prompt, and how its response is read. `known` is what the model has sampled of the conversation.
-    Where calls that were approved come first, the prompt is empty until they were made; where the server makes it, it
-    always is. Raises EngineError.
+    *,
+    noted: bool,
+) -> tuple[Templated, Speaking]:
+    """See Readings. Where calls that were approved come first, the prompt is empty until they were made; where the
+    server makes it, it always is.
     """
     declared = [(callee, shown) for callee, shown in read.tools.declared if read.rules.choice != "none"]
     names = tool_names([callee.recipient for callee, _ in declared])
@@ -189,7 +322,7 @@ async def prompt_of(
     told = None if form is None or not tools else tools_told(form, tools, own)
     salt = secrets.token_bytes(SALT_BYTES)
     encode = msgspec.json.encode
-    chat = Chat(
+    chat = TemplatedChat(
         family=speech.family,
         marks=dict(speech.marks),
         ends=speech.ends,
@@ -208,84 +341,13 @@ async def prompt_of(
     messages = [*prompt.shown, *prompt.ending]
     large = sum(len(each.tokens) for each in messages) > THREAD_FROM_BYTES
     history = await asyncio.to_thread(chat.encode, messages) if large else chat.encode(messages)
-    chat = msgspec.structs.replace(chat, history=history)
+    chat = msgspec.structs.replace(chat, history=history, noted=noted and chat.shows_reasoning)
     if chat.served:
         return NO_PROMPT, msgspec.structs.replace(chat, about=len(prompt.whole))
     if prompt.rules.answers is not None:
         return NO_PROMPT, chat
-    made = await _make(engine, model.id, chat, chat.transcript(()), known)
+    made = await make_prompt(render, model.id, chat, chat.transcript(()), known)
     return made, msgspec.structs.replace(chat, thinking=chat.thinks(made.ids), turns=made.turns)
-
-
-async def later_prompt(engine: Engine, initial: Generation, reading: TemplatedReading) -> Templated:
-    """The prompt behind which a response goes on; an empty one where the server makes it. Raises EngineError."""
-    if isinstance(reading, ServedReading):
-        return NO_PROMPT
-    return await _make(engine, initial.model, reading.chat, reading.transcript, read_before(initial, reading))
-
-
-async def _make(engine: Engine, model: str, chat: Chat, transcript: Transcript, known: KnownTurns) -> Templated:
-    """The prompt of a transcript, with what is `known` where it can be. Raises EngineError."""
-    if not isinstance(engine, Renderer):
-        raise EngineRefused(f"the engine of '{model}' knows no chat template")
-    written = array("I", await engine.render(transcript, model))
-    compared = (written, known if chat.shows_reasoning else NOTHING, chat.ends, chat.mark_ids)
-    if len(written) > THREAD_FROM_TOKENS:
-        return await asyncio.to_thread(with_known, *compared)
-    return with_known(*compared)
-
-
-def key_behind(key: bytes, salt: bytes) -> bytes:
-    """The key behind a note with this salt: without any of the salts before it, nobody can make it."""
-    return blake2b(salt, digest_size=DIGEST_BYTES, key=key).digest()
-
-
-def with_known(written: Ids, known: KnownTurns, ends: Collection[int], marks: Collection[int]) -> Templated:
-    """A prompt as the template has `written` it, but with its turns as they were sampled where that says the same.
-
-    A turn goes up to one of `ends`; `marks` are the other ids that are marks. One that was broken off stands as the
-    template writes it. Behind the first turn that is written otherwise, all is as written.
-    """
-    made = array("I")
-    turns: list[tuple[int, int]] = []
-    at = kept = 0
-    for turn in known.turns:
-        start = at + turn.gap
-        if digest_of(written[at:start], turn.key) != turn.digest:
-            break
-        kept += turn.gap
-        behind = _end_of(turn.ids, written, start, ends, marks)
-        if behind is None:
-            kept += common(turn.ids, written[start:])
-            break
-        made += written[at:start]
-        turns.append((len(made), len(made) + len(turn.ids)))
-        made += turn.ids
-        at, kept = behind, len(made)
-    return Templated(made + written[at:], tuple(turns), kept)
-
-
-def _end_of(sampled: Ids, written: Ids, start: int, ends: Collection[int], marks: Collection[int]) -> int | None:
-    """The end of the turn that is written from `start` on, if it gives the sampled text; None if it doesn't."""
-    if not sampled or sampled[-1] not in ends:
-        return None
-    behind = start + len(sampled)
-    if written[start:behind] == sampled:
-        return behind
-    stop = next((each for each in range(start, len(written)) if written[each] in ends), None)
-    if stop is None or _marks(sampled, marks) != _marks(written[start:stop], marks):
-        return None
-    return stop + 1
-
-
-def _marks(ids: Ids, marks: Collection[int]) -> Counter[int]:
-    return Counter([id for id in ids if id in marks])
-
-
-def common(one: Ids, other: Ids) -> int:
-    """How many ids two arrays begin with in common."""
-    most = range(min(len(one), len(other)))  # slices compare far faster than items do
-    return bisect_left(most, True, key=lambda place: one[: place + 1] != other[: place + 1])
 
 
 def _functions(declared: Sequence[tuple[Callee, Function]], names: Mapping[str, str]) -> list[Mapping[str, Any]]:
@@ -317,3 +379,34 @@ def _opening(request: CreateRequest, read: Read, speech: Speech, told: str | Non
     if not words and not speech.empty_system:
         return []
     return [{"role": "system", "content": "\n\n".join(words)}]
+
+
+class TemplatedReadings(Readings):
+    """See Readings."""
+
+    def turns_in(self, notes: Iterable[StoredMessage], model: str) -> KnownTurns:
+        """See Readings."""
+        return known_of(notes, model)
+
+    async def prompt(
+        self,
+        render: RenderPrompt,
+        model: ModelCard,
+        speech: Speech,
+        read: Read,
+        request: CreateRequest,
+        prompt: Prompt,
+        known: KnownTurns,
+        *,
+        noted: bool,
+    ) -> tuple[Templated, Speaking]:
+        """See Readings."""
+        return await prompt_of(render, model, speech, read, request, prompt, known, noted=noted)
+
+    def restore(self, spoken: Any) -> Spoken:
+        """See Readings."""
+        return msgspec.convert(spoken, TemplatedChat)
+
+    def written_by(self, speech: Speech | None) -> MarkupTags:
+        """See Readings."""
+        return tags.written_by(speech)

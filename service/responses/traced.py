@@ -1,43 +1,25 @@
-"""The spans of one response where it is traced: its facts, its generations and the tools that it calls.
+"""The spans of one response where it is traced: its generations and the tools that it calls.
 
 They stand around the engine and the tools, whose callers know nothing of them. They are never used where a span isn't
 kept. Facts have the names of OpenTelemetry's GenAI conventions but for those that these call deprecated. Source:
 https://github.com/open-telemetry/semantic-conventions-genai, at 1.41.
 """
 
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
 from time import monotonic
 
 import msgspec
 
 from service.api.outcome import HostedCall, Outcome
-from service.api.response import Response
-from service.engine.port import Chunk, Generation
+from service.engine.port import Between, Chunk, Generation, Sample, Take
 from service.metrics.counters import Mode
 from service.responses.output.machine import Machine
 from service.responses.plan import Plan
-from service.spans import Fact, Span, SpanSide, conversation
+from service.responses.service import Tracing
+from service.spans import Fact, Span, SpanSide
 from service.tools.port import Runner
 
 PROVIDER = "harmonium"
 """The conventions have a name for each provider of models that many use, and let others have their own."""
-
-
-def plan_facts(plan: Plan) -> dict[str, Fact]:
-    """The facts of every span of a response: its id and its conversation. Its model isn't one: Phoenix takes a span
-    that names a model for a call of it.
-    """
-    return {
-        "gen_ai.response.id": plan.id,
-        "gen_ai.request.previous_response.id": plan.parent,
-        **conversation(plan.conversation or plan.root or plan.id),
-    }
-
-
-def end_facts(response: Response) -> dict[str, Fact]:
-    """The facts of a response that has ended."""
-    return {"gen_ai.response.status": response.status.value}
 
 
 def request_facts(plan: Plan, generation: Generation, mode: Mode) -> dict[str, Fact]:
@@ -46,7 +28,7 @@ def request_facts(plan: Plan, generation: Generation, mode: Mode) -> dict[str, F
     return {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": PROVIDER,
-        **plan_facts(plan),
+        **plan.facts,
         "gen_ai.request.model": plan.base.model,
         "gen_ai.response.model": generation.model or None,
         "gen_ai.request.stream": mode == "stream",
@@ -78,7 +60,7 @@ class Calling:
             "gen_ai.tool.name": name,
             "gen_ai.tool.type": "extension",
             "gen_ai.tool.call.id": call.id,
-            **plan_facts(self._plan),
+            **self._plan.facts,
         }
         with self._span.child(f"execute_tool {name}", facts=facts) as span:
             outcome = await self._tools.call(call)
@@ -96,41 +78,45 @@ class Calling:
         await self._tools.aclose()
 
 
-@contextmanager
-def generating(
-    span: Span, plan: Plan, machine: Machine, mode: Mode, generation: Generation
-) -> Generator[tuple[Generation, Callable[[Chunk], None]]]:
-    """A generation of a response, as a part of its `span`: what to ask the engine for, and what to tell each chunk that
-    the machine has taken.
-    """
-    answered, cached, finish = False, None, None
-    stretches = machine.stretches
-    items, sampled, reasoning = len(machine.output), stretches.sampled, stretches.reasoning
-    read = len(generation.prompt) if stretches.begins else None
-    facts = request_facts(plan, generation, mode)
-    with span.child(f"chat {plan.base.model}", SpanSide.CLIENT, facts) as part:
-        began = monotonic()
-        if part.shows and not generation.begun:
-            part.show_input(plan.items, plan.base.instructions)
+def generating(sample: Sample, span: Span, plan: Plan, machine: Machine, mode: Mode) -> Sample:
+    """An engine's `sample`, with each generation of a response as a part of its `span`."""
 
-        def note(chunk: Chunk) -> None:
-            nonlocal answered, cached, finish
-            if not answered and chunk.tokens:
-                answered = True
-                part.note({"gen_ai.response.time_to_first_chunk": monotonic() - began})
-            cached = chunk.cached_tokens if chunk.cached_tokens is not None else cached
-            finish = chunk.finish
+    async def traced(generation: Generation, take: Take, between: Between) -> None:
+        answered, cached, finish = False, None, None
+        stretches = machine.stretches
+        items, sampled, reasoning = len(machine.output), stretches.sampled, stretches.reasoning
+        read = len(generation.prompt) if stretches.begins else None
+        facts = request_facts(plan, generation, mode)
+        with span.child(f"chat {plan.base.model}", SpanSide.CLIENT, facts) as part:
+            began = monotonic()
+            if part.shows and not generation.begun:
+                part.show_input(plan.items, plan.base.instructions)
 
-        try:
-            yield msgspec.structs.replace(generation, trace=part.headers), note
-        finally:
-            used: dict[str, Fact] = {
-                "gen_ai.usage.input_tokens": read,
-                "gen_ai.usage.output_tokens": stretches.sampled - sampled,
-                "gen_ai.usage.cache_read.input_tokens": None if read is None else cached,
-                "gen_ai.usage.reasoning.output_tokens": stretches.reasoning - reasoning,
-                "gen_ai.response.finish_reasons": None if finish is None else [finish.value],
-            }
-            part.note(used)
-            if part.shows:
-                part.show_output(msgspec.json.encode(machine.output[items:]))
+            def take_and_note(chunk: Chunk) -> bool:
+                nonlocal answered, cached, finish
+                more = take(chunk)
+                if not answered and chunk.tokens:
+                    answered = True
+                    part.note({"gen_ai.response.time_to_first_chunk": monotonic() - began})
+                cached = chunk.cached_tokens if chunk.cached_tokens is not None else cached
+                finish = chunk.finish
+                return more
+
+            try:
+                await sample(msgspec.structs.replace(generation, trace=part.headers), take_and_note, between)
+            finally:
+                used: dict[str, Fact] = {
+                    "gen_ai.usage.input_tokens": read,
+                    "gen_ai.usage.output_tokens": stretches.sampled - sampled,
+                    "gen_ai.usage.cache_read.input_tokens": None if read is None else cached,
+                    "gen_ai.usage.reasoning.output_tokens": stretches.reasoning - reasoning,
+                    "gen_ai.response.finish_reasons": None if finish is None else [finish.value],
+                }
+                part.note(used)
+                if part.shows:
+                    part.show_output(msgspec.json.encode(machine.output[items:]))
+
+    return traced
+
+
+TRACING = Tracing(generating, Calling)

@@ -33,8 +33,7 @@ import msgspec
 from msgspec import Meta
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, SecretStr, model_validator
 
-from service.engine.port import AUTO, HARMONY, SERVER
-from service.markup.families import FAMILIES
+from service.engine.port import AUTO, FAMILY_NAMES, HARMONY, SERVER
 from service.settings.group import SecretKey, SettingsGroup, WholePath, Words, each_is, shown_as
 from service.settings.sources import MAX_SECRET_BYTES, PREFIX, environment
 from service.settings.urls import MASK, server_url
@@ -74,7 +73,7 @@ ENGINE_NAMES = {
 REPLACED = ("engine", "engine_url", "engine_api_key", "model", "model_aliases", "context_tokens")
 """The settings that the file of several engines replaces."""
 
-MARKUPS = (AUTO, HARMONY, *FAMILIES)
+MARKUPS = (AUTO, HARMONY, *FAMILY_NAMES)
 """The ways to write a model's turns as tokens."""
 
 DEMO = "demo"

@@ -28,6 +28,7 @@ from service.engine.port import (
 from service.engine.servers.answer import Answer
 from service.engine.servers.experimental import REUSES, Sglang, Tensorrt
 from service.engine.servers.kind import ServerChanged, ServerFacts, ServerKind, ServerTerms
+from service.engine.servers.speech import Disarming
 from service.engine.vllm import servers as vllm_servers
 from service.engine.vllm.servers import TokensEndpoint, Vllm
 from service.harmony.tokens import CALL, ENDOFTEXT, LAST_LEGAL, RETURN, STOPS
@@ -39,7 +40,12 @@ from tests.support.sglang import wire as sglang
 from tests.support.tensorrt import wire as tensorrt
 
 V, C, S, T, L = "vllm", "vllm's completions", "sglang", "tensorrt", "llama"
-KINDS: dict[str, ServerKind] = {V: Vllm(), S: Sglang(), T: Tensorrt(shared=False, salt="acme"), L: Llama(shared=False)}
+KINDS: dict[str, ServerKind] = {
+    V: Vllm(Disarming()),
+    S: Sglang(),
+    T: Tensorrt(shared=False, salt="acme"),
+    L: Llama(shared=False),
+}
 KINDS[C] = KINDS[V]
 ENDPOINTS = {
     V: TokensEndpoint.GENERATE,

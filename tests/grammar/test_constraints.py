@@ -10,7 +10,7 @@ from service.api.tools.callee import Callee, Choice
 from service.grammar.checks import MAX_CHECKED_CHARS, mismatch
 from service.grammar.tags import HeaderState, grammar_content, regex_content, schema_content
 from service.harmony import tokens
-from service.responses.output.next_step import header_tag
+from service.responses.output.reading import header_tag
 from service.responses.output.rules import Rules
 
 F = Callee("f")

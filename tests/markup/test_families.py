@@ -1,8 +1,8 @@
 """Which family a model is taken for, what its card says that it writes, and the table in the document of models."""
 
-from service.engine.port import Speech
+from service.engine.port import FAMILY_NAMES, MarkupTags, Speech
 from service.markup.families import FAMILIES, ReasoningPlace, family_of
-from service.markup.tags import MarkupTags, written_by
+from service.markup.tags import written_by
 from tests.support import ROOT
 
 NAMES = {
@@ -56,3 +56,7 @@ WORDS = {
     ReasoningPlace.TEMPLATE: "as the template has it",
     ReasoningPlace.WITH_CALLS: "with every call",
 }
+
+
+def test_settings_may_name_each_family() -> None:
+    assert tuple(FAMILIES) == FAMILY_NAMES

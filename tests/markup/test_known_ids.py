@@ -11,8 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from service.markup.chat import Chat
+from service.responses.known_ids import common, key_behind, known_of, note_of, with_known
 from service.responses.output.reading import READ, KnownTurns, Templated
-from service.responses.templated import common, key_behind, known_of, note_of, with_known
 from store.turn import StoredMessage
 
 END, USER, OPEN, THINK, CALL = range(5)

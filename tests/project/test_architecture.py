@@ -67,7 +67,17 @@ PURE_BESIDES_STDLIB = (
         f"service.engine.port.{value}"
         for value in (
             *("Generation", "Sampling", "Finish", "TokenLogprobs", "LEAST_LOGPROB", "UNTOLD"),
-            *("ChatRequest", "HARMONY", "SERVER", "SHOWN", "ShownTools", "Speech", "Transcript", "usual_options"),
+            *(
+                "ChatRequest",
+                "HARMONY",
+                "MarkupTags",
+                "SERVER",
+                "SHOWN",
+                "ShownTools",
+                "Speech",
+                "Transcript",
+                "usual_options",
+            ),
         )
     ),
     *(path.removesuffix("/").removesuffix(".py").replace("/", ".") for path in PURE),

@@ -17,6 +17,7 @@ from service.responses.drive import UseUp
 from service.responses.output.machine import Machine
 from service.responses.output.rules import Rules
 from service.responses.plan import Plan, decode, encode
+from service.responses.readings import Readings
 from service.responses.run import Taken
 from service.steps import in_one_go
 from store.history.approvals import Use
@@ -170,4 +171,4 @@ async def test_a_plan_keeps_its_rules_whatever_they_approve() -> None:
     generation = Generation(base.id, PROMPT, Sampling(10))
     for rules in (approved(False), RULES, Rules((OWN,))):
         plan = Plan(base=base, generation=generation, parent=None, stored=True, messages=(), items=b"[]", rules=rules)
-        assert (await decode(await encode(plan))).rules == rules
+        assert (await decode(await encode(plan), Readings().restore)).rules == rules

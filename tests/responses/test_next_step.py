@@ -20,10 +20,10 @@ from service.responses.output.next_step import (
     Generated,
     GiveFeedback,
     ending_of,
-    header_tag,
     next_generation,
     next_step,
 )
+from service.responses.output.reading import header_tag
 from service.responses.output.rules import Rules
 from service.steps import in_one_go
 from tests.support.engine.scripted import ScriptedEngine

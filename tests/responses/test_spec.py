@@ -9,6 +9,7 @@ from service.engine.port import Generation, Sampling
 from service.harmony import tokens
 from service.responses import plan as specs
 from service.responses.plan import Plan, decode, encode
+from service.responses.readings import Readings
 from store.errors import NewerFormat
 from store.turn import StoredMessage
 from tests.support.responses import event_samples, samples
@@ -49,10 +50,10 @@ plans = st.builds(
 
 @given(plans)
 async def test_a_job_comes_back_as_it_went(job: Plan) -> None:
-    assert await decode(await encode(job)) == job
+    assert await decode(await encode(job), Readings().restore) == job
 
 
 async def test_a_newer_job_is_refused_by_its_version() -> None:
     with pytest.raises(NewerFormat) as caught:
-        await decode(bytes([specs.FORMAT + 1]) + b"whatever")
+        await decode(bytes([specs.FORMAT + 1]) + b"whatever", Readings().restore)
     assert caught.value.version == specs.FORMAT + 1

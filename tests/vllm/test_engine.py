@@ -6,6 +6,7 @@ import pytest
 
 from service.engine.port import EngineRefused, Finish
 from service.engine.servers.engine import Access
+from service.engine.servers.speech import Disarming
 from service.engine.vllm.servers import Vllm
 from service.grammar.tags import content_tag, schema_content
 from service.harmony import tokens
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.vllm
 
 @pytest.fixture
 async def engine(vllm_url: str) -> AsyncGenerator[WatchedHttp, None]:
-    engine = WatchedHttp(Vllm(), Access((vllm_url,)))
+    engine = WatchedHttp(Vllm(Disarming()), Access((vllm_url,)))
     await engine.start()
     yield engine
     await engine.close()

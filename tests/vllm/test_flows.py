@@ -13,6 +13,7 @@ import pytest
 from openai import OpenAI
 
 from service.engine.servers.engine import Access, ServersEngine
+from service.engine.servers.speech import Disarming
 from service.engine.vllm.servers import Vllm
 from service.settings.settings import Settings
 from tests.support.service.background import changed
@@ -109,7 +110,7 @@ ANSWERS = ("It is 21 degrees.", numbers(9))
 async def test_a_history_over_chat_completions_finds_all_of_its_prompt_cached(
     settings: Settings, vllm_url: str
 ) -> None:
-    recorder = Recorder(Vllm(), Access((vllm_url,)))
+    recorder = Recorder(Vllm(Disarming()), Access((vllm_url,)))
     function = {"type": "function", "function": {key: WEATHER[key] for key in ("name", "description", "parameters")}}
     messages: list[Any] = []
     async with serving(changed(settings, chats="remembered"), recorder) as inside, inside.client() as asking:
@@ -156,7 +157,7 @@ HELLO: dict[str, Any] = {
 @pytest.fixture
 async def alone(settings: Settings, vllm_url: str) -> AsyncIterator[httpx.AsyncClient]:
     """A client of a service before the server, for one tenant alone."""
-    engine = ServersEngine(Vllm(), Access((vllm_url,)))
+    engine = ServersEngine(Vllm(Disarming()), Access((vllm_url,)))
     async with serving(settings, engine) as inside, inside.http() as http:
         yield http
 

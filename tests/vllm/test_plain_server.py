@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from service.engine.servers.engine import Access, ServersEngine
+from service.engine.servers.speech import Disarming
 from service.engine.vllm.servers import TokensEndpoint, Vllm
 from service.settings.settings import Settings
 from tests.support.engine.watched import WatchedHttp
@@ -57,14 +58,14 @@ def serve(mortal: VllmProcess) -> Serve:
 @asynccontextmanager
 async def harmonium(settings: Settings, server: VllmProcess) -> AsyncIterator[Inside]:
     """The whole service before a server."""
-    async with serving(settings, ServersEngine(Vllm(), Access((server.url,)))) as inside:
+    async with serving(settings, ServersEngine(Vllm(Disarming()), Access((server.url,)))) as inside:
         yield inside
 
 
 class TestConformanceOverCompletions(TalkerConformance):
     @pytest.fixture
     async def engine(self, serve: Serve) -> AsyncGenerator[WatchedHttp, None]:
-        engine = WatchedHttp(Vllm(), Access((serve(TokensEndpoint.COMPLETIONS).url,)))
+        engine = WatchedHttp(Vllm(Disarming()), Access((serve(TokensEndpoint.COMPLETIONS).url,)))
         await engine.start()
         yield engine
         await engine.close()

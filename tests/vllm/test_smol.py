@@ -14,6 +14,7 @@ from openai import AsyncOpenAI
 
 from service.engine.servers.engine import Access, ServersEngine
 from service.engine.servers.kind import Ask, ServerFacts, Wanted
+from service.engine.servers.speech import Disarming
 from service.engine.vllm.servers import TokensEndpoint, Vllm
 from service.settings.settings import Settings
 from tests.support.service.inside import serving
@@ -44,7 +45,7 @@ class OlderVllm(Vllm):
 @pytest.fixture(params=[Vllm, OlderVllm], ids=["generate", "completions"])
 async def client(request: pytest.FixtureRequest, settings: Settings, smol_url: str) -> AsyncIterator[AsyncOpenAI]:
     """A client of a service before the server, over either endpoint."""
-    engine = ServersEngine(request.param(), Access((smol_url,)))
+    engine = ServersEngine(request.param(Disarming()), Access((smol_url,)))
     async with serving(settings, engine) as inside, inside.client() as client:
         yield client
 

@@ -16,8 +16,16 @@ import msgspec
 from service.engine.chat.answer import ChatAnswer, refusal_of
 from service.engine.llama.servers import Llama
 from service.engine.port import SERVER, EngineError, EngineRefused, Generation, Speech, usual_options
-from service.engine.servers.kind import MODELS, Ask, Request, ServerFacts, ServerKind, Wanted
-from service.engine.servers.speech import Disarming, Pieces, common_pieces
+from service.engine.servers.kind import (
+    MODELS,
+    Ask,
+    Pieces,
+    Request,
+    ServerFacts,
+    ServerKind,
+    Wanted,
+)
+from service.engine.servers.speech import Disarming, common_pieces
 from service.engine.servers.token_ids import LEAST_TOP_P
 from service.engine.vllm.pictures import LOOK
 from service.engine.vllm.servers import TOKENIZE, Vllm

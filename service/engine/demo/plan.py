@@ -17,7 +17,7 @@ from typing import Any
 
 from service.engine.demo.functions import PYTHON, DeclaredFunction, also, asks_for_a_tool, declarations_in, fitting
 from service.engine.demo.prose import text_for
-from service.engine.demo.reading import PAUSE, Output, Reading
+from service.engine.demo.reading import PAUSE, Output, PromptReading
 from service.engine.demo.values import UserWords, answer_for, arguments_for, response_schema
 from service.harmony.tokens import CALL, CHANNEL, CONSTRAIN, END, MESSAGE, RETURN, encode
 
@@ -113,7 +113,7 @@ _WAITING = DemoMessage("final", ["I wait for what comes of it."])
 
 
 def decide(
-    reading: Reading, addressed: Collection[str] | None
+    reading: PromptReading, addressed: Collection[str] | None
 ) -> Generator[Sequence[int], None, Sequence[DemoMessage]]:
     """The messages of an answer. `addressed` are the functions that a constraint lets through, "" for a final answer;
     None is no constraint. Yields are pauses.
@@ -155,7 +155,7 @@ def decide(
     return [_thinking(reading, "Nothing here asks for a skill of mine; I say who I am."), introduction(reading)]
 
 
-def introduction(reading: Reading) -> DemoMessage:
+def introduction(reading: PromptReading) -> DemoMessage:
     """The demo engine's introduction, its answer when nothing else is asked for."""
     said = f"You said {_quote(reading.words)}. " if reading.words.strip() else ""
     who = "I am harmonium's demo engine, no real model"
@@ -173,7 +173,7 @@ def call(function: DeclaredFunction, words: str, value: object = None) -> DemoMe
     return DemoMessage("commentary", [compact(value)], function, words, value)
 
 
-def code_call(reading: Reading, code: re.Match[str] | None = None) -> DemoMessage:
+def code_call(reading: PromptReading, code: re.Match[str] | None = None) -> DemoMessage:
     """A call that runs code, as in "use python: 2 + 2" or between ```."""
     said = (code[1] or code[2]).strip() if code else f"print({reading.words[:QUOTED_CHARS]!r})"
     return DemoMessage("analysis", [said], PYTHON, said)
@@ -184,7 +184,7 @@ def compact(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _final(reading: Reading, lines: Iterable[str]) -> DemoMessage:
+def _final(reading: PromptReading, lines: Iterable[str]) -> DemoMessage:
     """A final answer, in the format that the prompt demands, if it does."""
     words = "\n".join(each.text for each in reading.outputs) or reading.words
     schema = response_schema(reading.developer)
@@ -195,7 +195,7 @@ def _final(reading: Reading, lines: Iterable[str]) -> DemoMessage:
     return DemoMessage("final", [compact(value)], words=words, value=value, plain=plain)
 
 
-def _calls(reading: Reading, function: DeclaredFunction, functions: Sequence[DeclaredFunction]) -> Pauses:
+def _calls(reading: PromptReading, function: DeclaredFunction, functions: Sequence[DeclaredFunction]) -> Pauses:
     """Calls of a function, and of those that the words ask for beside it."""
     calls = [call(function, reading.words)]
     if isinstance(calls[0].value, dict):
@@ -207,11 +207,11 @@ def _calls(reading: Reading, function: DeclaredFunction, functions: Sequence[Dec
     return [*thoughts, *calls, _WAITING]
 
 
-def _answer(reading: Reading, thought: str, lines: Iterable[str]) -> Sequence[DemoMessage]:
+def _answer(reading: PromptReading, thought: str, lines: Iterable[str]) -> Sequence[DemoMessage]:
     return [_thinking(reading, thought), _final(reading, lines)]
 
 
-def _thinking(reading: Reading, thought: str) -> DemoMessage:
+def _thinking(reading: PromptReading, thought: str) -> DemoMessage:
     """The message on the analysis channel: as long as the effort in the system message asks for."""
     asking = f"The user says: {_quote(reading.words)}." if reading.words else "Nobody has said a word to me."
     match _effort(reading):
@@ -223,12 +223,12 @@ def _thinking(reading: Reading, thought: str) -> DemoMessage:
             return DemoMessage("analysis", [f"{asking} ", thought])
 
 
-def _effort(reading: Reading) -> str:
+def _effort(reading: PromptReading) -> str:
     _, _, rest = reading.system.partition("Reasoning: ")
     return rest[:6].split("\n")[0].strip()
 
 
-def _relay(reading: Reading, functions: Sequence[DeclaredFunction]) -> Sequence[DemoMessage]:
+def _relay(reading: PromptReading, functions: Sequence[DeclaredFunction]) -> Sequence[DemoMessage]:
     """The answer to tools' outputs: after a search the first page is opened, and then cited; others are said again."""
     last = reading.outputs[-1]
     opener = next((each for each in functions if each.name == OPEN), None)
@@ -250,7 +250,7 @@ def _citation(output: Output) -> str | None:
     return f"{line}【{display[1]}†L{said[1]}】."
 
 
-def _summary(reading: Reading) -> Pauses:
+def _summary(reading: PromptReading) -> Pauses:
     """A short summary of the user's texts."""
     pieces: list[str] = []
     for text in islice(reading.user_texts(), SUMMED_UP):

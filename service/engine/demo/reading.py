@@ -41,7 +41,7 @@ class Output:
 
 
 @dataclass(frozen=True)
-class Reading:
+class PromptReading:
     """A prompt as read for an answer.
 
     `asked` are the places of the user's messages in it, and `words` the text of the last one; `instruction` is the text
@@ -67,7 +67,7 @@ class Reading:
                 yield decode(self.prompt[low : min(high + OVERLAP_TOKENS, span.stop)])
 
 
-def read(prompt: Sequence[int]) -> Generator[tuple[int, ...], None, Reading]:
+def read(prompt: Sequence[int]) -> Generator[tuple[int, ...], None, PromptReading]:
     """Read the parts that every answer needs: the prompt's head, and its last message."""
     starts: list[int] = []
     for place in places(START, prompt):
@@ -99,7 +99,7 @@ def read(prompt: Sequence[int]) -> Generator[tuple[int, ...], None, Reading]:
             outputs.append(Output(header.split(" to=")[0], _excerpt(prompt, span)))
     asked = [span for span, role in zip(spans, roles, strict=True) if role == _USER]
     sampled = prompt[(spans[turn - 1].stop if turn else 0) + 2 :]
-    return Reading(
+    return PromptReading(
         prompt, asked, texts[_SYSTEM], texts[_DEVELOPER], words, tuple(reversed(outputs)), sampled, instruction
     )
 

@@ -17,7 +17,7 @@ from typing import Any
 from service.engine.demo.functions import DeclaredFunction, declarations_in
 from service.engine.demo.patterns import derive, matching
 from service.engine.demo.plan import DemoMessage, call, compact, decide, introduction
-from service.engine.demo.reading import Reading, places, read
+from service.engine.demo.reading import PromptReading, places, read
 from service.engine.demo.values import answer_for, arguments_for
 from service.engine.port import EngineRefused
 from service.grammar.checks import is_valid
@@ -111,7 +111,7 @@ def _fits(part: Ids, message: DemoMessage) -> bool:
     return recipient == message.recipient and bool(recipient or channel == message.channel)
 
 
-def _open(part: Ids, left: Iterable[DemoMessage], reading: Reading) -> DemoMessage:
+def _open(part: Ids, left: Iterable[DemoMessage], reading: PromptReading) -> DemoMessage:
     """The message that was begun: the plan's, or one that isn't planned."""
     planned = next((message for message in left if _fits(part, message)), None)
     recipient, _ = _heading(part)
@@ -121,7 +121,7 @@ def _open(part: Ids, left: Iterable[DemoMessage], reading: Reading) -> DemoMessa
     return planned or introduction(reading)
 
 
-def _continue(begun: Ids, left: Sequence[DemoMessage], reading: Reading) -> Iterator[Ids]:
+def _continue(begun: Ids, left: Sequence[DemoMessage], reading: PromptReading) -> Iterator[Ids]:
     """Goes on from the beginning of a message to the end of the plan."""
     message = _open(begun, left, reading)
     place = _content(begun)

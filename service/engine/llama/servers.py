@@ -41,6 +41,7 @@ from service.engine.servers.kind import (
     UNREADABLE,
     Ask,
     Count,
+    Pieces,
     Request,
     ServerEvent,
     ServerFacts,
@@ -49,7 +50,7 @@ from service.engine.servers.kind import (
     Wanted,
     read_event,
 )
-from service.engine.servers.speech import Disarming, Pieces, speech_of
+from service.engine.servers.speech import Disarming, speech_of
 from service.engine.servers.token_ids import prompt_json
 from service.grammar.tags import LAST_MARK
 from service.harmony.tokens import ENDS, FIRST_SPECIAL, LAST_LEGAL, byte_table, vocabulary

@@ -5,7 +5,7 @@ about one are in its Facts.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
@@ -39,6 +39,29 @@ Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 
 Ask = Callable[[str, str, bytes | None], Awaitable[tuple[int, bytes]]]
 """Ask the server something small: the method, the path and the body, to the status and the body. Raises BROKEN."""
+
+
+Pieces = Callable[[str], Awaitable[Sequence[tuple[int, str]]]]
+"""A text as the server cuts it, in which marks are marks: each id with its text."""
+
+Written = Callable[[Transcript], Awaitable[str | None]]
+"""The text of a prompt as the server's template writes it, None where it tells none. Raises EngineError."""
+
+
+class Speeches:
+    """How models speak that don't speak Harmony, found by asking a server. As it stands: nobody here knows."""
+
+    async def speech_of(self, pieces: Pieces, written: Written, model: str) -> Speech:
+        """The speech of the model with this name, by how its server cuts texts and what its template has `written`.
+        Raises EngineError.
+        """
+        raise EngineUnavailable(f"the model {model!r} doesn't speak Harmony, and this service reads no other model")
+
+    async def disarm(self, pieces: Pieces, transcript: Transcript, *, sees: bool = False) -> Transcript:
+        """A transcript in which only our own marks are spelled. Of a model that `sees` the places of pictures are among
+        the marks. Raises EngineError.
+        """
+        raise EngineRefused("this service reads no model with a chat template")
 
 
 class ServerChanged(EngineUnavailable):

@@ -6,21 +6,16 @@ Only the server knows which texts are marks, so it is asked about those that loo
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Collection, Sequence, Set
+from collections.abc import Collection, Sequence, Set
 from typing import Any
 
 import msgspec
 
 from service.engine.port import SHOWN, EngineError, EngineUnavailable, ShownTools, Speech, Transcript
+from service.engine.servers.kind import Pieces, Speeches, Written
 from service.markup.families import ENDS, MARKS, family_of
 from service.markup.marks import LOOKS_LIKE_A_MARK, like_marks
 from service.steps import BRIEFLY
-
-Pieces = Callable[[str], Awaitable[Sequence[tuple[int, str]]]]
-"""A text as the server cuts it, in which marks are marks: each id with its text."""
-
-Written = Callable[[Transcript], Awaitable[str | None]]
-"""The text of a prompt as the server's template writes it, None where it tells none. Raises EngineError."""
 
 _PROBED_NAME, _PROBED_ARGUMENT, _PROBED_OUTPUT = "probedtool", "probedargument", "probedoutput"
 """Words that no template writes by itself."""
@@ -98,12 +93,16 @@ async def _try_prompt(written: Written, transcript: Transcript) -> str | None:
         return ""
 
 
-class Disarming:
-    """Takes the marks out of users' texts."""
+class Disarming(Speeches):
+    """Takes the marks out of users' texts, which it learns from one kind of server."""
 
     def __init__(self) -> None:
         self._known: dict[str, bool] = {}
         """Texts that look like marks, and whether they are."""
+
+    async def speech_of(self, pieces: Pieces, written: Written, model: str) -> Speech:
+        """See Speeches."""
+        return await speech_of(pieces, written, model)
 
     async def disarm(self, pieces: Pieces, transcript: Transcript, *, sees: bool = False) -> Transcript:
         """A transcript in which only our own marks are spelled; tools' descriptions are searched, too. Of a model that

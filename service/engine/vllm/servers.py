@@ -32,16 +32,17 @@ from service.engine.servers.answer import Answer
 from service.engine.servers.kind import (
     UNREADABLE,
     Ask,
+    Pieces,
     Request,
     ServerFacts,
     ServerKind,
     ServerLoad,
+    Speeches,
     TokenId,
     Wanted,
     decode,
     read_event,
 )
-from service.engine.servers.speech import Disarming, Pieces, speech_of
 from service.engine.servers.token_ids import BAN, MOST, UsageEvent, mean, prompt_json, read_page, total
 from service.engine.vllm.pictures import LOOK_TWICE, RENDER, content_parts, in_grey, read_rendered, shows_pictures
 from service.harmony.tokens import START
@@ -392,8 +393,8 @@ class Vllm(ServerKind):
 
     name = NAME
 
-    def __init__(self) -> None:
-        self._disarming = Disarming()
+    def __init__(self, speeches: Speeches | None = None) -> None:
+        self._speeches = speeches or Speeches()
 
     async def facts(self, ask: Ask, wanted: Wanted) -> ServerFacts:
         """The facts. Where a router doesn't say how texts are cut, the model is taken for gpt-oss."""
@@ -424,7 +425,7 @@ class Vllm(ServerKind):
 
     async def render(self, ask: Ask, facts: ServerFacts, transcript: Transcript) -> list[int]:
         sees = facts.speech is not None and facts.speech.sees
-        disarmed = await self._disarming.disarm(self.pieces(ask, facts.model), transcript, sees=sees)
+        disarmed = await self._speeches.disarm(self.pieces(ask, facts.model), transcript, sees=sees)
         if facts.speech is not None and facts.speech.mark and shows_pictures(disarmed):
             disarmed = in_grey(disarmed)
             asked = template_body(disarmed, facts.model, mm_payload="none", tool_choice="none")
@@ -482,7 +483,7 @@ class Vllm(ServerKind):
             texts = read_cut(await self.ask_body(ask, TOKENIZE, body)).token_strs
             return None if texts is None else "".join(texts)
 
-        return await speech_of(self.pieces(ask, model), template_text, model)
+        return await self._speeches.speech_of(self.pieces(ask, model), template_text, model)
 
     async def _mark(self, ask: Ask, model: str) -> tuple[int, ...]:
         """The ids with which the template marks a picture; none where the model sees none, or only one at a time. The

@@ -46,7 +46,7 @@ from service.responses.output.hosted import (
 )
 from service.responses.output.open_message import Making, OpenItem, feedback_on, is_answer, tool_answer
 from service.responses.output.phases import Move, Phase, after
-from service.responses.output.reading import Piece, TemplatedReading, reading_of
+from service.responses.output.reading import Piece, speaking_in
 from service.responses.output.rules import AfterCompaction, Rules
 from store.turn import Messages, Picture, StoredMessage
 
@@ -94,7 +94,7 @@ class Machine:
         self.rules = rules.first
         """The rules in force now: a response that compacts before it answers has one set for each."""
         self._making = Making(base.id, self.rules, seal, displays=rules.displays)
-        self.stretches = reading_of(rules.chat, input_tokens)
+        self.stretches = speaking_in(rules).reading(input_tokens)
         self._unclaimed: list[Logprob] = []
         """The log probabilities of tokens of which no text has come yet."""
         self.open_item: OpenItem | None = None
@@ -292,7 +292,7 @@ class Machine:
                 if start == len(ids):
                     break
             piece = next(told, None)
-            if piece is not None and piece.prompt is not None and isinstance(self.stretches, TemplatedReading):
+            if piece is not None and piece.prompt is not None:
                 self.stretches.prompted(piece.prompt, piece.thinking)
                 continue
             end = start + (REPLAY_IDS if piece is None else piece.ids)
@@ -341,7 +341,7 @@ class Machine:
             if self._calling is not None and self.pending is not None:
                 out += self._end_call(self._calling, broken_off(self.pending))
             elif self.phase is not _FULL:
-                self._take(self.stretches.parser.end(), out, complete=ending is Ending.STOP)
+                self._take(self.stretches.end(), out, complete=ending is Ending.STOP)
             if self.open_item is not None:  # a bug has struck in it
                 self._shut(self.open_item, None, "incomplete", out)
             self.messages += self._behind or ()

@@ -7,24 +7,15 @@ on how often the engine was asked: a worker that takes over asks what the one be
 carries out the steps.
 """
 
-from array import array
 from typing import overload
 
 import msgspec
 
-from service.engine.port import ChatRequest, Finish, Generation, Sampling, Transcript
-from service.grammar.tags import HeaderState, addressing_tag, content_tag
+from service.engine.port import Finish, Generation
 from service.harmony import tokens
-from service.markup import tags
-from service.markup.chat import Chat
-from service.markup.families import FAMILIES, ReasoningPlace
-from service.markup.messages import name_of
-from service.markup.stream import MarkupPart
-from service.markup.tags import Callable, TurnConstraint, response_format, tools_asked
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.phases import Phase
-from service.responses.output.reading import HarmonyReading, ServedReading, TemplatedReading
-from service.responses.output.rules import Rules
+from service.responses.output.reading import Reading, ResumePoint
 
 _ENDINGS = {Finish.STOP: Ending.STOP, Finish.LENGTH: Ending.LENGTH, Finish.ABORT: Ending.ABORT}
 
@@ -48,9 +39,9 @@ class GiveFeedback(msgspec.Struct, frozen=True):
 
 
 class Render(msgspec.Struct, frozen=True):
-    """Have the model's chat template make the next prompt."""
+    """Have the next prompt made."""
 
-    reading: TemplatedReading
+    reading: Reading
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -88,7 +79,7 @@ def next_step(machine: Machine, initial: Generation, generated: Generated | None
     if ending is not None:
         return End(ending)
     reading = machine.stretches
-    if isinstance(reading, TemplatedReading) and reading.unprompted:
+    if reading.unprompted:
         return Render(reading)
     return Ask(next_generation(initial, machine))
 
@@ -134,91 +125,14 @@ def next_generation(initial: Generation, machine: Machine) -> Generation:
     `initial` is how it would be asked at the beginning. Raises ValueError where nothing is left to ask for, as
     `ending_of` tells.
     """
-    left, reading, rules = _ids_left(machine, initial.sampling.max_tokens), machine.stretches, machine.rules
+    left, item = _ids_left(machine, initial.sampling.max_tokens), machine.open_item
     if left < 1:
         raise ValueError(f"all {initial.sampling.max_tokens} tokens of {initial.id} have been sampled")
-    prompt, sampling = initial.prompt, msgspec.structs.replace(initial.sampling, max_tokens=left)
-    if isinstance(reading, ServedReading):
-        return msgspec.structs.replace(
-            initial, sampling=sampling, asks=chat_request(rules, reading.chat, reading.transcript)
-        )
-    if isinstance(reading, TemplatedReading):
-        prompt = prompt if reading.prompt is None else reading.prompt.ids
-        tag = None if reading.tail else turn_tag(rules, reading.chat, thinking=reading.thinking)
-        sampling = sampling if tag is None else msgspec.structs.replace(sampling, structural_tag=tag)
-    else:
-        sampling = _constrain(sampling, machine, reading)
-    prompt = prompt if len(prompt) <= reading.prefix_tokens else prompt[: reading.prefix_tokens]
-    return msgspec.structs.replace(
-        initial, prompt=array("I", prompt) + reading.tail if reading.tail else prompt, sampling=sampling
+    sampling = msgspec.structs.replace(initial.sampling, max_tokens=left)
+    place = ResumePoint(
+        content=item.constraint if item is not None and machine.phase is Phase.CONSTRAINED else None,
+        called=machine.calls > 0,
+        free=item is None or item.is_aside,
     )
-
-
-def _constrain(sampling: Sampling, machine: Machine, reading: HarmonyReading) -> Sampling:
-    """The sampling with the model's constraint here: its content's format, or the recipients that it may address.
-
-    Where nothing does, a call doesn't end the generation if another one may follow. Behind a tag it does: an engine
-    knows only ends there, and lets the mark of a call through as one.
-    """
-    item = machine.open_item
-    if item is not None and item.constraint is not None and machine.phase is Phase.CONSTRAINED:
-        return msgspec.structs.replace(sampling, structural_tag=content_tag(item.constraint))
-    state = reading.header_state(called=machine.calls > 0, free=item is None or item.is_aside)
-    tag = None if state is None else header_tag(machine.rules, state)
-    if tag is not None:
-        return msgspec.structs.replace(sampling, structural_tag=tag)
-    if state is None or machine.rules.parallel == 1 or not machine.rules.callable:
-        return sampling
-    return msgspec.structs.replace(sampling, stop_ids=tuple(stop for stop in sampling.stop_ids if stop != tokens.CALL))
-
-
-def chat_request(rules: Rules, chat: Chat, transcript: Transcript) -> ChatRequest:
-    """The request to a server that reads its model itself. Tools come before the format of the answer, to which servers
-    would hold a call, too: where there are both, only the check at the end holds the answer to its format.
-    """
-    if transcript.tools == b"[]":
-        return ChatRequest(transcript, form=b"" if rules.answer is None else response_format(rules.answer))
-    able = {name_of(each.recipient, chat.names): each.content for each in rules.callable}
-    if not able:
-        return ChatRequest(transcript, "none")
-    shown = msgspec.structs.replace(transcript, tools=tools_asked(transcript.tools, able))
-    return ChatRequest(shown, "required" if rules.choice == "required" else "auto", rules.parallel > 1)
-
-
-def turn_tag(rules: Rules, chat: Chat, *, thinking: bool) -> str | None:
-    """The structural tag of a whole turn, from its beginning, of a model that doesn't speak Harmony; `thinking` is
-    whether that is inside of reasoning. None where nothing is asked, or its calls can't be constrained.
-
-    Where a turn goes on in its middle there is none: what holds then is the check at the end.
-    """
-    able = rules.callable
-    asked = TurnConstraint(
-        tools=tuple(Callable(name_of(each.recipient, chat.names), each.content) for each in able),
-        required=rules.choice == "required" and bool(able),
-        parallel=rules.parallel > 1,
-        answer=rules.answer,
-    )
-    family = FAMILIES[chat.family]
-    part = (
-        MarkupPart.THINKING
-        if thinking
-        else MarkupPart.TEXT
-        if family.reasoning is ReasoningPlace.NONE
-        else MarkupPart.BEFORE
-    )
-    try:
-        return tags.tag(family.markup, tuple(chat.marks.items()), asked, part)
-    except LookupError:
-        return None
-
-
-def header_tag(rules: Rules, state: HeaderState) -> str | None:
-    """The structural tag of whom the model may address from here on, None where nothing is constrained."""
-    final = rules.choice != "required" or not rules.callable
-    if final and rules.answer is None and rules.allowed is None and (rules.choice == "auto" or not rules.callees):
-        return None
-    able = [each for each in rules.callable if state is not HeaderState.CALLED or each.awaits]
-    trained = tuple(each.recipient for each in able if each.trained)
-    typed = tuple(each.recipient for each in able if each.takes_json and not each.trained)
-    plain = tuple(each.recipient for each in able if not each.takes_json and not each.trained)
-    return addressing_tag(typed, plain, final, state, trained)
+    rest = msgspec.structs.replace(initial, sampling=sampling)
+    return machine.stretches.next_generation(rest, machine.rules, place)

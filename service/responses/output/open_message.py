@@ -9,7 +9,6 @@ caller sees is looked at, so a stop never falls into a thought, and never depend
 """
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from operator import itemgetter
 from typing import Any
 
@@ -34,13 +33,13 @@ from service.harmony.calls import cut_call
 from service.harmony.header import CHANNELS, JSON_TYPE, Header
 from service.harmony.render import close_id, frame, message
 from service.harmony.segments import Closed
-from service.markup.messages import name_of
 from service.responses.output import sealed
 from service.responses.output.calls import OWN_CALLS, ActionEmitter
 from service.responses.output.citing import begun_chars, citing_of
 from service.responses.output.compaction import compaction_messages, fault_of
 from service.responses.output.emitter import CompactionEmitter, Emitter, MessageEmitter, ReasoningEmitter, Seal
 from service.responses.output.hosted import HOSTED, ApprovalRequestEmitter, undeclared_call
+from service.responses.output.reading import speaking_in
 from service.responses.output.rules import Rules
 from store.turn import Messages, StoredMessage
 
@@ -289,7 +288,7 @@ class OpenItem:
 def feedback_on(target: str, rules: Rules, channel: str | None) -> StoredMessage:
     """The message to a model that called an undeclared tool. Never change its text: a worker of another release replays
     the tokens sampled behind it."""
-    known_as = str if rules.chat is None else partial(name_of, names=rules.chat.names)
+    known_as = speaking_in(rules).name_of
     names = ", ".join(known_as(callee.recipient) for callee in rules.callable[:MAX_NAMES_SHOWN])
     others = f"The tools that can be called are: {names}." if names else "No tools can be called."
     text = f"Error: {known_as(target)} can't be called here. {others} Go on without it."

@@ -1,10 +1,7 @@
-"""The three ways in which models speak: how each stretch of a response is prompted, and how its tokens are read.
+"""The port of a model's way to speak: how each stretch of a response is prompted, and how its tokens are read.
 
-    HarmonyReading      the ids are all there is; feedback stands behind them in the same prompt
-    TemplatedReading    a chat template makes every prompt anew, and the parser of the model's family reads the text
-    ServedReading       the same, but the server makes the prompts, and tells how long they were
-
-The machine takes the segments, which are the same for all, and knows no more of a model than `asks_anew`.
+Harmony's is here, where the ids are all there is, and feedback stands behind them in the same prompt; of models with a
+chat template the feature has others. The machine takes the segments, which are the same for all.
 
 A stretch is a run of tokens sampled without a break: a response has several where the model got feedback in between, or
 where the conversation was compacted first. Each of them read all that stood before it. So a response's input tokens are
@@ -12,22 +9,21 @@ those of all stretches, as an engine works for each. Usage calls them turns, as 
 """
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from hashlib import blake2b
 from operator import attrgetter
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias, cast
 
 import msgspec
 
 from service.api.response import InputTokensDetails, Logprob, OutputTokensDetails, Usage
-from service.engine.port import TokenLogprobs, Transcript
-from service.grammar.tags import HeaderState
+from service.engine.port import Generation, Sampling, TokenLogprobs, Transcript
+from service.grammar.tags import HeaderState, addressing_tag, content_tag
 from service.harmony import tokens
-from service.harmony.pictures import with_pictures
 from service.harmony.render import PROMPT_END
 from service.harmony.segments import Segment, Segmenter, SegmenterState
-from service.markup.chat import Chat
-from service.responses.output.logprobs import pieces_of, shown_logprob
+from service.responses.output.logprobs import shown_logprob
+from service.responses.output.rules import Rules, Spoken
 from store.turn import StoredMessage
 
 Read = tuple[list[Segment], Sequence[Logprob]]
@@ -39,6 +35,10 @@ Cached = int | list[int | None] | None
 
 READ = "read_ids"
 """The role of a note of the ids that a model has sampled of a turn. No text of it outlives that turn's."""
+
+
+RenderPrompt = Callable[[Transcript, str], Awaitable[Sequence[int]]]
+"""The ids that the template of a model makes of a prompt. Raises EngineError."""
 
 
 class Piece(msgspec.Struct, array_like=True, frozen=True):
@@ -196,6 +196,11 @@ class Stretches:
         self.sampled += sampled
         self._all[-1].sampled += sampled
 
+    def behind(self, prompt: Sequence[int]) -> Sequence[int]:
+        """The ids of a prompt that stand before the tail, and the tail."""
+        prompt = prompt if len(prompt) <= self.prefix_tokens else prompt[: self.prefix_tokens]
+        return array("I", prompt) + self.tail if self.tail else prompt
+
     def usage(self, *, by_stretch: bool) -> Usage:
         """The usage of the response, and of each of its stretches where that was asked for."""
         prompts = [each.prompt + each.shown for each in self._all]
@@ -215,24 +220,106 @@ class Stretches:
         )
 
 
-class HarmonyReading(Stretches):
-    """Of a model that speaks Harmony."""
+NO_PROMPT = Templated(array("I"))
+"""Stands for a prompt that only the server knows."""
 
-    asks_anew = True
+
+class ResumePoint(msgspec.Struct, frozen=True):
+    """Where a response stands as its engine is asked: the format of the `content` that is open, where that is to match
+    one; whether a tool was `called`; and whether what is open is nothing, or no answer.
+    """
+
+    content: str | None
+    called: bool
+    free: bool
+
+
+class Reading(Stretches):
+    """How one response is prompted and read. As it stands: of an engine that is never asked amid a turn, whose ids tell
+    all, and whose prompts are known.
+    """
+
+    asks_anew = False
     """Whether the engine is asked anew amid a turn: for a content in a format, or as another call may follow."""
     before_text = slice(None)
     """Of the log probabilities that wait where a message opens, those of tokens that are no text of it."""
     ends: Sequence[int] = tokens.ENDS
     """The ids that end the model's turn."""
+    by_text = False
+    """Whether its events depend on the texts of chunks, which logs then keep."""
+    unprompted = False
+    """Whether the prompt behind which the model goes on is not known here: it has to be made."""
+    at_once = False
+    """Whether only the generation under way can go on in the middle of a turn."""
+    shown = b""
+    """The messages of a prompt as a template gets them, of a model that is shown their pictures; else empty."""
+
+    def words(self, ids: Sequence[int], text: str) -> list[Segment] | None:
+        """Take ids that are words alone, as nearly all chunks are: their segments, at once. None where a mark is among
+        them, behind which the engine may have to be asked anew; then nothing is taken.
+        """
+        raise NotImplementedError
+
+    def read(self, ids: Sequence[int], text: str, logprobs: Sequence[TokenLogprobs] | None) -> Iterator[Read]:
+        """Take ids up to each mark, or with `logprobs` one by one; the segments that they make. Ids that are not asked
+        for are not taken.
+        """
+        raise NotImplementedError
+
+    def end(self) -> list[Segment]:
+        """Nothing more comes; the last segments."""
+        raise NotImplementedError
+
+    def give_feedback(self, messages: Sequence[StoredMessage], *, counts: bool = True) -> None:
+        """Another stretch begins, behind the last of the messages; `counts` is whether the response has fewer tokens
+        left for it.
+        """
+        raise NotImplementedError
+
+    def begin_behind(self, messages: Sequence[StoredMessage], answers: int) -> None:
+        """The first stretch begins behind these messages, of which so many are answers of tools."""
+        raise NotImplementedError
+
+    def begin_anew(self, messages: Sequence[StoredMessage], prefix_tokens: int) -> None:
+        """Another stretch begins, behind so many ids of the prompt and these messages alone."""
+        raise NotImplementedError
+
+    def next_generation(self, initial: Generation, rules: Rules, place: ResumePoint) -> Generation:
+        """The request to the engine that goes on from here; `initial` is that at the beginning, for as many tokens as
+        are left.
+        """
+        raise NotImplementedError
+
+    async def make_prompt(self, render: RenderPrompt, initial: Generation) -> Templated:
+        """The prompt behind which the model goes on, where it is `unprompted`. Raises EngineError."""
+        raise NotImplementedError
+
+    def take_prompt(self, prompt: Templated) -> Piece | None:
+        """The prompt was made; the note of it for logs, if nobody had made it before."""
+        raise NotImplementedError
+
+    def prompted(self, length: int, thinking: bool) -> None:
+        """The present stretch's prompt was made elsewhere, of so many ids that end inside of reasoning or not. Behind
+        that a server tells how many it read, with pictures.
+        """
+        raise NotImplementedError
+
+    def note(self, initial: Generation) -> list[StoredMessage]:
+        """The note of what was read and sampled, for later prompts; none where their messages say it all."""
+        return []
+
+
+class HarmonyReading(Reading):
+    """Of a model that speaks Harmony."""
+
+    asks_anew = True
 
     def __init__(self, input_tokens: int) -> None:
         super().__init__(input_tokens)
         self.parser = Segmenter()
 
     def words(self, ids: Sequence[int], text: str) -> list[Segment] | None:
-        """Take ids that are words alone, as nearly all chunks are: their segments, at once. None where a mark is among
-        them, behind which the engine may have to be asked anew; then nothing is taken.
-        """
+        """See Reading."""
         if max(ids) >= tokens.FIRST_SPECIAL or min(ids) < 0:
             return None
         self.tail.extend(ids)
@@ -240,9 +327,7 @@ class HarmonyReading(Stretches):
         return self.parser.feed(ids)
 
     def read(self, ids: Sequence[int], text: str, logprobs: Sequence[TokenLogprobs] | None) -> Iterator[Read]:
-        """Take ids up to each mark, or with `logprobs` one by one; the segments that they make. Ids that are not asked
-        for are not taken.
-        """
+        """See Reading."""
         place = 0
         while place < len(ids):
             end = tokens.behind_the_next_mark(ids, place) if logprobs is None else place + 1
@@ -253,21 +338,43 @@ class HarmonyReading(Stretches):
             yield self.parser.feed(piece), [shown_logprob(piece[0], logprobs[place])] if logprobs and is_text else ()
             place = end
 
-    def header_state(self, *, called: bool, free: bool) -> HeaderState | None:
-        """Where a constraint on headers would begin from here; None where none can. `free` is whether what is open is
-        nothing, or no answer.
+    def end(self) -> list[Segment]:
+        """See Reading."""
+        return self.parser.end()
+
+    def next_generation(self, initial: Generation, rules: Rules, place: ResumePoint) -> Generation:
+        """See Reading."""
+        sampling = self._constrain(initial.sampling, rules, place)
+        return msgspec.structs.replace(initial, prompt=self.behind(initial.prompt), sampling=sampling)
+
+    def _constrain(self, sampling: Sampling, rules: Rules, place: ResumePoint) -> Sampling:
+        """The sampling with the model's constraint here: its content's format, or the recipients that it may address.
+
+        Where nothing does, a call doesn't end the generation if another one may follow. Behind a tag it does: an engine
+        knows only ends there, and lets the mark of a call through as one.
         """
+        if place.content is not None:
+            return msgspec.structs.replace(sampling, structural_tag=content_tag(place.content))
+        state = self._header_state(place)
+        tag = None if state is None else header_tag(rules, state)
+        if tag is not None:
+            return msgspec.structs.replace(sampling, structural_tag=tag)
+        if state is None or rules.parallel == 1 or not rules.callable:
+            return sampling
+        stops = tuple(stop for stop in sampling.stop_ids if stop != tokens.CALL)
+        return msgspec.structs.replace(sampling, stop_ids=stops)
+
+    def _header_state(self, place: ResumePoint) -> HeaderState | None:
+        """Where a constraint on headers would begin from here; None where none can."""
         state = self.parser.state
         if state is SegmenterState.HEADER:
             return HeaderState.NEXT if self.parser.at_start else None
         if state is SegmenterState.BETWEEN:
-            return HeaderState.CALLED if called else HeaderState.BETWEEN
-        return HeaderState.INSIDE if free else None
+            return HeaderState.CALLED if place.called else HeaderState.BETWEEN
+        return HeaderState.INSIDE if place.free else None
 
     def give_feedback(self, messages: Sequence[StoredMessage], *, counts: bool = True) -> None:
-        """Another stretch begins, behind the last of the messages; `counts` is whether the response has fewer tokens
-        left for it.
-        """
+        """See Reading."""
         self.parser = Segmenter()
         if self.last in (tokens.START, tokens.CHANNEL):
             self.tail.pop()
@@ -280,141 +387,64 @@ class HarmonyReading(Stretches):
         self._all.append(Stretch(prompt, feedback=size) if counts else Stretch(prompt, told=size))
 
     def begin_behind(self, messages: Sequence[StoredMessage], answers: int) -> None:
-        """The first stretch begins behind these messages, of which so many are answers of tools."""
+        """See Reading."""
         self.tail = tokens.unpack(b"".join([message.tokens for message in messages]) + PROMPT_END)
         first = self._all[0]
         first.prompt += len(self.tail)
         first.told = sum([len(message.tokens) for message in messages[:answers]]) // tokens.BYTES_A_TOKEN
 
     def begin_anew(self, messages: Sequence[StoredMessage], prefix_tokens: int) -> None:
-        """Another stretch begins, behind so many ids of the prompt and these messages alone."""
+        """See Reading."""
         self.parser = Segmenter()
         self.prefix_tokens = prefix_tokens
         self.tail = tokens.unpack(b"".join([message.tokens for message in messages]) + PROMPT_END)
         self._all.append(Stretch(prefix_tokens + len(self.tail)))
 
 
-class Before(msgspec.Struct, frozen=True):
-    """The model's context: the prompt of the `first` stretch or of a later one, where it is known here, and the tokens
-    sampled behind it.
-    """
+def header_tag(rules: Rules, state: HeaderState) -> str | None:
+    """The structural tag of whom the model may address from here on, None where nothing is constrained."""
+    final = rules.choice != "required" or not rules.callable
+    if final and rules.answer is None and rules.allowed is None and (rules.choice == "auto" or not rules.callees):
+        return None
+    able = [each for each in rules.callable if state is not HeaderState.CALLED or each.awaits]
+    trained = tuple(each.recipient for each in able if each.trained)
+    typed = tuple(each.recipient for each in able if each.takes_json and not each.trained)
+    plain = tuple(each.recipient for each in able if not each.takes_json and not each.trained)
+    return addressing_tag(typed, plain, final, state, trained)
 
-    first: bool
-    prompt: Templated | None
-    sampled: "array[int]"
 
+class Speaking(Spoken):
+    """How the model of one response speaks, as plain data: what its `reading` needs. As it stands: Harmony."""
 
-class TemplatedReading(Stretches):
-    """Of a model with a chat template and a markup of its own. Later prompts are known once they were `prompted`, and
-    their ids only where that was.
-    """
-
-    asks_anew = False
-    before_text = slice(-1)
-
-    def __init__(self, chat: Chat, input_tokens: int) -> None:
-        super().__init__(input_tokens)
-        self.chat = chat
-        self.ends: Sequence[int] = chat.ends
-        self.thinking = chat.thinking
-        """Whether the last prompt ended inside of reasoning."""
-        self.parser = chat.parser(thinking=chat.thinking)
-        self._waits = False
-        """Whether the present stretch's prompt is still to be made, anywhere."""
-        self.before: Before | None = None
-        """The model's context in the stretch before, if there was one."""
-        self.prompt: Templated | None = None
-        """The ids of a later stretch's prompt, where they are known."""
-        self._prompting: Sequence[StoredMessage] = ()
-        """The response's messages that stand in the present stretch's prompt."""
-        self._anew = False
+    ends: tuple[int, ...] = tokens.ENDS
+    """The ids that end the model's turn."""
+    decoded: ClassVar[bool] = False
+    """Whether the engine has to say what the ids say."""
+    about = 0
+    """About how many tokens the prompt has, where only the server makes it."""
 
     @property
-    def unprompted(self) -> bool:
-        """Whether the prompt behind which the model goes on is not known here: its template has to make it."""
-        return self._waits or (self.before is not None and self.prompt is None)
+    def spelled(self) -> tuple[str, ...]:
+        """The marks that the engine then has to spell out."""
+        return ()
 
     @property
-    def transcript(self) -> Transcript:
-        """The input from which the template makes the present stretch's prompt."""
-        return self.chat.transcript(with_pictures(self._prompting), anew=self._anew)
+    def size(self) -> int:
+        """About how many bytes it takes."""
+        return 0
 
-    def words(self, ids: Sequence[int], text: str) -> list[Segment]:
-        """Take ids, and what they say, at once; the segments that they make."""
-        self.tail.extend(ids)
-        self.add(len(ids))
-        return self.parser.feed(ids, text)
-
-    def read(self, ids: Sequence[int], text: str, logprobs: Sequence[TokenLogprobs] | None) -> Iterator[Read]:
-        """The same, each piece with the log probabilities of its tokens."""
-        for piece, said, known in pieces_of(ids, text, logprobs or ()):
-            yield self.words(piece, said), known
-
-    def give_feedback(self, messages: Sequence[StoredMessage], *, counts: bool = True) -> None:
-        """Another stretch begins, behind these messages; see HarmonyReading."""
-        self.before = Before(self.before is None, self.prompt, self.tail)
-        self.tail = array("I")
-        self.prompt, self._waits, self._prompting = None, True, tuple(messages)
-        self._all.append(Stretch(0, feedback=int(counts)))
-
-    def begin_behind(self, messages: Sequence[StoredMessage], answers: int) -> None:
-        """The first stretch begins behind these messages."""
-        self._all.clear()
-        self.give_feedback(messages, counts=False)
-
-    def begin_anew(self, messages: Sequence[StoredMessage], prefix_tokens: int) -> None:
-        """Another stretch begins, behind these messages alone."""
-        self._anew = True
-        self.give_feedback(messages, counts=False)
-
-    def prompted(self, length: int, thinking: bool, prompt: Templated | None = None) -> bool:
-        """The present stretch's prompt was made, of so many ids that end inside of reasoning or not; `prompt` where it
-        was made here. Whether nobody had made it before. Behind that the server tells how many it read, with pictures.
-        """
-        if prompt is None and not self._waits:
-            self._all[-1].shown = length - self.prefix_tokens
-            return False
-        self.prompt, self.prefix_tokens = prompt, length
-        if not self._waits:
-            return False
-        self._waits, self.thinking, self.dropped = False, thinking, False
-        self.parser = self.chat.parser(thinking=thinking)
-        self._note_prompt(length)
-        return True
-
-    def _note_prompt(self, length: int) -> None:
-        """The prompt of the present stretch had so many tokens, where one was before it also what was given since."""
-        stretch = self._all[-1]
-        stretch.prompt = length
-        if len(self._all) == 1:
-            return
-        before = self._all[-2]
-        given = max(1, length - before.prompt - before.sampled)
-        if stretch.feedback:
-            stretch.feedback = given
-        else:
-            stretch.told = given
-
-
-NO_PROMPT = Templated(array("I"))
-"""Stands for a prompt that only the server knows."""
-
-
-class ServedReading(TemplatedReading):
-    """Of a model whose server makes the prompts, and reads it by a parser of its own."""
-
-    before_text = slice(0)  # a chunk begins where a segment opens
-
-    def prompted(self, length: int, thinking: bool, prompt: Templated | None = None) -> bool:
-        """The present stretch's prompt had so many tokens, as the server tells behind it."""
-        if self._waits:
-            return super().prompted(length, thinking, NO_PROMPT)
-        self._note_prompt(length)
-        return False
-
-
-def reading_of(chat: Chat | None, input_tokens: int) -> HarmonyReading | TemplatedReading:
-    """How a response is read whose prompt has so many tokens; `chat` is of a model that doesn't speak Harmony."""
-    if chat is None:
+    def reading(self, input_tokens: int) -> Reading:
+        """The reading of the response, whose prompt has so many tokens."""
         return HarmonyReading(input_tokens)
-    return (ServedReading if chat.served else TemplatedReading)(chat, input_tokens)
+
+    def name_of(self, recipient: str) -> str:
+        """The name by which the model knows the tool whose calls have this recipient."""
+        return recipient
+
+
+_HARMONY = Speaking()
+
+
+def speaking_in(rules: Rules) -> Speaking:
+    """How the model speaks that a response with these rules is of."""
+    return _HARMONY if rules.chat is None else cast(Speaking, rules.chat)

@@ -19,7 +19,6 @@ from service.api.outcome import Answers, ToldPicture
 from service.api.tools.builtin import CODE_TYPE
 from service.api.tools.callee import FUNCTIONS, Callee, Choice
 from service.harmony.header import CHANNELS, ROLES
-from service.markup.chat import Chat
 from store.turn import Messages, Picture
 
 _NOBODY = (*ROLES, "all")
@@ -30,6 +29,10 @@ _SEPARATORS = re.compile(r"[/:]+")
 
 _NAMESPACE = re.compile(rf"^(?:(?:{FUNCTIONS}|function|tools?)\.)+")
 """The namespace of a client's functions, also doubled, and what models take for it at times."""
+
+
+class Spoken:
+    """How a model speaks that doesn't speak Harmony, as plain data of the feature that reads it; opaque here."""
 
 
 class AfterCompaction(msgspec.Struct, frozen=True):
@@ -113,7 +116,7 @@ class Rules(msgspec.Struct, frozen=True, dict=True):
     include: frozenset[str] = frozenset()
     answers: Answers | None = None
     displays: tuple[Any, ...] = ()
-    chat: Chat | None = None
+    chat: Spoken | None = None
     pictures: PictureRoom | None = None
 
     @property

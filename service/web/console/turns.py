@@ -28,11 +28,11 @@ from starlette.responses import Response
 from service.decoding import decode
 from service.errors import ApiError, InvalidRequest, invalid_value, not_allowed
 from service.harmony.tokens import BYTES_A_TOKEN, LAST_LEGAL, byte_table, mark_of, unpack
+from service.responses.known_ids import sampled_in
 from service.responses.output.reading import READ
 from service.responses.output.sealed import MAX_PAYLOAD_BYTES, TooLong, Unsealable
 from service.responses.pictures import with_these
 from service.responses.seal import Sealer
-from service.responses.templated import sampled_in
 from service.web.console.trees import US, Kind, kind_of
 from service.web.entering import Aside
 from service.web.errors import JsonResponse

@@ -13,9 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from service.engine.engines import ModelOffer
-from service.engine.port import MODEL_CREATED, ModelCard
+from service.engine.port import MODEL_CREATED, MarkupTags, ModelCard
 from service.errors import ApiError, InvalidRequest
-from service.markup.tags import written_by
+from service.responses.readings import Readings
 from service.web.entering import Aside
 from service.web.errors import JsonResponse
 from service.web.queries import not_in_list, refuse_unknown
@@ -46,10 +46,11 @@ async def models(request: Aside, query: Annotated[ModelsQuery, InQuery()]) -> Re
     """The models that a create request may name."""
     if not (anthropics := request.exchange.is_anthropics):
         refuse_unknown(request.parameters, ())
+    readings = request.service.readings
     listed = [(offer, name) for offer in await _offers(request) for name in offer.names]
     if anthropics:
         return JsonResponse(_page(listed, query))
-    return JsonResponse({"object": "list", "data": [_model(offer, name) for offer, name in listed]})
+    return JsonResponse({"object": "list", "data": [_model(readings, offer, name) for offer, name in listed]})
 
 
 @router.get("/models/{model_id:path}", summary="Retrieve a model", operation_id="retrieveModel")
@@ -57,9 +58,10 @@ async def model(request: Aside, _: Annotated[ModelQuery, InQuery()], model_id: s
     """One model. Its id may hold slashes."""
     if not (anthropics := request.exchange.is_anthropics):
         refuse_unknown(request.parameters, ())
+    readings = request.service.readings
     for offer in await _offers(request):
         if model_id in offer.names:
-            return JsonResponse(_anthropics(offer, model_id) if anthropics else _model(offer, model_id))
+            return JsonResponse(_anthropics(offer, model_id) if anthropics else _model(readings, offer, model_id))
     raise ApiError(404, f"The model '{model_id[:100]}' does not exist here.", code="model_not_found", param="model")
 
 
@@ -71,7 +73,7 @@ async def _offers(request: Received) -> list[ModelOffer]:
     return engine.offers(request.exchange.caller.may_use)
 
 
-def _model(offer: ModelOffer, name: str) -> dict[str, Any]:
+def _model(readings: Readings, offer: ModelOffer, name: str) -> dict[str, Any]:
     """A model under one of its names. Facts from its servers are left out where none of them has been up yet: its
     context's length by the names of vLLM and OpenRouter, and its abilities by those of Ollama and OpenRouter.
     """
@@ -86,7 +88,7 @@ def _model(offer: ModelOffer, name: str) -> dict[str, Any]:
         shown["max_model_len"] = shown["context_length"] = offer.card.context_tokens
         if offer.card.max_output_tokens:
             shown["max_output_tokens"] = offer.card.max_output_tokens
-        shown |= _abilities(offer.card)
+        shown |= _abilities(offer.card, readings.written_by(offer.card.speech))
     return shown
 
 
@@ -127,9 +129,8 @@ def _anthropics(offer: ModelOffer, name: str) -> dict[str, Any]:
     }
 
 
-def _abilities(card: ModelCard) -> dict[str, Any]:
-    """The modalities and abilities of a model, as far as models differ in them."""
-    written = written_by(card.speech)
+def _abilities(card: ModelCard, written: MarkupTags) -> dict[str, Any]:
+    """The modalities and abilities of a model that writes such a markup, as far as models differ in them."""
     parameters = {
         "reasoning": written.reasoning,
         "tools": written.calls,

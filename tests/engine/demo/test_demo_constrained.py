@@ -24,7 +24,7 @@ from service.harmony.tokens import (
     decode,
     encode,
 )
-from service.responses.output.next_step import header_tag
+from service.responses.output.reading import header_tag
 from service.responses.output.rules import Rules
 from tests.support.engine.constrained import called, said, written
 from tests.support.engine.prompts import prompt, user

@@ -5,6 +5,7 @@ import httpx
 from service.engine.demo import DemoEngine
 from service.engine.port import Engine, EngineUnavailable, ModelCard
 from service.engine.servers.engine import Access, ServersEngine
+from service.engine.servers.speech import Disarming
 from service.engine.vllm.servers import Vllm
 from service.settings.core import parse_api_keys
 from service.settings.settings import Settings
@@ -41,7 +42,7 @@ async def test_tenants_never_share_cached_prefixes(settings: Settings) -> None:
 async def test_a_service_starts_without_its_server_and_serves_once_it_is_there(settings: Settings) -> None:
     async with standing_in(DemoEngine(CARD)) as server:
         await server.die()
-        adapter = ServersEngine(Vllm(), Access((server.url,), probe_seconds=0.05))
+        adapter = ServersEngine(Vllm(Disarming()), Access((server.url,), probe_seconds=0.05))
         async with serving(settings, adapter) as inside, inside.http() as http:
             ready = await http.get("/ready")
             assert (ready.status_code, ready.json()["engine"]) == (503, "unavailable")
@@ -68,7 +69,7 @@ async def test_a_clients_wish_beats_the_servers_default_and_either_is_echoed(set
     defaults = {"temperature": 0.6, "top_p": 0.9, "top_k": 20}
     async with (
         standing_in(DemoEngine(CARD), defaults=defaults) as server,
-        serving(settings, ServersEngine(Vllm(), Access((server.url,)))) as inside,
+        serving(settings, ServersEngine(Vllm(Disarming()), Access((server.url,)))) as inside,
     ):
         usual, own = (await post(inside)).json(), (await post(inside, temperature=0, top_p=0.5)).json()
         asked = [each.body["sampling_params"] for each in server.generations]

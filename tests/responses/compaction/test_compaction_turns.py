@@ -17,7 +17,8 @@ from service.harmony import tokens
 from service.harmony.render import PROMPT_END
 from service.responses.output import compaction as compacted
 from service.responses.output.machine import Ending, Machine
-from service.responses.output.next_step import ending_of, header_tag, next_generation
+from service.responses.output.next_step import ending_of, next_generation
+from service.responses.output.reading import header_tag
 from service.responses.output.rules import Rules
 from service.responses.prompt.build import Prompt
 from service.steps import in_one_go

@@ -16,7 +16,7 @@ from service.grammar.regex import enforced_regex
 from service.grammar.schemas import enforced_schema
 from service.grammar.tags import HeaderState, content_tag, grammar_content, regex_content, schema_content
 from service.harmony import tokens
-from service.responses.output.next_step import header_tag
+from service.responses.output.reading import header_tag
 from service.responses.output.rules import Rules
 from service.steps import in_one_go
 from tests.support.engine.hooks import Sampled, complete

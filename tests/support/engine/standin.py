@@ -13,6 +13,7 @@ from typing import Any
 from aiohttp import web
 
 from service.engine.port import Engine, EngineError, EngineRefused, Generation, Sampling
+from service.engine.servers.speech import Disarming
 from service.engine.vllm.servers import ABORT, TokensEndpoint, Vllm
 from service.harmony.tokens import LAST_LEGAL
 from tests.support.engine import chatting
@@ -48,7 +49,7 @@ class Standin(Standing):
 
     @property
     def kind(self) -> Vllm:
-        return Vllm()
+        return Vllm(Disarming())
 
     @property
     def generations(self) -> list[Asked]:

@@ -18,7 +18,7 @@ from service.harmony.tokens import CALL, END, RETURN
 from service.responses.output.journal import Batch, batch_of, decode_sampled, encode_batch
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.phases import Phase
-from service.responses.output.reading import Piece, TemplatedReading
+from service.responses.output.reading import Piece
 from service.responses.output.rules import Rules
 from tests.support.markup.hooks import MarkupHooks
 from tests.support.markup.streams import Message, Token, cut, messages_of, segments_of
@@ -181,7 +181,7 @@ class ReadingConformance(MarkupHooks):
             out.append(machine.feed([token.id], logprobs, token.text))
             if machine.phase is Phase.FEEDBACK:
                 machine.give_feedback()
-                if isinstance(machine.stretches, TemplatedReading) and machine.stretches.unprompted:
+                if machine.stretches.unprompted:
                     machine.stretches.prompted(100, thinking=False)
         return out
 

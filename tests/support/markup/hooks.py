@@ -11,10 +11,11 @@ import msgspec
 import pytest
 
 from service.api.tools.callee import Callee
-from service.markup.chat import Chat, Parser
+from service.markup.chat import Parser
 from service.markup.families import FAMILIES, MARKUPS
 from service.responses.output.machine import Machine
 from service.responses.output.rules import Rules
+from service.responses.templated import TemplatedChat
 from tests.support.markup import writing
 from tests.support.markup.speaker import Say, Speaker
 from tests.support.markup.streams import END, SCHEMAS, SPECIAL, Token, parser, tokens_of
@@ -74,7 +75,7 @@ class MarkupHooks:
         """A machine for a response by such rules."""
         names = {callee.recipient: callee.name for callee in CALLEES}
         marks = {mark: SPECIAL[mark] for mark in (*self._special(spelled=False), END)}
-        chat = Chat(
+        chat = TemplatedChat(
             self.family, marks, (SPECIAL[END],), names, msgspec.json.encode(SCHEMAS), b"[]", b"[]", b"[]", b"{}"
         )
         rules = msgspec.structs.replace(rules, callees=CALLEES, parallel=100, chat=chat)

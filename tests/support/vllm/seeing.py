@@ -10,6 +10,7 @@ from typing import Any
 from aiohttp import web
 
 from service.engine.port import ModelCard
+from service.engine.servers.speech import Disarming
 from service.engine.vllm.pictures import RENDER
 from service.engine.vllm.servers import TokensEndpoint, Vllm
 from tests.support.engine.misbehaviour import transport_of
@@ -53,7 +54,7 @@ class SeeingStandin(Standing):
 
     @property
     def kind(self) -> Vllm:
-        return Vllm()
+        return Vllm(Disarming())
 
     @property
     def generations(self) -> list[Asked]:
