@@ -39,6 +39,7 @@ from service.tenants.directory import Directory
 from service.tenants.keyring import KeyRing
 from service.tenants.limits import Limit, Limiter
 from service.tenants.usage import Tally
+from service.tools.approvals import McpApprovals
 from service.tools.containers import Containers
 from service.tools.port import BackEnd, ToolLimits
 from service.tools.python import CodeInterpreter
@@ -48,6 +49,7 @@ from store.archive.opening import open_archive as open_archive_at
 from store.backup.archiving.store_archive import StoreArchive
 from store.backup.upkeep.reconciling import Reconciled, Reconciler
 from store.errors import ArchiveRefused, ArchiveUnavailable, LayoutMismatch, StoreUnavailable, StoreUnconfirmed
+from store.history.approvals import StoredApprovals
 from store.history.caps import Caps
 from store.history.containers import StoredContainers as Records
 from store.history.conversations import Conversations
@@ -407,7 +409,15 @@ def open_toolbox(settings: Settings, store: ConversationHistoryStore, sandbox: S
         containers = Containers(Records(store), sandbox, place, time, again)
         back_ends.append(CodeInterpreter(containers, seconds=settings.tool_seconds))
     allow, name = settings.mcp_allow, variable("mcp_allow")
-    return Toolbox(servers, allow, opener, allowing=name, back_ends=back_ends, containers=containers)
+    return Toolbox(
+        servers,
+        allow,
+        opener,
+        allowing=name,
+        back_ends=back_ends,
+        containers=containers,
+        approvals=McpApprovals(StoredApprovals(store)),
+    )
 
 
 def _open_browser(settings: Settings) -> BackEnd:

@@ -11,7 +11,7 @@ import msgspec
 
 from service.api import ids
 from service.api.tools.callee import Hosted
-from store.turn import Messages, StoredMessage
+from store.turn import Messages, Notes, StoredMessage
 
 NOT_KNOWN = "Whether it had an effect is not known, and it was not repeated."
 
@@ -22,6 +22,9 @@ OUTPUTS = "code_interpreter_call.outputs"
 
 ASKED = "mcp_approval"
 """The role of a note of an approval that a turn asked for."""
+
+ANSWERED = "mcp_approval_answer"
+"""The role of a note that a conversation has gone on from a request, whose id is its name."""
 
 
 class ApprovalRequest(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -54,6 +57,18 @@ class ApprovalRequest(msgspec.Struct, frozen=True, omit_defaults=True):
         place = self.place
         noted = msgspec.json.encode(self).decode()
         return StoredMessage(ASKED, b"", name=noted, item=None if place is None else place.number)
+
+    @property
+    def answer_note(self) -> StoredMessage:
+        """The note that its conversation has gone on from it."""
+        return StoredMessage(ANSWERED, b"", name=self.id)
+
+
+def waiting(notes: Notes) -> list[ApprovalRequest]:
+    """The requests that wait for an answer in the conversation that has these notes, oldest first."""
+    gone_on = {note.name for note in notes.get(ANSWERED, ())}
+    asked = [msgspec.json.decode(note.name, type=ApprovalRequest) for note in notes.get(ASKED, ()) if note.name]
+    return [each for each in asked if each.id not in gone_on]
 
 
 class ApprovalOutcome(msgspec.Struct, frozen=True):

@@ -35,9 +35,8 @@ from service.responses.plan import Plan
 from service.responses.run import Ask, Call, End, Render, Run, Taken, error_of
 from service.responses.templated import later_prompt
 from service.responses.traced import Calling, end_facts, generating, plan_facts
-from service.tools.port import Runner
+from service.tools.port import MayCall, Runner
 from store.errors import StoreUnavailable
-from store.history.approvals import Use
 from store.spent import Spent, Unspent
 
 logger = logging.getLogger(__name__)
@@ -45,12 +44,12 @@ logger = logging.getLogger(__name__)
 CACHED_TOKENS_SECONDS = 0.25
 """For how long a generation that is broken off may take to tell how much of its prompt was cached."""
 
-UseUp = Callable[[ApprovalRequest], Awaitable[Use]]
-"""Uses the approval of a call up for one run; whether that was possible. Raises StoreUnavailable."""
+UseUp = Callable[[ApprovalRequest], Awaitable[MayCall]]
+"""Uses the approval of a call up for one run; whether that may make the call. Raises StoreUnavailable."""
 
-BeginCall = Callable[[bool], Awaitable[Use]]
-"""Asked before a call that may have an effect, where a run can be taken over that nobody has a log of: NEW where it is
-to be made, BEGUN where an earlier run may have made it, GONE where another run goes on in the place of this one. True
+BeginCall = Callable[[bool], Awaitable[MayCall]]
+"""Asked before a call that may have an effect, where a run can be taken over that nobody has a log of: YES where it is
+to be made, BEGUN where an earlier run may have made it, NO where another run goes on in the place of this one. True
 for a call of which an approval says whether it was begun. Raises StoreUnavailable."""
 
 Finish = Callable[[Plan, Machine, Response], Awaitable[list[Event]]]
@@ -355,18 +354,18 @@ class Driver:
         begun, approved = call.begun, call.approved
         try:
             if self.begin_call is not None and not call.tool.repeatable:
-                use = await self.begin_call(approved is not None)
-                if use is Use.GONE:
+                may = await self.begin_call(approved is not None)
+                if may is MayCall.NO:
                     self.stop()
                     return None
-                begun = begun or use is Use.BEGUN
+                begun = begun or may is MayCall.BEGUN
             if approved is not None:
                 if self.use_up is None:
                     raise RuntimeError("nobody uses the approvals of this response up")
-                use = await self.use_up(approved)
-                if use in (Use.GONE, Use.UNKNOWN):
+                may = await self.use_up(approved)
+                if may is MayCall.NO:
                     return used_up()
-                begun = use is Use.BEGUN  # nobody makes it before that
+                begun = may is MayCall.BEGUN  # nobody makes it before that
         except StoreUnavailable as error:
             what = "It could not be noted that it begins" if approved is None else "The approval could not be used up"
             return failed_outcome(f"{what}: {error}. The call was not made.")

@@ -26,9 +26,8 @@ from service.responses.seal import Seals, seal_for
 from service.responses.service import Caller, Service
 from service.store_away import retry
 from service.tenants.limits import Reservation
-from service.tools.port import HostedTools, Runner
+from service.tools.port import HostedTools, MayCall, Runner
 from store.errors import NotFound
-from store.history.approvals import Approvals, Use
 from store.history.history import ConversationHistoryStore
 
 
@@ -165,12 +164,8 @@ def use_up_for(service: Service, tenant: str, plan: Plan, run: str) -> UseUp | N
     if plan.rules.answers is None:
         return None
 
-    async def use_up(request: ApprovalRequest) -> Use:
-        place = request.place
-        if place is None:
-            return Use.UNKNOWN
-        response, number = place.response_id, place.place
-        using = partial(Approvals(service.store).use_up, tenant, response, number, request.digest, by=plan.id, run=run)
+    async def use_up(request: ApprovalRequest) -> MayCall:
+        using = partial(service.toolbox.approvals.use_up, tenant, request, by=plan.id, run=run)
         return await retry(using, service.settings.store_patience_seconds, until_confirmed=True)
 
     return use_up

@@ -29,7 +29,6 @@ from service.api.items import (
     MessageItem,
     ToolSearchCallItem,
 )
-from service.api.outcome import Answers
 from service.api.read import identify
 from service.api.request import HARMONY_EFFORT, CreateRequest, Window
 from service.api.response import Extensions, Response, ResponseStatus
@@ -49,7 +48,6 @@ from service.responses.output.reading import NOTHING, READ, KnownTurns
 from service.responses.output.rules import PictureRoom, Rules, ServerTools
 from service.responses.parent import SERVER, Continuation, Parent, Recall, continuation_of
 from service.responses.plan import Plan
-from service.responses.prompt.approvals import not_waiting, used_already
 from service.responses.prompt.build import Prompt, build_prompt
 from service.responses.prompt.read import MAX_TOOLS, Read, read_request
 from service.responses.references import refuse_known, stored_items
@@ -64,7 +62,6 @@ from service.steps import in_steps
 from service.tenants.permissions import check_scope
 from service.tools.port import ToolCatalog
 from store.codec import THREAD_FROM_BYTES
-from store.history.approvals import Approvals, Use
 from store.turn import MOST_PICTURE_BYTES, MOST_PICTURES, Picture, StoredMessage
 
 NO_TEMPLATE = "The model's prompt is Harmony's, and not made by a template; see 'reasoning.effort'."
@@ -350,12 +347,14 @@ class _Preparation:
                 date=datetime.fromtimestamp(created_at, UTC).date().isoformat(),
                 resolved=await self._look_up(read) if read.references else {},
                 waiting=self.parent.waiting,
+                approvals=service.toolbox.approvals,
                 cut_calls=self.parent.cut_calls,
                 keeps_thoughts=self.model.speech is not None,
             )
         )
         if prompt.rules.answers is not None:
-            await _refuse_used(Approvals(service.store), self.caller, prompt.rules.answers)
+            caller = self.caller
+            await service.toolbox.approvals.refuse_used(caller.tenant, prompt.rules.answers, caller.response_id)
         return prompt
 
     async def _look_up(self, read: Read) -> Mapping[str, msgspec.Raw]:
@@ -430,25 +429,6 @@ class _Preparation:
             marks=() if chat is None else chat.spelled,
             tenant=self.caller.tenant,
         )
-
-
-async def _refuse_used(approvals: Approvals, caller: Caller, answers: Answers) -> None:
-    """Raise InvalidRequest for an approval that can't be used any more: the first run has it, when its call
-    begins. One that an earlier run of this very response has used up is no error: its run tells what became of that.
-    Raises StoreUnavailable.
-    """
-    for answer in answers.given:
-        if answer.tool is None:
-            continue
-        request, place = answer.request, answer.request.place
-        use = Use.UNKNOWN
-        if place is not None:
-            place_of = (caller.tenant, place.response_id, place.place, request.digest)
-            use = await approvals.look(*place_of, by=caller.response_id)
-        if use is Use.GONE:
-            raise used_already(request.id)
-        if use is Use.UNKNOWN:
-            raise not_waiting(request.id)
 
 
 def _container(parent: Parent, items: Sequence[InputItem]) -> str | None:

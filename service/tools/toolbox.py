@@ -34,7 +34,17 @@ from service.settings.mcp import (
 from service.settings.urls import is_url
 from service.tools import file_search
 from service.tools.containers import Containers
-from service.tools.port import BackEnd, Call, ToolCatalog, ToolFailure, ToolListing, ToolServer, ToolUnreachable
+from service.tools.port import (
+    NO_APPROVALS,
+    Approvals,
+    BackEnd,
+    Call,
+    ToolCatalog,
+    ToolFailure,
+    ToolListing,
+    ToolServer,
+    ToolUnreachable,
+)
 
 LIST_SECONDS = 300.0
 """The time for which a server's list is cached."""
@@ -73,10 +83,13 @@ class Toolbox:
         allowing: str,
         back_ends: Sequence[BackEnd] = (),
         containers: Containers | None = None,
+        approvals: Approvals = NO_APPROVALS,
     ) -> None:
         """`servers` are the operator's. `allow` are the prefixes of URLs that requests may name, and `allowing` is the
-        name of the setting that has them. Code runs in `containers`, None where there is no sandbox.
+        name of the setting that has them. Code runs in `containers`, None where there is no sandbox. `approvals` are
+        those of calls of servers' tools.
         """
+        self.approvals = approvals
         self.containers = containers
         self._back_ends: dict[HostedKind, BackEnd] = {each.builtin.kind: each for each in back_ends}
         self._servers = {label: server for label, server in servers.items() if server.type is None}

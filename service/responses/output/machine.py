@@ -109,8 +109,8 @@ class Machine:
         """The pictures of servers' answers, each as often as the messages show it."""
         self.asked: list[ApprovalRequest] = []
         """The approvals that it asks for."""
-        self.gone_on: list[str] = []
-        """The requests from which it went on, by their ids."""
+        self.gone_on: list[ApprovalRequest] = []
+        """The requests from which it went on."""
         answers = rules.answers
         self._answers: list[ApprovalOutcome] = [] if answers is None else list(reversed(answers.given))
         """The answers that are left to handle before anything is sampled, the next one last."""
@@ -257,7 +257,7 @@ class Machine:
         answer = tool_answer(outcome.told, calling.recipient, calling.channel, last=last)
         self._keep([*calling.said, *notes, answer, *self._note_pictures(outcome)])
         if call is not None and call.approved is not None:
-            self.gone_on.append(call.approved.id)
+            self.gone_on.append(call.approved)
         return closing
 
     def _note_pictures(self, outcome: Outcome) -> list[StoredMessage]:
