@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from service.api import ids
-from service.api.tools.callee import Hosted
+from service.api.tools.callee import Hosted, HostedKind
 from store.turn import Messages, Notes, StoredMessage
 
 NOT_KNOWN = "Whether it had an effect is not known, and it was not repeated."
@@ -93,7 +93,7 @@ class HostedCall(msgspec.Struct, frozen=True):
     """A call that the model has made, by the id of its item. Its `arguments` are as sampled, JSON or not.
 
     It is `begun` where another process may have carried it out already, and died before it could say so. `include`
-    is the request's own (Rules), and `displays` are what the browser has shown before, which it alone reads. An
+    is the request's own (Rules), and `displays` are what tools have displayed before, which only they read. An
     `approved` call is made if its approval can be used up.
     """
 
@@ -117,7 +117,7 @@ class ToldPicture(msgspec.Struct, frozen=True, array_like=True):
 class Outcome(msgspec.Struct, frozen=True, array_like=True):
     """The outcome of a call: the text that the model is `told`, and the `output` and `error` of its item. A tool that
     the model was trained with also has the members of its item that are known by then (`shown`), and the things that
-    an answer may cite (`cites`, by their kind). The browser has its `display`, which it alone reads.
+    an answer may cite (`cites`, by their kind). One may have a `display`, which its tool alone reads: notes keep it.
     A server's answer may have `pictures`.
     """
 
@@ -129,6 +129,16 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
     cites: dict[str, Any] = {}
     display: Any = None
     pictures: tuple[ToldPicture, ...] = ()
+
+
+def display_role(kind: HostedKind) -> str:
+    """The role of a note of a display of a tool of this kind."""
+    return f"{kind}_display"
+
+
+def display_note(kind: HostedKind, display: Any) -> StoredMessage:
+    """The note of a tool's display, which is the next one of its conversation; as it was, or as a journal has it."""
+    return StoredMessage(display_role(kind), b"", name=msgspec.json.encode(display).decode())
 
 
 def failed_outcome(why: str) -> Outcome:

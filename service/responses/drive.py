@@ -35,7 +35,7 @@ from service.responses.plan import Plan
 from service.responses.run import Ask, Call, End, Render, Run, Taken, error_of
 from service.responses.templated import later_prompt
 from service.responses.traced import Calling, end_facts, generating, plan_facts
-from service.tools.port import MayCall, Runner
+from service.tools.port import Cite, MayCall, Runner, cite_nothing
 from store.errors import StoreUnavailable
 from store.spent import Spent, Unspent
 
@@ -74,11 +74,13 @@ class Outlet(Protocol):
         ...
 
 
-def machine_of(plan: Plan, seal: Seal | None = None) -> Machine:
-    """A machine at the beginning of a planned response. `seal` closes what `plan.rules` want sealed."""
+def machine_of(plan: Plan, seal: Seal | None = None, cite: Cite = cite_nothing) -> Machine:
+    """A machine at the beginning of a planned response. `seal` closes what `plan.rules` want sealed, and `cite` makes
+    the finders of its citations.
+    """
     chat = plan.rules.chat
     asked_with = len(plan.generation.prompt) if chat is None or not chat.served else chat.about
-    return Machine(plan.base, plan.rules, asked_with, seal)
+    return Machine(plan.base, plan.rules, asked_with, seal, cite)
 
 
 @dataclass(eq=False, kw_only=True)

@@ -26,7 +26,8 @@ from service.responses.seal import Seals, seal_for
 from service.responses.service import Caller, Service
 from service.store_away import retry
 from service.tenants.limits import Reservation
-from service.tools.port import HostedTools, MayCall, Runner
+from service.tools.hosted import HostedTools
+from service.tools.port import MayCall, Runner
 from store.errors import NotFound
 from store.history.history import ConversationHistoryStore
 
@@ -123,7 +124,7 @@ async def make(maker: Maker, read: Callable[[], CreateRequest], resources: Async
     sink, patience = AppendSink(service, tenant, planned), service.settings.store_patience_seconds
     driver = Driver(
         plan=plan,
-        machine=machine_of(plan, await seal_for(service.seals, tenant, plan.rules)),
+        machine=machine_of(plan, await seal_for(service.seals, tenant, plan.rules), service.toolbox.cite),
         finish=sink.finish,
         engine=service.engine,
         metrics=service.metrics,

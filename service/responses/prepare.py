@@ -16,7 +16,6 @@ from datetime import UTC, datetime
 import msgspec
 
 from service import spans
-from service.api.containers import container_of
 from service.api.content import USUAL_BOUNDS
 from service.api.ids import response_of
 from service.api.items import (
@@ -33,8 +32,6 @@ from service.api.read import identify
 from service.api.request import HARMONY_EFFORT, CreateRequest, Window
 from service.api.response import Extensions, Response, ResponseStatus
 from service.api.steer import is_steerable, settings_of
-from service.api.tools.callee import Callee
-from service.browser.browser import DISPLAY, displays_of
 from service.engine.engines import salt_of
 from service.engine.port import EngineRefused, Generation, ModelCard, Sampling, Speech
 from service.errors import ApiError, InvalidRequest, context_length_exceeded, invalid_value, not_served
@@ -322,16 +319,17 @@ class _Preparation:
             await limiter.refuse_exhausted(self.caller.allowance, self.model.id, counts=self.counts)
 
     async def _equip(self, read: Read, rules: Rules) -> Rules:
-        """The rules with what tools need that the model was trained with: a container, and the pages shown before."""
+        """The rules with what tools need that the model was trained with: a place, and what they displayed before."""
+        toolbox = self.service.toolbox
         if read.tools.trained:
             container = _container(self.parent, read.items)
-            if container != self.parent.container or any(map(_names_container, rules.callees)):
+            if container != self.parent.container or toolbox.names_place(rules.callees):
                 check_scope(self.caller.scopes, "api.containers.write")
-            callees = await self.service.toolbox.bind(self.caller.tenant, rules.callees, container)
+            callees = await toolbox.bind(self.caller.tenant, rules.callees, container)
             rules = msgspec.structs.replace(rules, callees=callees)
-        shown = self.parent.notes(DISPLAY) if rules.browses else ()
-        displays = await asyncio.to_thread(displays_of, shown) if shown else ()
-        return msgspec.structs.replace(rules, displays=displays)
+            displays = await asyncio.to_thread(toolbox.displays, callees, self.parent.notes)
+            rules = msgspec.structs.replace(rules, displays=displays)
+        return rules
 
     async def _prompt(
         self, read: Read, history: Sequence[StoredMessage], created_at: float, context_tokens: int
@@ -435,12 +433,6 @@ def _container(parent: Parent, items: Sequence[InputItem]) -> str | None:
     """The container in which the conversation last ran code, also where its client keeps it."""
     given = [item.container_id for item in items if isinstance(item, CodeInterpreterCallItem) and item.container_id]
     return given[-1] if given else parent.container
-
-
-def _names_container(callee: Callee) -> bool:
-    """Whether a request names the container in which its code is to run."""
-    hosted = callee.hosted
-    return hosted is not None and hosted.kind == "python" and container_of(hosted.options).id is not None
 
 
 def _refuse_grammars(rules: Rules, model: ModelCard) -> None:

@@ -1,5 +1,5 @@
-"""The ports of tools: of servers, with their lists, answers and failures; and of the back ends that run the tools that
-the model was trained with.
+"""The ports of tools: of a kind of tool that the service runs, with its runner, its approvals and its citations; and of
+servers, with their lists, answers and failures.
 
 A conformance suite (tests/support/tools) defines the duties of an adapter of a server.
 """
@@ -13,9 +13,11 @@ import msgspec
 
 from service.api.items import InputItem, McpApprovalResponseItem
 from service.api.outcome import Answers, ApprovalRequest, HostedCall, Outcome, ToldPicture
+from service.api.response import Logprob
 from service.api.tools.builtin import Builtin
-from service.api.tools.callee import Callee, Hosted
+from service.api.tools.callee import Callee, Hosted, HostedKind
 from service.api.tools.offer import McpOffer, Routed
+from store.turn import StoredMessage
 
 MESSAGE_CHARS = 1_000
 """The characters of a server's own words on a failure that are kept."""
@@ -55,28 +57,35 @@ class Runner(Protocol):
         ...
 
 
-class BackEnd(Protocol):
-    """The runner of a tool that the model was trained with. A call may come again, as its worker died: the back end
-    returns the earlier outcome, or makes the call again where that does no harm.
-    """
+class Cited(NamedTuple):
+    """A piece of text as the client sees it, with its log probabilities, and the annotation behind it."""
 
-    builtin: Builtin
-    """The tool, as it is declared and shown."""
+    text: str
+    beside: Sequence[Logprob] = ()
+    annotation: dict[str, Any] | None = None
 
-    @property
-    def usable(self) -> bool:
-        """Whether the tool can be declared: all that it needs is there."""
+
+class Citing(Protocol):
+    """Finds the citations of one answer, piece by piece."""
+
+    def take(self, text: str, beside: Sequence[Logprob] = ()) -> Sequence[Cited]:
+        """Take more text, and the log probabilities of its tokens; the pieces that can be shown by now."""
         ...
 
-    async def bind(self, tenant: str, tool: Hosted, before: str | None) -> str:
-        """The place of a response's calls (`Hosted.server`). `before` is the last one of its conversation. Raises
-        ApiError, StoreError.
-        """
+    def rest(self) -> Sequence[Cited]:
+        """The pieces that are left when no more text comes."""
         ...
 
-    def run(self, tenant: str) -> Call:
-        """The caller of one response's calls. It returns their outcomes, as a Runner does."""
-        ...
+
+Cite = Callable[[Sequence[Mapping[str, Any]], Sequence[Any]], Citing | None]
+"""The finder of an answer's citations: of the outcomes before it (`Outcome.cites`), and of what tools have displayed by
+then. None where nothing can be cited.
+"""
+
+
+def cite_nothing(cites: Sequence[Mapping[str, Any]], displays: Sequence[Any]) -> Citing | None:
+    """No finder at all."""
+    return None
 
 
 class MayCall(Enum):
@@ -159,8 +168,8 @@ class Approvals:
 NO_APPROVALS = Approvals()
 
 
-class ToolCatalog(NamedTuple):
-    """The offers, lists and connections of a request's servers."""
+class ToolCatalog(msgspec.Struct, frozen=True):
+    """The offers, lists and connections of a request's servers. One kind of tool at most has connections."""
 
     offers: tuple[McpOffer, ...] = ()
     lists: tuple[tuple[str, str, bytes], ...] = ()
@@ -172,42 +181,59 @@ class ToolCatalog(NamedTuple):
     routed: tuple[Routed, ...] = ()
     """The types of tools that servers stand for."""
 
+    def __add__(self, other: "ToolCatalog") -> "ToolCatalog":
+        """Both together."""
+        return ToolCatalog(
+            self.offers + other.offers,
+            self.lists + other.lists,
+            self.connections or other.connections,
+            self.routed + other.routed,
+        )
 
-class HostedTools(Protocol):
-    """All tools that the service runs."""
+
+class Tool:
+    """One kind of tool that the service runs, or several that are run alike. By default it asks nobody anything, and
+    keeps nothing in a conversation.
+    """
+
+    kinds: tuple[HostedKind, ...] = ()
+    """The kinds of its calls."""
+    types: tuple[str, ...] = ()
+    """The types by which a request declares it, where it is looked up before tools are read."""
+    builtin: Builtin | None = None
+    """The tool, as it is declared and shown, where the model was trained with it. A call of such a one may come again,
+    as its worker died: it returns the earlier outcome, or makes the call again where that does no harm."""
 
     @property
-    def approvals(self) -> Approvals:
-        """The calls that somebody has to approve."""
-        ...
-
-    @property
-    def builtins(self) -> tuple[Builtin, ...]:
-        """The tools that the model was trained with and that run here."""
-        ...
-
-    @property
-    def containers(self) -> Any:
-        """The containers that code runs in, for their own routes; None where there is no sandbox."""
-        ...
-
-    async def bind(self, tenant: str, callees: tuple[Callee, ...], before: str | None) -> tuple[Callee, ...]:
-        """The callees of a response, each with the place of its calls. `before` is the container of its conversation.
-        Raises ApiError, StoreError.
-        """
-        ...
+    def usable(self) -> bool:
+        """Whether the tool can be declared: all that it needs is there."""
+        return True
 
     async def look_up(
         self, tenant: str, tools: msgspec.Raw, max_tools: int, may_begin: Callable[[], Awaitable[None]]
     ) -> ToolCatalog:
-        """Ask the servers that the `tools` of a request declare, once `may_begin` has refused nothing; it is called
-        where any is asked. Raises ApiError, and as `may_begin`.
+        """The catalog of the tools that a request declares of it, once `may_begin` has refused nothing; it is called
+        where a server is asked. Raises ApiError, and as `may_begin`.
         """
-        ...
+        return ToolCatalog()
 
-    def run(self, tenant: str, connections: bytes = b"") -> Runner:
+    def names_place(self, tool: Hosted) -> bool:
+        """Whether its request names the place of a tool's calls."""
+        return False
+
+    async def bind(self, tenant: str, tool: Hosted, before: str | None) -> str:
+        """The place of a response's calls (`Hosted.server`). `before` is the container of its conversation. Raises
+        ApiError, StoreError.
+        """
+        return tool.server
+
+    def displays(self, notes: Sequence[StoredMessage]) -> tuple[Any, ...]:
+        """Its displays (`Outcome.display`) in a conversation, from their notes, the oldest first."""
+        return ()
+
+    def run(self, tenant: str, connections: bytes) -> Runner:
         """The runner of one response's calls. `connections` are those of its catalog."""
-        ...
+        raise NotImplementedError
 
 
 class ListedTool(msgspec.Struct, frozen=True):

@@ -29,8 +29,8 @@ from service.api.response import (
     SummaryText,
 )
 from service.responses.output import sealed
-from service.responses.output.citing import Cited, Citing
 from service.responses.output.logprobs import without_bytes
+from service.tools.port import Cited, Citing
 from store.turn import Messages, StoredMessage
 
 Seal = Callable[[str, bytes], str]
