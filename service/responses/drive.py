@@ -19,6 +19,8 @@ from typing import Protocol, cast
 import msgspec
 
 from service import spans
+from service.api.approving import MayCall
+from service.api.citing import Cite, cite_nothing
 from service.api.events import Event, Terminal
 from service.api.outcome import ApprovalRequest, HostedCall, Outcome, failed_outcome, lost_outcome, used_up
 from service.api.response import Response, ResponseError
@@ -35,7 +37,7 @@ from service.responses.plan import Plan
 from service.responses.run import Ask, Call, End, Render, Run, Taken, error_of
 from service.responses.templated import later_prompt
 from service.responses.traced import Calling, end_facts, generating, plan_facts
-from service.tools.port import Cite, MayCall, Runner, cite_nothing
+from service.tools.port import Runner
 from store.errors import StoreUnavailable
 from store.spent import Spent, Unspent
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from service.api.approving import MayCall
 from service.api.outcome import ApprovalRequest
 from service.api.request import CreateRequest
 from service.responses.append import AppendSink
@@ -27,7 +28,7 @@ from service.responses.service import Caller, Service
 from service.store_away import retry
 from service.tenants.limits import Reservation
 from service.tools.hosted import HostedTools
-from service.tools.port import MayCall, Runner
+from service.tools.port import Runner
 from store.errors import NotFound
 from store.history.history import ConversationHistoryStore
 

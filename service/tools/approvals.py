@@ -11,10 +11,10 @@ call that was shown.
 
 from collections.abc import Sequence
 
+from service.api.approving import Approvals, Approving, FindCallee, MayCall, Pending
 from service.api.items import InputItem, McpApprovalRequestItem, McpApprovalResponseItem, McpCallItem, duplicate
 from service.api.outcome import Answers, ApprovalRequest
 from service.errors import InvalidRequest
-from service.tools.port import Approvals, Approving, FindCallee, MayCall, Pending
 from store.history.approvals import StoredApprovals, Use
 
 MAX_APPROVED = 64

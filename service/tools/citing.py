@@ -11,11 +11,11 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
+from service.api.citing import Cited, Citing
 from service.api.response import Logprob
 from service.browser.citations import Citations, source_of
 from service.browser.citations import CitedPart as PageCited
 from service.browser.page import Display, displays_in
-from service.tools.port import Cited, Citing
 
 DRIVE = "/mnt/data/"
 """Where code keeps its files, as models name it in links (`sandbox:/mnt/data/plot.png`)."""

@@ -6,10 +6,12 @@ from typing import Any
 
 import msgspec
 
+from service.api.approving import NO_APPROVALS, Approvals
+from service.api.citing import Cite, cite_nothing
 from service.api.outcome import HostedCall, Outcome, display_role, failed_outcome
 from service.api.tools.builtin import Builtin
 from service.api.tools.callee import Callee, HostedKind
-from service.tools.port import NO_APPROVALS, Approvals, Cite, Runner, Tool, ToolCatalog, cite_nothing
+from service.tools.port import Runner, Tool, ToolCatalog
 from store.turn import StoredMessage
 
 

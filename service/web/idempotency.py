@@ -19,13 +19,13 @@ from functools import partial
 
 from starlette.types import Receive
 
+from service.api.approving import MayCall
 from service.errors import ApiError, ClientGone, InvalidRequest, stopping, unavailable
 from service.responses.drive import Driver
 from service.responses.make import Claim
 from service.responses.service import Service
 from service.settings.core import RENEWALS
 from service.store_away import retry
-from service.tools.port import MayCall
 from service.web.body import watching
 from service.web.exchange import Exchange
 from store.errors import StoreError

@@ -6,6 +6,7 @@ The engine goes by a script, and the tools answer at once with what was asked of
 import msgspec
 import pytest
 
+from service.api.approving import MayCall
 from service.api.events import Event
 from service.api.outcome import Answers, ApprovalOutcome, ApprovalRequest, HostedCall, Outcome
 from service.api.response import Response
@@ -19,7 +20,6 @@ from service.responses.output.rules import Rules
 from service.responses.plan import Plan, decode, encode
 from service.responses.run import Taken
 from service.steps import in_one_go
-from service.tools.port import MayCall
 from tests.support.engine.scripted import ScriptedEngine
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.responses import samples

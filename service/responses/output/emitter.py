@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from service.api import events, ids
+from service.api.citing import Cited, Citing
 from service.api.events import Event
 from service.api.response import (
     Compaction,
@@ -30,7 +31,6 @@ from service.api.response import (
 )
 from service.responses.output import sealed
 from service.responses.output.logprobs import without_bytes
-from service.tools.port import Cited, Citing
 from store.turn import Messages, StoredMessage
 
 Seal = Callable[[str, bytes], str]

@@ -11,6 +11,7 @@ from collections.abc import Generator, Iterable, Sequence
 import msgspec
 
 from service.api import events
+from service.api.citing import Cite, cite_nothing
 from service.api.content import head_of
 from service.api.events import Event
 from service.api.ids import MAX_OUTPUT_ITEMS
@@ -47,7 +48,6 @@ from service.responses.output.open_message import Making, OpenItem, feedback_on,
 from service.responses.output.phases import Move, Phase, after
 from service.responses.output.reading import Piece, TemplatedReading, reading_of
 from service.responses.output.rules import AfterCompaction, Rules
-from service.tools.port import Cite, cite_nothing
 from store.turn import Messages, Picture, StoredMessage
 
 __all__ = ["STATUS", "Ending", "Machine"]

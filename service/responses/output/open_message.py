@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from service.api.citing import Cite, cite_nothing
 from service.api.events import Event
 from service.api.response import (
     Compaction,
@@ -41,7 +42,6 @@ from service.responses.output.compaction import compaction_messages, fault_of
 from service.responses.output.emitter import CompactionEmitter, Emitter, MessageEmitter, ReasoningEmitter, Seal
 from service.responses.output.hosted import HOSTED, ApprovalRequestEmitter, undeclared_call
 from service.responses.output.rules import Rules
-from service.tools.port import Cite, cite_nothing
 from store.turn import Messages, StoredMessage
 
 Piece = tuple[str, Sequence[Logprob]]

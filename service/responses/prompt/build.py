@@ -21,6 +21,7 @@ from types import MappingProxyType
 
 import msgspec
 
+from service.api.approving import NO_APPROVALS, Approvals
 from service.api.items import CompactionTriggerItem, Gathered, InputItem, LeftOutItem, ReasoningItem
 from service.api.outcome import Answers, ApprovalRequest
 from service.api.read import resolve
@@ -43,7 +44,6 @@ from service.responses.prompt.compaction import (
 )
 from service.responses.prompt.drafts import Conversion
 from service.responses.prompt.read import MAX_ITEMS, Read
-from service.tools.port import NO_APPROVALS, Approvals
 from store.turn import Picture, StoredMessage
 
 ANSWER_RESERVE_TOKENS = 4096

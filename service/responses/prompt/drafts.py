@@ -11,6 +11,7 @@ from typing import Any, Unpack
 import msgspec
 
 from service.api import ids
+from service.api.approving import NO_APPROVALS, Approvals, Approving, Pending
 from service.api.content import ReadPictures, shown_in
 from service.api.history import Earlier, unknown_call
 from service.api.items import (
@@ -53,7 +54,6 @@ from service.responses.output import sealed
 from service.responses.output.compaction import compaction_messages
 from service.responses.output.rules import Rules
 from service.responses.prompt.calls import OUTPUTS, Calls
-from service.tools.port import NO_APPROVALS, Approvals, Approving, Pending
 from store.turn import LISTED_PICTURES, PICTURES, StoredMessage
 
 LOADED = "loaded_tools"

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from service.api.approving import Approvals
 from service.api.content import USUAL_BOUNDS
 from service.api.request import CreateRequest, read_create
 from service.responses.output.sealed import ForeignSeal, Opener
@@ -12,7 +13,6 @@ from service.responses.prompt.build import Prompt, build_prompt
 from service.responses.prompt.read import Read, read_request
 from service.steps import in_one_go
 from service.tools.approvals import AnsweredApprovals
-from service.tools.port import Approvals
 from store.turn import StoredMessage
 
 Json = dict[str, Any]
