@@ -56,8 +56,11 @@ from service.tenants.directory import Directory
 from service.tenants.keyring import KeyRing
 from service.tenants.limits import Limit, Limiter
 from service.tenants.usage import Tally
+from service.tools.approvals import McpApprovals
+from service.tools.citing import citing_of
 from service.tools.containers import Containers
-from service.tools.port import BackEnd, ToolLimits
+from service.tools.hosted import HostedTools
+from service.tools.port import Tool, ToolLimits
 from service.tools.python import CodeInterpreter
 from service.tools.toolbox import Toolbox, no_server
 from store.archive.archive import Archive
@@ -65,6 +68,7 @@ from store.archive.opening import open_archive as open_archive_at
 from store.backup.archiving.store_archive import StoreArchive
 from store.backup.upkeep.reconciling import Reconciled, Reconciler
 from store.errors import ArchiveRefused, ArchiveUnavailable, LayoutMismatch, StoreUnavailable, StoreUnconfirmed
+from store.history.approvals import StoredApprovals
 from store.history.caps import Caps
 from store.history.containers import StoredContainers as Records
 from store.history.conversations import Conversations
@@ -417,7 +421,7 @@ def open_jobs(settings: Settings, store: ConversationHistoryStore) -> Jobs:
     return Jobs(store, limits)
 
 
-def open_toolbox(settings: Settings, store: ConversationHistoryStore, sandbox: Sandbox | None) -> Toolbox:
+def open_toolbox(settings: Settings, store: ConversationHistoryStore, sandbox: Sandbox | None) -> HostedTools:
     """The MCP servers that the settings name, and Python in containers of the sandbox, or of the one that the settings
     name. The client of servers is imported where there are any: it takes 50 MiB.
     """
@@ -430,19 +434,21 @@ def open_toolbox(settings: Settings, store: ConversationHistoryStore, sandbox: S
         processes = Processes(PROCESSES, several=lambda: settings.several_tenants)
         opener = opener_of(limits, processes, outside_of(settings.private_networks))
     servers = servers_in(Path(settings.mcp_servers)) if settings.mcp_servers else {}
-    back_ends: list[BackEnd] = [] if settings.search == "none" else [_open_browser(settings)]
+    allow, name = settings.mcp_allow, variable("mcp_allow")
+    tools: list[Tool] = [Toolbox(servers, allow, opener, allowing=name)]
+    tools += [] if settings.search == "none" else [_open_browser(settings)]
     containers = None
     if (sandbox := sandbox or sandbox_of(settings)) is not None:
         # those of a sandbox of this process alone have its mark
         place = settings.sandbox if settings.sandbox not in ("", LOCAL) else f"{LOCAL} {store.token()}"
         again = None if place.startswith(LOCAL) else SANDBOX_AWAY
         containers = Containers(Records(store), sandbox, place, time, again)
-        back_ends.append(CodeInterpreter(containers, seconds=settings.tool_seconds))
-    allow, name = settings.mcp_allow, variable("mcp_allow")
-    return Toolbox(servers, allow, opener, allowing=name, back_ends=back_ends, containers=containers)
+        tools.append(CodeInterpreter(containers, seconds=settings.tool_seconds))
+    approvals = McpApprovals(StoredApprovals(store))
+    return HostedTools(tools, approvals=approvals, cite=citing_of, containers=containers)
 
 
-def _open_browser(settings: Settings) -> BackEnd:
+def _open_browser(settings: Settings) -> Tool:
     """The browser over what the settings search. The HTML reader is imported only where there is a browser."""
     from service.search.folder import ADDRESS, Folder
     from service.search.services import searcher_of

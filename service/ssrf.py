@@ -57,6 +57,17 @@ class ForbiddenAddress(Exception):
         super().__init__(f"it leads to {address}, which is not a public address")
 
 
+class FetchFailure(Exception):
+    """A file of the web could not be fetched, and why: the client may read it."""
+
+
+def is_within(host: str, domains: tuple[str, ...]) -> bool:
+    """Whether a host is one of these domains or below one, or there are none."""
+    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
+    name = name.lower().rstrip(".")
+    return not domains or any(name == domain or name.endswith(f".{domain}") for domain in domains)
+
+
 async def look_up(host: str, port: int) -> list[str]:
     """All addresses of a host, as the system knows them. Raises OSError where it has none."""
     try:

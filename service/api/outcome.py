@@ -10,8 +10,8 @@ from typing import Any, Literal
 import msgspec
 
 from service.api import ids
-from service.api.tools.callee import Hosted
-from store.turn import Messages, StoredMessage
+from service.api.tools.callee import Hosted, HostedKind
+from store.turn import Messages, Notes, StoredMessage
 
 NOT_KNOWN = "Whether it had an effect is not known, and it was not repeated."
 
@@ -22,6 +22,9 @@ OUTPUTS = "code_interpreter_call.outputs"
 
 ASKED = "mcp_approval"
 """The role of a note of an approval that a turn asked for."""
+
+ANSWERED = "mcp_approval_answer"
+"""The role of a note that a conversation has gone on from a request, whose id is its name."""
 
 
 class ApprovalRequest(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -55,6 +58,18 @@ class ApprovalRequest(msgspec.Struct, frozen=True, omit_defaults=True):
         noted = msgspec.json.encode(self).decode()
         return StoredMessage(ASKED, b"", name=noted, item=None if place is None else place.number)
 
+    @property
+    def answer_note(self) -> StoredMessage:
+        """The note that its conversation has gone on from it."""
+        return StoredMessage(ANSWERED, b"", name=self.id)
+
+
+def waiting(notes: Notes) -> list[ApprovalRequest]:
+    """The requests that wait for an answer in the conversation that has these notes, oldest first."""
+    gone_on = {note.name for note in notes.get(ANSWERED, ())}
+    asked = [msgspec.json.decode(note.name, type=ApprovalRequest) for note in notes.get(ASKED, ()) if note.name]
+    return [each for each in asked if each.id not in gone_on]
+
 
 class ApprovalOutcome(msgspec.Struct, frozen=True):
     """The outcome of a request: the tool that is called, or the message that the model is told instead."""
@@ -78,7 +93,7 @@ class HostedCall(msgspec.Struct, frozen=True):
     """A call that the model has made, by the id of its item. Its `arguments` are as sampled, JSON or not.
 
     It is `begun` where another process may have carried it out already, and died before it could say so. `include`
-    is the request's own (Rules), and `displays` are what the browser has shown before, which it alone reads. An
+    is the request's own (Rules), and `displays` are what tools have displayed before, which only they read. An
     `approved` call is made if its approval can be used up.
     """
 
@@ -102,7 +117,7 @@ class ToldPicture(msgspec.Struct, frozen=True, array_like=True):
 class Outcome(msgspec.Struct, frozen=True, array_like=True):
     """The outcome of a call: the text that the model is `told`, and the `output` and `error` of its item. A tool that
     the model was trained with also has the members of its item that are known by then (`shown`), and the things that
-    an answer may cite (`cites`, by their kind). The browser has its `display`, which it alone reads.
+    an answer may cite (`cites`, by their kind). One may have a `display`, which its tool alone reads: notes keep it.
     A server's answer may have `pictures`.
     """
 
@@ -114,6 +129,16 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
     cites: dict[str, Any] = {}
     display: Any = None
     pictures: tuple[ToldPicture, ...] = ()
+
+
+def display_role(kind: HostedKind) -> str:
+    """The role of a note of a display of a tool of this kind."""
+    return f"{kind}_display"
+
+
+def display_note(kind: HostedKind, display: Any) -> StoredMessage:
+    """The note of a tool's display, which is the next one of its conversation; as it was, or as a journal has it."""
+    return StoredMessage(display_role(kind), b"", name=msgspec.json.encode(display).decode())
 
 
 def failed_outcome(why: str) -> Outcome:

@@ -243,7 +243,8 @@ class Attempt:
             return AttemptOutcome.HANDED_BACK
         self._trace(plan)
         seals, tenant = self.service.seals, job.lease.tenant
-        machine = machine_of(plan, await retry(lambda: seal_for(seals, tenant, plan.rules), self._patience))
+        seal = await retry(lambda: seal_for(seals, tenant, plan.rules), self._patience)
+        machine = machine_of(plan, seal, self.service.toolbox.cite)
         machine.queue()
         await self._replay(machine)
         self._claim.end()

@@ -24,7 +24,7 @@ from service.api.steer import NotSteered
 from service.background.submit import give_back, succeed
 from service.background.timing import TIMING, Timing
 from service.logs import event
-from service.responses.append import ask, mark_unconfirmed
+from service.responses.append import mark_unconfirmed
 from service.responses.output.journal import Batch, batch_of, encode_batch
 from service.responses.output.machine import Machine
 from service.responses.plan import Plan, turn_of
@@ -195,7 +195,8 @@ class LogSink:
         """
         rest, steers = self._take(), list[Steer]()
         if machine.asked and response.status is not ResponseStatus.FAILED:
-            await retry(partial(ask, self._jobs.history, self.lease.tenant, plan, machine), self.patience())
+            asking = partial(self.service.toolbox.approvals.ask, self.lease.tenant, plan.id, machine.asked)
+            await retry(asking, self.patience())
         while True:
             try:
                 return await self._end(rest, plan, response, steers)

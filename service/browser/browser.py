@@ -29,9 +29,6 @@ from service.browser.page import SOURCE, Display, Page, lines_of, plain, without
 from service.harmony import tokens
 from store.turn import StoredMessage
 
-DISPLAY = "browser_display"
-"""The role of a note of a display."""
-
 MAX_CHARS = 1_000_000
 """How much of pages' texts a response takes over from its conversation: the newest that have room. Others are fetched
 again.
@@ -216,11 +213,6 @@ def view_of(displays: Sequence[Display], page: Page, wanted: Asked, view_tokens:
             if displays[cursor].page == page:
                 return text, Display(again=cursor)
     return text, Display(page)
-
-
-def note_of(display: Any) -> StoredMessage:
-    """The note of a display, which is the next one of its conversation; as it was, or as a journal has it."""
-    return StoredMessage(DISPLAY, b"", name=msgspec.json.encode(display).decode())
 
 
 def displays_of(notes: Iterable[StoredMessage]) -> tuple[Display, ...]:

@@ -21,8 +21,6 @@ from service.responses.prepare import Prepared
 from service.responses.service import Service
 from service.store_away import retry
 from store.errors import ConversationMoved, ConversationNotFound, StoreError, StoreUnconfirmed
-from store.history.approvals import Approvals
-from store.history.history import ConversationHistoryStore
 from store.turn import Turn
 
 logger = logging.getLogger(__name__)
@@ -51,7 +49,7 @@ class AppendSink:
             span = spans.current.get().child("store.append")
             try:
                 if machine.asked and not failed:
-                    asking = partial(ask, self.service.store, self.tenant, plan, machine)
+                    asking = partial(self.service.toolbox.approvals.ask, self.tenant, plan.id, machine.asked)
                     await retry(asking, patience, until_confirmed=True)
                 if stored:
                     turn = turn_of(plan, machine, response, self.service.said_after(plan.said, response.output))
@@ -91,12 +89,6 @@ async def _join(joining: ConversationHold, turn: Turn, store_alone: Callable[[],
     except ConversationNotFound:
         event(logger, logging.INFO, "its conversation was deleted meanwhile", response_id=turn.id)
         await store_alone()
-
-
-async def ask(store: ConversationHistoryStore, tenant: str, plan: Plan, machine: Machine) -> None:
-    """Note the approvals for which a response asks, so that each can be used once. Raises StoreUnavailable."""
-    asked = {each.place.place: each.digest for each in machine.asked if each.place is not None}
-    await Approvals(store).ask(tenant, plan.id, asked)
 
 
 def mark_unconfirmed(response: Response, lack: StoreUnconfirmed) -> Response:

@@ -19,6 +19,8 @@ from typing import Protocol, cast
 import msgspec
 
 from service import spans
+from service.api.approving import MayCall
+from service.api.citing import Cite, cite_nothing
 from service.api.events import Event, Terminal
 from service.api.outcome import ApprovalRequest, HostedCall, Outcome, failed_outcome, lost_outcome, used_up
 from service.api.response import Response, ResponseError
@@ -36,7 +38,6 @@ from service.responses.run import Ask, Call, End, Render, Run, Taken, error_of
 from service.responses.service import Tracing
 from service.tools.port import Runner
 from store.errors import StoreUnavailable
-from store.history.approvals import Use
 from store.spent import Spent, Unspent
 
 logger = logging.getLogger(__name__)
@@ -44,12 +45,12 @@ logger = logging.getLogger(__name__)
 CACHED_TOKENS_SECONDS = 0.25
 """For how long a generation that is broken off may take to tell how much of its prompt was cached."""
 
-UseUp = Callable[[ApprovalRequest], Awaitable[Use]]
-"""Uses the approval of a call up for one run; whether that was possible. Raises StoreUnavailable."""
+UseUp = Callable[[ApprovalRequest], Awaitable[MayCall]]
+"""Uses the approval of a call up for one run; whether that may make the call. Raises StoreUnavailable."""
 
-BeginCall = Callable[[bool], Awaitable[Use]]
-"""Asked before a call that may have an effect, where a run can be taken over that nobody has a log of: NEW where it is
-to be made, BEGUN where an earlier run may have made it, GONE where another run goes on in the place of this one. True
+BeginCall = Callable[[bool], Awaitable[MayCall]]
+"""Asked before a call that may have an effect, where a run can be taken over that nobody has a log of: YES where it is
+to be made, BEGUN where an earlier run may have made it, NO where another run goes on in the place of this one. True
 for a call of which an approval says whether it was begun. Raises StoreUnavailable."""
 
 Finish = Callable[[Plan, Machine, Response], Awaitable[list[Event]]]
@@ -74,10 +75,12 @@ class Outlet(Protocol):
         ...
 
 
-def machine_of(plan: Plan, seal: Seal | None = None) -> Machine:
-    """A machine at the beginning of a planned response. `seal` closes what `plan.rules` want sealed."""
+def machine_of(plan: Plan, seal: Seal | None = None, cite: Cite = cite_nothing) -> Machine:
+    """A machine at the beginning of a planned response. `seal` closes what `plan.rules` want sealed, and `cite` makes
+    the finders of its citations.
+    """
     asked_with = speaking_in(plan.rules).about or len(plan.generation.prompt)
-    return Machine(plan.base, plan.rules, asked_with, seal)
+    return Machine(plan.base, plan.rules, asked_with, seal, cite)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -354,18 +357,18 @@ class Driver:
         begun, approved = call.begun, call.approved
         try:
             if self.begin_call is not None and not call.tool.repeatable:
-                use = await self.begin_call(approved is not None)
-                if use is Use.GONE:
+                may = await self.begin_call(approved is not None)
+                if may is MayCall.NO:
                     self.stop()
                     return None
-                begun = begun or use is Use.BEGUN
+                begun = begun or may is MayCall.BEGUN
             if approved is not None:
                 if self.use_up is None:
                     raise RuntimeError("nobody uses the approvals of this response up")
-                use = await self.use_up(approved)
-                if use in (Use.GONE, Use.UNKNOWN):
+                may = await self.use_up(approved)
+                if may is MayCall.NO:
                     return used_up()
-                begun = use is Use.BEGUN  # nobody makes it before that
+                begun = may is MayCall.BEGUN  # nobody makes it before that
         except StoreUnavailable as error:
             what = "It could not be noted that it begins" if approved is None else "The approval could not be used up"
             return failed_outcome(f"{what}: {error}. The call was not made.")

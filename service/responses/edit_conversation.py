@@ -217,6 +217,7 @@ async def _render(
         pictures=pictures,
         cut_calls=cut_calls,
         left_out=None if gathered.bounds is None else gathered.left_out,
+        approvals=service.toolbox.approvals,
     )
     try:
         messages = tuple(await in_steps(conversion.messages_of(answered=False)))

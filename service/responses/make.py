@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from service.api.approving import MayCall
 from service.api.outcome import ApprovalRequest
 from service.api.request import CreateRequest
 from service.responses.append import AppendSink
@@ -26,9 +27,9 @@ from service.responses.seal import Seals, seal_for
 from service.responses.service import Caller, Service
 from service.store_away import retry
 from service.tenants.limits import Reservation
-from service.tools.port import HostedTools, Runner
+from service.tools.hosted import HostedTools
+from service.tools.port import Runner
 from store.errors import NotFound
-from store.history.approvals import Approvals, Use
 from store.history.history import ConversationHistoryStore
 
 
@@ -124,7 +125,7 @@ async def make(maker: Maker, read: Callable[[], CreateRequest], resources: Async
     sink, patience = AppendSink(service, tenant, planned), service.settings.store_patience_seconds
     driver = Driver(
         plan=plan,
-        machine=machine_of(plan, await seal_for(service.seals, tenant, plan.rules)),
+        machine=machine_of(plan, await seal_for(service.seals, tenant, plan.rules), service.toolbox.cite),
         finish=sink.finish,
         engine=service.engine,
         metrics=service.metrics,
@@ -166,12 +167,8 @@ def use_up_for(service: Service, tenant: str, plan: Plan, run: str) -> UseUp | N
     if plan.rules.answers is None:
         return None
 
-    async def use_up(request: ApprovalRequest) -> Use:
-        place = request.place
-        if place is None:
-            return Use.UNKNOWN
-        response, number = place.response_id, place.place
-        using = partial(Approvals(service.store).use_up, tenant, response, number, request.digest, by=plan.id, run=run)
+    async def use_up(request: ApprovalRequest) -> MayCall:
+        using = partial(service.toolbox.approvals.use_up, tenant, request, by=plan.id, run=run)
         return await retry(using, service.settings.store_patience_seconds, until_confirmed=True)
 
     return use_up

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import msgspec
 
 from service import spans
-from service.api.approval import answer_note, waiting
 from service.api.items import CONFIGURATION, Configuration
+from service.api.outcome import ASKED, waiting
 from service.api.request import CreateRequest
 from service.decoding import ABSENT
 from service.harmony.calls import CUT_CALL, pair
@@ -85,7 +85,7 @@ class Parent:
             self._messages = with_pictures(chain_of.from_iterable(chain.turns))
         self.servers = frozenset(note.name for note in notes.get(SERVER, ()))
         """The servers whose tools the conversation has shown."""
-        self.waiting = waiting(notes)
+        self.waiting = waiting(notes) if ASKED in notes else []
         """The requests for approval that wait in the conversation."""
         self.cut_calls = notes.get(CUT_CALL, [])
         """The notes of its calls that were cut short."""
@@ -108,7 +108,7 @@ class Parent:
         """Let go of all that acts: whoever is known by words alone answers no request for approval, and runs nothing in
         the conversation's container, unless its client has the id of that among these. So do those who go on from it.
         """
-        self.disarming = [answer_note(each.id) for each in self.waiting]
+        self.disarming = [each.answer_note for each in self.waiting]
         self.waiting = []
         if self.container is not None and self.container not in containers:
             self.disarming.append(StoredMessage(CONTAINER, b"", name=""))

@@ -20,8 +20,8 @@ from service.engine.port import EngineUnavailable
 from service.errors import InvalidRequest, unavailable
 from service.logs import event
 from service.pictures import sizes_in
-from service.search.port import SearchFailure, is_within
 from service.shares import Room, aside
+from service.ssrf import FetchFailure, is_within
 from service.steps import in_steps
 from service.store_away import retry
 from store.errors import StoreUnavailable
@@ -142,12 +142,12 @@ ANY_HOST = "*"
 _ADVICE = "Send the picture itself, as a data URL."
 
 Fetch = Callable[[str, tuple[str, ...]], Awaitable[bytes]]
-"""The bytes at a URL, within these domains if there are any. Raises SearchFailure."""
+"""The bytes at a URL, within these domains if there are any. Raises FetchFailure."""
 
 
 async def fetch_nothing(url: str, domains: tuple[str, ...]) -> bytes:
-    """No bytes at all, where the operator names no host of pictures. Raises SearchFailure."""
-    raise SearchFailure("no host is allowed")
+    """No bytes at all, where the operator names no host of pictures. Raises FetchFailure."""
+    raise FetchFailure("no host is allowed")
 
 
 class PictureFetcher:
@@ -211,7 +211,7 @@ class PictureFetcher:
                     if url not in found:
                         found[url] = await asyncio.to_thread(Picture.of, await self._fetch(url, domains))
                 gathered.take(take_picture(part, found[url], where, bounds), part, where, bounds)
-            except (SearchFailure, TimeoutError, InvalidRequest) as error:
+            except (FetchFailure, TimeoutError, InvalidRequest) as error:
                 if replayed:
                     gathered.leave_out(part)
                     continue

@@ -16,7 +16,6 @@ from typing import Any
 
 import msgspec
 
-from service.api.approval import answer_note
 from service.api.response import CodeInterpreterCall, Response, decode_response
 from service.engine.port import Generation
 from service.harmony import tokens
@@ -165,7 +164,7 @@ def messages_of(plan: Plan, machine: Machine) -> Messages:
     ran = [item.container_id for item in machine.output if isinstance(item, CodeInterpreterCall) and item.container_id]
     container = [StoredMessage(CONTAINER, b"", name=ran[-1])] if ran else []
     read = machine.stretches.note(plan.generation)
-    approvals = (*(each.note for each in machine.asked), *map(answer_note, machine.gone_on))
+    approvals = (*(each.note for each in machine.asked), *(each.answer_note for each in machine.gone_on))
     return (*plan.messages[notes:], *machine.messages, *approvals, *container, *read)
 
 

@@ -16,7 +16,6 @@ from datetime import UTC, datetime
 import msgspec
 
 from service import spans
-from service.api.containers import container_of
 from service.api.content import USUAL_BOUNDS
 from service.api.ids import response_of
 from service.api.items import (
@@ -29,13 +28,10 @@ from service.api.items import (
     MessageItem,
     ToolSearchCallItem,
 )
-from service.api.outcome import Answers
 from service.api.read import identify
 from service.api.request import HARMONY_EFFORT, CreateRequest, Window
 from service.api.response import Extensions, Response, ResponseStatus
 from service.api.steer import is_steerable, settings_of
-from service.api.tools.callee import Callee
-from service.browser.browser import DISPLAY, displays_of
 from service.engine.engines import salt_of
 from service.engine.port import EngineRefused, Generation, ModelCard, Sampling, Speech
 from service.errors import ApiError, InvalidRequest, context_length_exceeded, invalid_value, not_served
@@ -47,7 +43,6 @@ from service.responses.output.reading import NOTHING, READ, KnownTurns, Speaking
 from service.responses.output.rules import PictureRoom, Rules, ServerTools
 from service.responses.parent import SERVER, Continuation, Parent, Recall, continuation_of
 from service.responses.plan import Plan
-from service.responses.prompt.approvals import not_waiting, used_already
 from service.responses.prompt.build import Prompt, build_prompt
 from service.responses.prompt.read import MAX_TOOLS, Read, read_request
 from service.responses.references import refuse_known, stored_items
@@ -60,7 +55,6 @@ from service.steps import in_steps
 from service.tenants.permissions import check_scope
 from service.tools.port import ToolCatalog
 from store.codec import THREAD_FROM_BYTES
-from store.history.approvals import Approvals, Use
 from store.turn import MOST_PICTURE_BYTES, MOST_PICTURES, Picture, StoredMessage
 
 NO_TEMPLATE = "The model's prompt is Harmony's, and not made by a template; see 'reasoning.effort'."
@@ -321,16 +315,17 @@ class _Preparation:
             await limiter.refuse_exhausted(self.caller.allowance, self.model.id, counts=self.counts)
 
     async def _equip(self, read: Read, rules: Rules) -> Rules:
-        """The rules with what tools need that the model was trained with: a container, and the pages shown before."""
+        """The rules with what tools need that the model was trained with: a place, and what they displayed before."""
+        toolbox = self.service.toolbox
         if read.tools.trained:
             container = _container(self.parent, read.items)
-            if container != self.parent.container or any(map(_names_container, rules.callees)):
+            if container != self.parent.container or toolbox.names_place(rules.callees):
                 check_scope(self.caller.scopes, "api.containers.write")
-            callees = await self.service.toolbox.bind(self.caller.tenant, rules.callees, container)
+            callees = await toolbox.bind(self.caller.tenant, rules.callees, container)
             rules = msgspec.structs.replace(rules, callees=callees)
-        shown = self.parent.notes(DISPLAY) if rules.browses else ()
-        displays = await asyncio.to_thread(displays_of, shown) if shown else ()
-        return msgspec.structs.replace(rules, displays=displays)
+            displays = await asyncio.to_thread(toolbox.displays, callees, self.parent.notes)
+            rules = msgspec.structs.replace(rules, displays=displays)
+        return rules
 
     async def _prompt(
         self, read: Read, history: Sequence[StoredMessage], created_at: float, context_tokens: int
@@ -346,12 +341,14 @@ class _Preparation:
                 date=datetime.fromtimestamp(created_at, UTC).date().isoformat(),
                 resolved=await self._look_up(read) if read.references else {},
                 waiting=self.parent.waiting,
+                approvals=service.toolbox.approvals,
                 cut_calls=self.parent.cut_calls,
                 keeps_thoughts=self.model.speech is not None,
             )
         )
         if prompt.rules.answers is not None:
-            await _refuse_used(Approvals(service.store), self.caller, prompt.rules.answers)
+            caller = self.caller
+            await service.toolbox.approvals.refuse_used(caller.tenant, prompt.rules.answers, caller.response_id)
         return prompt
 
     async def _look_up(self, read: Read) -> Mapping[str, msgspec.Raw]:
@@ -429,35 +426,10 @@ class _Preparation:
         )
 
 
-async def _refuse_used(approvals: Approvals, caller: Caller, answers: Answers) -> None:
-    """Raise InvalidRequest for an approval that can't be used any more: the first run has it, when its call
-    begins. One that an earlier run of this very response has used up is no error: its run tells what became of that.
-    Raises StoreUnavailable.
-    """
-    for answer in answers.given:
-        if answer.tool is None:
-            continue
-        request, place = answer.request, answer.request.place
-        use = Use.UNKNOWN
-        if place is not None:
-            place_of = (caller.tenant, place.response_id, place.place, request.digest)
-            use = await approvals.look(*place_of, by=caller.response_id)
-        if use is Use.GONE:
-            raise used_already(request.id)
-        if use is Use.UNKNOWN:
-            raise not_waiting(request.id)
-
-
 def _container(parent: Parent, items: Sequence[InputItem]) -> str | None:
     """The container in which the conversation last ran code, also where its client keeps it."""
     given = [item.container_id for item in items if isinstance(item, CodeInterpreterCallItem) and item.container_id]
     return given[-1] if given else parent.container
-
-
-def _names_container(callee: Callee) -> bool:
-    """Whether a request names the container in which its code is to run."""
-    hosted = callee.hosted
-    return hosted is not None and hosted.kind == "python" and container_of(hosted.options).id is not None
 
 
 def _refuse_grammars(rules: Rules, model: ModelCard) -> None:

@@ -27,7 +27,8 @@ from service.tenants.keyring import KeyRing
 from service.tenants.limits import Allowance, Limiter
 from service.tenants.records import Project
 from service.tenants.usage import Tally
-from service.tools.port import HostedTools, Runner
+from service.tools.hosted import HostedTools
+from service.tools.port import Runner
 from store.backup.archiving.store_archive import StoreArchive
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore

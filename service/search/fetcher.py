@@ -17,9 +17,9 @@ from service.browser.page import MAX_URL_CHARS
 from service.build import this_build
 from service.engine.servers.connection import ServerConnection
 from service.outgoing import WebAddress, asking, lookups_of
-from service.search.port import SearchFailure, is_within
+from service.search.port import SearchFailure
 from service.search.services import BROKEN
-from service.ssrf import NO_PUBLIC_ADDRESS, ForbiddenAddress, Judge, LookUp, look_up, public_addresses
+from service.ssrf import NO_PUBLIC_ADDRESS, ForbiddenAddress, Judge, LookUp, is_within, look_up, public_addresses
 
 PORTS = (80, 443)
 """The ports of pages. By others an address could have the service speak to something that is no web server."""

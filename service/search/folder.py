@@ -18,7 +18,8 @@ from urllib.parse import quote
 
 from service.browser.html import html_page
 from service.browser.page import SOURCE, Page, Result, host_of, text_page
-from service.search.port import RESULTS, SearchFailure, SearchQuery, bound_results, is_within, rest
+from service.search.port import RESULTS, SearchFailure, SearchQuery, bound_results, rest
+from service.ssrf import is_within
 
 ADDRESS = "https://docs.invalid/"
 """The address of documents, unless the operator names the real one: no host can have this name."""

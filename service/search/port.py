@@ -16,6 +16,7 @@ import msgspec
 from cachetools import TTLCache
 
 from service.browser.page import MAX_URL_CHARS, Page, Result, host_of
+from service.ssrf import FetchFailure, is_within
 
 RESULTS = 20
 """The results that a search asks for: as many as the reference browser of gpt-oss."""
@@ -45,7 +46,7 @@ OWN_CHARS = 1_000
 """The size that any page counts for besides its text."""
 
 
-class SearchFailure(Exception):
+class SearchFailure(FetchFailure):
     """The search or page failed, and why: the model and the client may read it."""
 
 
@@ -71,13 +72,6 @@ SearchFailure.
 def rest() -> None:
     """Lets other threads go on: never on the event loop."""
     sleep(REST_SECONDS)
-
-
-def is_within(host: str, domains: tuple[str, ...]) -> bool:
-    """Whether a host is one of these domains or below one, or there are none."""
-    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
-    name = name.lower().rstrip(".")
-    return not domains or any(name == domain or name.endswith(f".{domain}") for domain in domains)
 
 
 def bound_results(results: Iterable[Result], query: SearchQuery) -> list[Result]:

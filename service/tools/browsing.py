@@ -1,4 +1,4 @@
-"""The browser as a back end: its options in a request, and its calls.
+"""The browser as a tool: its options in a request, and its calls.
 
     call, displays before ─▶ asked ─▶ a search, a page ─▶ view ─▶ outcome: the text, the item's action, the display
 
@@ -15,8 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from service.api.outcome import HostedCall, Outcome
-from service.api.tools.builtin import browser
-from service.api.tools.callee import Hosted
+from service.api.tools.builtin import BROWSER, browser
 from service.browser.browser import (
     Asked,
     Fetch,
@@ -24,6 +23,7 @@ from service.browser.browser import (
     PageGone,
     Search,
     UsageError,
+    displays_of,
     page_there,
     request_of,
     restore,
@@ -35,7 +35,8 @@ from service.browser.page import SOURCE, Display, Page, displays_in, results_pag
 from service.decoding import decode
 from service.errors import invalid_value
 from service.search.port import KeptPages, OpenedPage, Pages, Places, Searcher, SearchFailure, SearchQuery
-from service.tools.port import Call
+from service.tools.port import Tool
+from store.turn import StoredMessage
 
 SOURCES = "web_search_call.action.sources"
 """A request includes this to be shown the pages that a search found."""
@@ -115,11 +116,11 @@ def read_options(sent: msgspec.Raw, where: str) -> str:
     return msgspec.json.encode(options).decode()
 
 
-class Browsing:
-    """The back end: a searcher, a source of pages, and the pages that tenants opened lately."""
+class Browsing(Tool):
+    """A searcher, a source of pages, and the pages that tenants opened lately."""
 
+    kinds = (BROWSER,)
     builtin = browser(read_options)
-    usable = True
 
     def __init__(self, searcher: Searcher, pages: Pages) -> None:
         self._searcher = searcher
@@ -127,18 +128,18 @@ class Browsing:
         self._kept = KeptPages()
         self._places = Places()
 
-    async def bind(self, tenant: str, tool: Hosted, before: str | None) -> str:
-        """As the port has it: there is one browser."""
-        return tool.server
+    def displays(self, notes: Sequence[StoredMessage]) -> tuple[Display, ...]:
+        """As the port has it."""
+        return displays_of(notes)
 
-    def run(self, tenant: str) -> Call:
-        """As the port has it: each call waits until there is a place."""
+    def run(self, tenant: str, connections: bytes) -> "BrowserRun":
+        """As the port has it."""
+        return BrowserRun(self, tenant)
 
-        async def call(call: HostedCall) -> Outcome:
-            async with self._places.holding(tenant):
-                return await self._call(tenant, call)
-
-        return call
+    async def call(self, tenant: str, call: HostedCall) -> Outcome:
+        """The outcome of a call, once there is a place for it."""
+        async with self._places.holding(tenant):
+            return await self._call(tenant, call)
 
     async def _call(self, tenant: str, call: HostedCall) -> Outcome:
         options = _OPTIONS.decode(call.tool.options or "{}")
@@ -204,3 +205,17 @@ def _action(call: HostedCall, wanted: Asked | None, page: Page | None = None) ->
 def _address(page: Page | None) -> str:
     """The address of a page, or of the one that something was found in; "" of a search."""
     return "" if page is None else (page.about[0] if page.about else page.url).removeprefix(SOURCE)
+
+
+class BrowserRun:
+    """The calls of one response of a tenant."""
+
+    def __init__(self, browsing: Browsing, tenant: str) -> None:
+        self._browsing, self._tenant = browsing, tenant
+
+    async def call(self, call: HostedCall) -> Outcome:
+        """As the port has it."""
+        return await self._browsing.call(self._tenant, call)
+
+    async def aclose(self) -> None:
+        """As the port has it: nothing is held between calls."""

@@ -1,18 +1,19 @@
-"""The ports of tools: of servers, with their lists, answers and failures; and of the back ends that run the tools that
-the model was trained with.
+"""The ports of tools: of a kind of tool that the service runs, with its runner, its approvals and its citations; and of
+servers, with their lists, answers and failures.
 
 A conformance suite (tests/support/tools) defines the duties of an adapter of a server.
 """
 
-from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol
 
 import msgspec
 
 from service.api.outcome import HostedCall, Outcome, ToldPicture
 from service.api.tools.builtin import Builtin
-from service.api.tools.callee import Callee, Hosted
+from service.api.tools.callee import Hosted, HostedKind
 from service.api.tools.offer import McpOffer, Routed
+from store.turn import StoredMessage
 
 MESSAGE_CHARS = 1_000
 """The characters of a server's own words on a failure that are kept."""
@@ -52,32 +53,8 @@ class Runner(Protocol):
         ...
 
 
-class BackEnd(Protocol):
-    """The runner of a tool that the model was trained with. A call may come again, as its worker died: the back end
-    returns the earlier outcome, or makes the call again where that does no harm.
-    """
-
-    builtin: Builtin
-    """The tool, as it is declared and shown."""
-
-    @property
-    def usable(self) -> bool:
-        """Whether the tool can be declared: all that it needs is there."""
-        ...
-
-    async def bind(self, tenant: str, tool: Hosted, before: str | None) -> str:
-        """The place of a response's calls (`Hosted.server`). `before` is the last one of its conversation. Raises
-        ApiError, StoreError.
-        """
-        ...
-
-    def run(self, tenant: str) -> Call:
-        """The caller of one response's calls. It returns their outcomes, as a Runner does."""
-        ...
-
-
-class ToolCatalog(NamedTuple):
-    """The offers, lists and connections of a request's servers."""
+class ToolCatalog(msgspec.Struct, frozen=True):
+    """The offers, lists and connections of a request's servers. One kind of tool at most has connections."""
 
     offers: tuple[McpOffer, ...] = ()
     lists: tuple[tuple[str, str, bytes], ...] = ()
@@ -89,37 +66,59 @@ class ToolCatalog(NamedTuple):
     routed: tuple[Routed, ...] = ()
     """The types of tools that servers stand for."""
 
+    def __add__(self, other: "ToolCatalog") -> "ToolCatalog":
+        """Both together."""
+        return ToolCatalog(
+            self.offers + other.offers,
+            self.lists + other.lists,
+            self.connections or other.connections,
+            self.routed + other.routed,
+        )
 
-class HostedTools(Protocol):
-    """All tools that the service runs."""
+
+class Tool:
+    """One kind of tool that the service runs, or several that are run alike. By default it asks nobody anything, and
+    keeps nothing in a conversation.
+    """
+
+    kinds: tuple[HostedKind, ...] = ()
+    """The kinds of its calls."""
+    types: tuple[str, ...] = ()
+    """The types by which a request declares it, where it is looked up before tools are read."""
+    builtin: Builtin | None = None
+    """The tool, as it is declared and shown, where the model was trained with it. A call of such a one may come again,
+    as its worker died: it returns the earlier outcome, or makes the call again where that does no harm."""
 
     @property
-    def builtins(self) -> tuple[Builtin, ...]:
-        """The tools that the model was trained with and that run here."""
-        ...
-
-    @property
-    def containers(self) -> Any:
-        """The containers that code runs in, for their own routes; None where there is no sandbox."""
-        ...
-
-    async def bind(self, tenant: str, callees: tuple[Callee, ...], before: str | None) -> tuple[Callee, ...]:
-        """The callees of a response, each with the place of its calls. `before` is the container of its conversation.
-        Raises ApiError, StoreError.
-        """
-        ...
+    def usable(self) -> bool:
+        """Whether the tool can be declared: all that it needs is there."""
+        return True
 
     async def look_up(
         self, tenant: str, tools: msgspec.Raw, max_tools: int, may_begin: Callable[[], Awaitable[None]]
     ) -> ToolCatalog:
-        """Ask the servers that the `tools` of a request declare, once `may_begin` has refused nothing; it is called
-        where any is asked. Raises ApiError, and as `may_begin`.
+        """The catalog of the tools that a request declares of it, once `may_begin` has refused nothing; it is called
+        where a server is asked. Raises ApiError, and as `may_begin`.
         """
-        ...
+        return ToolCatalog()
 
-    def run(self, tenant: str, connections: bytes = b"") -> Runner:
+    def names_place(self, tool: Hosted) -> bool:
+        """Whether its request names the place of a tool's calls."""
+        return False
+
+    async def bind(self, tenant: str, tool: Hosted, before: str | None) -> str:
+        """The place of a response's calls (`Hosted.server`). `before` is the container of its conversation. Raises
+        ApiError, StoreError.
+        """
+        return tool.server
+
+    def displays(self, notes: Sequence[StoredMessage]) -> tuple[Any, ...]:
+        """Its displays (`Outcome.display`) in a conversation, from their notes, the oldest first."""
+        return ()
+
+    def run(self, tenant: str, connections: bytes) -> Runner:
         """The runner of one response's calls. `connections` are those of its catalog."""
-        ...
+        raise NotImplementedError
 
 
 class ListedTool(msgspec.Struct, frozen=True):

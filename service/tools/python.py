@@ -12,12 +12,12 @@ from typing import Any, Literal
 
 from service.api.containers import container_of, read_container
 from service.api.outcome import OUTPUTS, HostedCall, Outcome, failed_outcome
-from service.api.tools.builtin import python
+from service.api.tools.builtin import PYTHON, python
 from service.api.tools.callee import Hosted
 from service.logs import event
 from service.sandbox.port import FOLDER, Cell, Full, SessionGone, Unusable
 from service.tools.containers import Containers, OpenedContainer, file_id
-from service.tools.port import Call
+from service.tools.port import Tool
 from store.errors import StoreError
 
 TOLD_CHARS = 12_000
@@ -46,8 +46,10 @@ _ENDED = {"timeout": "The code took too long and was interrupted.\n", "stopped":
 """The notices of ends of which the logs have none."""
 
 
-class CodeInterpreter:
-    """The back end of Python."""
+class CodeInterpreter(Tool):
+    """Python in containers."""
+
+    kinds = (PYTHON,)
 
     def __init__(self, containers: Containers, *, seconds: float) -> None:
         """`seconds` is how long a cell may run."""
@@ -70,9 +72,13 @@ class CodeInterpreter:
             return before
         return self.containers.new_id(tenant)
 
-    def run(self, tenant: str) -> Call:
+    def names_place(self, tool: Hosted) -> bool:
+        """As the port has it: whether the container is named."""
+        return container_of(tool.options).id is not None
+
+    def run(self, tenant: str, connections: bytes) -> "PythonRun":
         """As the port has it."""
-        return PythonRun(self.containers, tenant).call
+        return PythonRun(self.containers, tenant)
 
 
 class PythonRun:
@@ -86,6 +92,9 @@ class PythonRun:
         self._found: dict[str, OpenedContainer] = {}
         """Containers that lived when they were last looked up; while that is fresh, the store isn't asked again."""
         self._room = SHOWN_RESPONSE_BYTES
+
+    async def aclose(self) -> None:
+        """As the port has it: containers live on."""
 
     async def call(self, call: HostedCall) -> Outcome:
         """As the port has it."""

@@ -1,5 +1,4 @@
 """The offers of a request's MCP servers, and the calls of a response. It decides which servers may be asked, and how.
-Calls of tools that the model was trained with go to their back ends.
 
     declarations ─▶ discover ─▶ offers, lists, connections ─▶ ToolRun ─▶ sessions
 
@@ -11,14 +10,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import lru_cache
 from time import monotonic
-from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
 from service.api.outcome import HostedCall, Outcome, failed_outcome
-from service.api.tools.builtin import Builtin
-from service.api.tools.callee import FILE_SEARCH, Callee, HostedKind
+from service.api.tools.callee import FILE_SEARCH
 from service.api.tools.mcp import Approval, McpDeclaration, ToolFilter, declarations, declared_types, description_of
 from service.api.tools.offer import McpOffer, OfferedTool, Routed
 from service.errors import ApiError, invalid_value
@@ -33,8 +30,7 @@ from service.settings.mcp import (
 )
 from service.settings.urls import is_url
 from service.tools import file_search
-from service.tools.containers import Containers
-from service.tools.port import BackEnd, Call, ToolCatalog, ToolFailure, ToolListing, ToolServer, ToolUnreachable
+from service.tools.port import Tool, ToolCatalog, ToolFailure, ToolListing, ToolServer, ToolUnreachable
 
 LIST_SECONDS = 300.0
 """The time for which a server's list is cached."""
@@ -61,8 +57,10 @@ class _Kept(msgspec.Struct):
     listing: ToolListing = ToolListing(())
 
 
-class Toolbox:
-    """The servers that this service may ask, and the back ends of tools that the model was trained with."""
+class Toolbox(Tool):
+    """The servers that this service may ask."""
+
+    kinds = ("mcp", FILE_SEARCH)
 
     def __init__(
         self,
@@ -71,47 +69,26 @@ class Toolbox:
         open_server: Opener,
         *,
         allowing: str,
-        back_ends: Sequence[BackEnd] = (),
-        containers: Containers | None = None,
     ) -> None:
         """`servers` are the operator's. `allow` are the prefixes of URLs that requests may name, and `allowing` is the
-        name of the setting that has them. Code runs in `containers`, None where there is no sandbox.
+        name of the setting that has them.
         """
-        self.containers = containers
-        self._back_ends: dict[HostedKind, BackEnd] = {each.builtin.kind: each for each in back_ends}
         self._servers = {label: server for label, server in servers.items() if server.type is None}
         self._stand_ins = {server.type: (label, server) for label, server in servers.items() if server.type is not None}
         """The servers that stand for a type of tool, by the type."""
+        self.types = (*(("mcp",) if self._servers or allow else ()), *self._stand_ins)
         self._allow = tuple(allow)
         self._open = open_server
         self._allowing = allowing
         self._kept = lru_cache(LISTS_CACHED)(lambda *_: _Kept())
         """The cached list for a tenant of the connection with this mark, to be filled in."""
 
-    @property
-    def builtins(self) -> tuple[Builtin, ...]:
-        """The tools that the model was trained with and that run here."""
-        return tuple(each.builtin for each in self._back_ends.values() if each.usable)
-
-    async def bind(self, tenant: str, callees: tuple[Callee, ...], before: str | None) -> tuple[Callee, ...]:
-        """The callees of a response; those that the model was trained with get the place of their calls. `before` is
-        the container of its conversation. Raises ApiError, StoreError.
-        """
-        bound = list[Callee]()
-        for callee in callees:
-            if callee.hosted is not None and (back_end := self._back_ends.get(callee.hosted.kind)) is not None:
-                place = await back_end.bind(tenant, callee.hosted, before)
-                callee = msgspec.structs.replace(callee, hosted=msgspec.structs.replace(callee.hosted, server=place))
-            bound.append(callee)
-        return tuple(bound)
-
     async def look_up(
         self, tenant: str, tools: msgspec.Raw, max_tools: int, may_begin: Callable[[], Awaitable[None]]
     ) -> ToolCatalog:
         """See the port."""
         types = declared_types(tools, self._stand_ins.keys(), max_tools)
-        asks = bool(self._servers or self._allow)
-        declared = declarations(tools, max_tools) if asks else ()
+        declared = declarations(tools, max_tools) if "mcp" in self.types else ()
         if not declared and not types:
             return ToolCatalog()
         await may_begin()
@@ -148,8 +125,7 @@ class Toolbox:
         reached |= {
             (type, label): trusted_connection(label, server) for type, (label, server) in self._stand_ins.items()
         }
-        callers: dict[HostedKind, Call] = {kind: back_end.run(tenant) for kind, back_end in self._back_ends.items()}
-        return ToolRun(reached, lambda connection: self._open(connection, tenant), callers)
+        return ToolRun(reached, lambda connection: self._open(connection, tenant))
 
     def _connection(self, declared: McpDeclaration) -> McpConnection:
         """The connection to a server. Raises InvalidRequest."""
@@ -259,22 +235,15 @@ class ToolRun:
         self,
         connections: Mapping[tuple[str, str], McpConnection],
         open_server: Callable[[McpConnection], ToolServer],
-        callers: Mapping[HostedKind, Call] = MappingProxyType({}),
     ) -> None:
-        """`connections` are those to servers, by the kind of their tools and their label; `callers` make the calls of
-        tools that the model was trained with.
-        """
+        """`connections` are those to servers, by the kind of their tools and their label."""
         self._connections = connections
         self._open = open_server
-        self._callers = callers
         self._sessions: dict[tuple[str, str], ToolServer] = {}
 
     async def call(self, call: HostedCall) -> Outcome:
         """Run a call. Returns its outcome, also of a failed call."""
         kind, label = call.tool.kind, call.tool.server
-        if kind not in ("mcp", FILE_SEARCH):
-            caller = self._callers.get(kind)
-            return failed_outcome(f"This process can't run {kind}.") if caller is None else await caller(call)
         try:
             arguments = _ARGUMENTS.decode(call.arguments or "{}")
         except (msgspec.DecodeError, RecursionError):

@@ -19,6 +19,7 @@ from functools import partial
 
 from starlette.types import Receive
 
+from service.api.approving import MayCall
 from service.errors import ApiError, ClientGone, InvalidRequest, stopping, unavailable
 from service.responses.drive import Driver
 from service.responses.make import Claim
@@ -28,7 +29,6 @@ from service.store_away import retry
 from service.web.body import watching
 from service.web.exchange import Exchange
 from store.errors import StoreError
-from store.history.approvals import Use
 from store.history.idempotency import FoundRequest, Keyed, KeyedRequests, TakenRequest
 from store.keys import HEX_DIGITS
 
@@ -146,16 +146,16 @@ class IdempotentCreate(Claim):
         if self._driver is not None:
             self._driver.stop()
 
-    async def _begin_call(self, approved: bool) -> Use:
+    async def _begin_call(self, approved: bool) -> MayCall:
         """See BeginCall. So many calls as were begun before may have been made: which, nobody knows, but of those that
         were approved, as each of these is used up.
         """
         self._calls += 1
         if not approved and self._calls <= self._calls_before:
-            return Use.BEGUN
+            return MayCall.BEGUN
         calls, patience = max(self._calls, self._calls_before), self._service.settings.store_patience_seconds
         renew = partial(self._requests.renew, self._request, self._owner, calls=calls)
-        return Use.NEW if await retry(renew, patience, until_confirmed=True) else Use.GONE
+        return MayCall.YES if await retry(renew, patience, until_confirmed=True) else MayCall.NO
 
     async def end(self) -> None:
         """Say whether it was made, as the store has it. Raises StoreUnavailable."""

@@ -31,7 +31,7 @@ class Use(Enum):
     UNKNOWN = "unknown"  # nobody asked for it, it was asked for another call, or it is too old
 
 
-class Approvals:
+class StoredApprovals:
     """Note approvals, and use them up."""
 
     def __init__(self, history: ConversationHistoryStore, *, most: int = MOST_APPROVALS) -> None:

@@ -6,6 +6,7 @@ The engine goes by a script, and the tools answer at once with what was asked of
 import msgspec
 import pytest
 
+from service.api.approving import MayCall
 from service.api.events import Event
 from service.api.outcome import Answers, ApprovalOutcome, ApprovalRequest, HostedCall, Outcome
 from service.api.response import Response
@@ -20,7 +21,6 @@ from service.responses.plan import Plan, decode, encode
 from service.responses.readings import Readings
 from service.responses.run import Taken
 from service.steps import in_one_go
-from store.history.approvals import Use
 from tests.support.engine.scripted import ScriptedEngine
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.responses import samples
@@ -143,18 +143,17 @@ def approved(repeatable: bool) -> Rules:
 @pytest.mark.parametrize(
     ("repeatable", "use", "calls", "status"),
     [
-        (False, Use.NEW, 1, "completed"),  # nobody can have made it
-        (False, Use.AGAIN, 1, "completed"),  # this run alone has begun it
-        (False, Use.BEGUN, 0, "failed"),
-        (True, Use.NEW, 1, "completed"),
-        (True, Use.BEGUN, 1, "completed"),
-        (True, Use.GONE, 0, "failed"),
+        (False, MayCall.YES, 1, "completed"),  # nobody can have made it
+        (False, MayCall.BEGUN, 0, "failed"),
+        (True, MayCall.YES, 1, "completed"),
+        (True, MayCall.BEGUN, 1, "completed"),
+        (True, MayCall.NO, 0, "failed"),
     ],
 )
 async def test_of_a_call_that_was_begun_its_approval_says_whether_it_can_have_been_made(
-    repeatable: bool, use: Use, calls: int, status: str
+    repeatable: bool, use: MayCall, calls: int, status: str
 ) -> None:
-    async def use_up(request: ApprovalRequest) -> Use:
+    async def use_up(request: ApprovalRequest) -> MayCall:
         return use
 
     rules, tools = approved(repeatable), Tools(THREE)

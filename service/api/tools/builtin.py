@@ -11,7 +11,8 @@ import msgspec
 
 from service.api.tools.callee import Callee, Hosted, HostedKind
 
-PYTHON, BROWSER = "python", "browser"
+PYTHON: HostedKind = "python"
+BROWSER: HostedKind = "browser"
 
 DECLARED_BY: Mapping[str, HostedKind] = MappingProxyType(
     {

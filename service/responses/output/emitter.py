@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from service.api import events, ids
+from service.api.citing import Cited, Citing
 from service.api.events import Event
 from service.api.response import (
     Compaction,
@@ -29,7 +30,6 @@ from service.api.response import (
     SummaryText,
 )
 from service.responses.output import sealed
-from service.responses.output.citing import Cited, Citing
 from service.responses.output.logprobs import without_bytes
 from store.turn import Messages, StoredMessage
 

@@ -11,10 +11,11 @@ from collections.abc import Generator, Iterable, Sequence
 import msgspec
 
 from service.api import events
+from service.api.citing import Cite, cite_nothing
 from service.api.content import head_of
 from service.api.events import Event
 from service.api.ids import MAX_OUTPUT_ITEMS
-from service.api.outcome import ApprovalOutcome, ApprovalRequest, HostedCall, Outcome, broken_off
+from service.api.outcome import ApprovalOutcome, ApprovalRequest, HostedCall, Outcome, broken_off, display_note
 from service.api.response import (
     Compaction,
     Extensions,
@@ -28,7 +29,6 @@ from service.api.response import (
     ResponseStatus,
 )
 from service.api.tools.callee import Callee
-from service.browser.browser import note_of
 from service.engine.port import TokenLogprobs
 from service.harmony import tokens
 from service.harmony.header import Header
@@ -83,17 +83,20 @@ class _Calling(msgspec.Struct, frozen=True):
 class Machine:
     """From `base`, the response with its configuration and nothing else, to its terminal event.
 
-    `input_tokens` is the length of the prompt; `seal` closes what is to be sealed to the tenant.
+    `input_tokens` is the length of the prompt; `seal` closes what is to be sealed to the tenant, and `cite` makes the
+    finders of citations.
     """
 
-    def __init__(self, base: Response, rules: Rules, input_tokens: int, seal: Seal | None = None) -> None:
+    def __init__(
+        self, base: Response, rules: Rules, input_tokens: int, seal: Seal | None = None, cite: Cite = cite_nothing
+    ) -> None:
         self._base = base
         self._all_rules = rules
         self.after_compaction = rules.after_compaction
         """How it goes on behind its own compaction, where it makes one first."""
         self.rules = rules.first
         """The rules in force now: a response that compacts before it answers has one set for each."""
-        self._making = Making(base.id, self.rules, seal, displays=rules.displays)
+        self._making = Making(base.id, self.rules, seal, displays=rules.displays, cite=cite)
         self.stretches = speaking_in(rules).reading(input_tokens)
         self._unclaimed: list[Logprob] = []
         """The log probabilities of tokens of which no text has come yet."""
@@ -109,8 +112,8 @@ class Machine:
         """The pictures of servers' answers, each as often as the messages show it."""
         self.asked: list[ApprovalRequest] = []
         """The approvals that it asks for."""
-        self.gone_on: list[str] = []
-        """The requests from which it went on, by their ids."""
+        self.gone_on: list[ApprovalRequest] = []
+        """The requests from which it went on."""
         answers = rules.answers
         self._answers: list[ApprovalOutcome] = [] if answers is None else list(reversed(answers.given))
         """The answers that are left to handle before anything is sampled, the next one last."""
@@ -220,7 +223,7 @@ class Machine:
         feedback, self.feedback = self.feedback, None
         if isinstance(feedback, AfterCompaction):
             making, self.rules = self._making, self._all_rules.then
-            self._making = Making(self._base.id, self.rules, making.seal, displays=making.displays)
+            self._making = msgspec.structs.replace(making, rules=self.rules, cites=())
             self.stretches.begin_anew(self.messages, feedback.prefix_tokens)
         elif feedback is not None:
             self._keep([feedback])
@@ -253,11 +256,11 @@ class Machine:
         self.output.append(done)
         self.hosted_calls += 1
         last = self.hosted_calls >= self.rules.hosted_calls and not any(each.tool for each in self._answers)
-        notes = [] if outcome.display is None else [note_of(outcome.display)]
+        notes = [] if outcome.display is None else [display_note(calling.emitter.tool.kind, outcome.display)]
         answer = tool_answer(outcome.told, calling.recipient, calling.channel, last=last)
         self._keep([*calling.said, *notes, answer, *self._note_pictures(outcome)])
         if call is not None and call.approved is not None:
-            self.gone_on.append(call.approved.id)
+            self.gone_on.append(call.approved)
         return closing
 
     def _note_pictures(self, outcome: Outcome) -> list[StoredMessage]:
@@ -474,8 +477,7 @@ class Machine:
         elif isinstance(item.emitter, HostedCallEmitter) and isinstance(item.target, Callee):
             if complete and closed.stop is not None:
                 tool = item.emitter.tool
-                shown = self._making.displays if tool.kind == "browser" else ()
-                include = self.rules.include
+                include, shown = self.rules.include, self._making.displays
                 self.pending = HostedCall(item.emitter.id, tool, item.content, include=include, displays=shown)
                 said = (item.as_called(item.target, item.as_sampled(closed)),)
                 self.open_item = None

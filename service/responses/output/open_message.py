@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from service.api.citing import Cite, cite_nothing
 from service.api.events import Event
 from service.api.response import (
     Compaction,
@@ -35,7 +36,6 @@ from service.harmony.render import close_id, frame, message
 from service.harmony.segments import Closed
 from service.responses.output import sealed
 from service.responses.output.calls import OWN_CALLS, ActionEmitter
-from service.responses.output.citing import begun_chars, citing_of
 from service.responses.output.compaction import compaction_messages, fault_of
 from service.responses.output.emitter import CompactionEmitter, Emitter, MessageEmitter, ReasoningEmitter, Seal
 from service.responses.output.hosted import HOSTED, ApprovalRequestEmitter, undeclared_call
@@ -81,6 +81,15 @@ class Stopper:
         return out
 
 
+def begun_chars(text: str, marks: Sequence[str]) -> int:
+    """How many characters at the end of a text may be the beginning of one of these marks."""
+    longest = 0
+    for mark in marks:
+        sizes = range(min(len(mark) - 1, len(text)), longest, -1)
+        longest = next((size for size in sizes if text.endswith(mark[:size])), longest)
+    return longest
+
+
 SLICE_CHARS = 32_768
 """How much of a malformed message's text is encoded at once: at most 131,072 ids; the tokenizer refuses 200,000."""
 
@@ -99,7 +108,8 @@ class Making(msgspec.Struct, frozen=True):
     """The parts that all items of a response are made with.
 
     `seal` takes a kind and a payload (sealed.py), for the tenant; only what `rules` want sealed needs it. `cites` are
-    the parts of outcomes that an answer may cite, and `displays` the pages of the browser that it may cite.
+    the parts of outcomes that an answer may cite, and `displays` what tools have displayed, of which `cite` makes the
+    finder of its citations.
     """
 
     response_id: str
@@ -107,6 +117,7 @@ class Making(msgspec.Struct, frozen=True):
     seal: Seal | None = None
     cites: tuple[Mapping[str, Any], ...] = ()
     displays: tuple[Any, ...] = ()
+    cite: Cite = cite_nothing
 
 
 Target = Callee | str | None
@@ -142,7 +153,7 @@ def emitter_for(making: Making, header: Header, target: Target, index: int) -> E
     if answers and rules.compacting and making.seal is not None:
         return CompactionEmitter(response_id, index, making.seal, rules.kept_messages, rules.newest)
     cites = answers and rules.answer is None and (making.cites or making.displays)
-    citing = citing_of(making.cites, making.displays) if cites else None
+    citing = making.cite(making.cites, making.displays) if cites else None
     return MessageEmitter(response_id, index, "final_answer" if answers else "commentary", citing)
 
 

@@ -91,7 +91,7 @@ class Rules(msgspec.Struct, frozen=True, dict=True):
     what tools say may fill it. `include` are those of the request's that concern what calls show which the service
     makes. `answers` are those to requests for approval, with which the response begins.
     `pictures` is the room for those of servers' answers, None for a model that doesn't see.
-    `displays` are what the browser has shown in the conversation before, which it alone reads. `chat` is how a model is
+    `displays` are what tools have displayed in the conversation before, which only they read. `chat` is how a model is
     asked and read that doesn't speak Harmony.
 
     Queued jobs hold rules: from 0.1.0 on a field that is renamed here keeps its name there (`msgspec.field`).
@@ -146,11 +146,6 @@ class Rules(msgspec.Struct, frozen=True, dict=True):
     def hosts(self) -> bool:
         """Whether the service runs tools for it."""
         return any(callee.hosted is not None for callee in self.callees)
-
-    @property
-    def browses(self) -> bool:
-        """Whether the service runs the browser for it."""
-        return any(callee.hosted is not None and callee.hosted.kind == "browser" for callee in self.callees)
 
     @cached_property
     def by_recipient(self) -> dict[str, Callee]:

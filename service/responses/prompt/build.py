@@ -21,6 +21,7 @@ from types import MappingProxyType
 
 import msgspec
 
+from service.api.approving import NO_APPROVALS, Approvals
 from service.api.items import CompactionTriggerItem, Gathered, InputItem, LeftOutItem, ReasoningItem
 from service.api.outcome import Answers, ApprovalRequest
 from service.api.read import resolve
@@ -159,15 +160,17 @@ def build_prompt(
     waiting: Sequence[ApprovalRequest] = (),
     cut_calls: Sequence[StoredMessage] = (),
     *,
+    approvals: Approvals = NO_APPROVALS,
     keeps_thoughts: bool = False,
 ) -> Generator[None, None, Prompt]:
     """Build the prompt of a request that was read, yielding between pieces of a few milliseconds.
 
     `chain` is oldest first; `limit` is how many tokens the model's context has; `date` is the request's UTC day, such
     as 2025-06-28. `resolved` has the JSON of each stored item that the input refers to, `waiting` are the requests
-    for approval in the chain, and `cut_calls` the notes of its calls that were cut short. Earlier analysis of a model
-    that `keeps_thoughts` is shown unasked: its chat template decides on it. Where the rules are those of a compaction,
-    the prompt is for that instead of an answer: it ends with an instruction, which no chain has.
+    for approval in the chain, to which `approvals` read the answers, and `cut_calls` the notes of its calls that were
+    cut short. Earlier analysis of a model that `keeps_thoughts` is shown unasked: its chat template decides on it.
+    Where the rules are those of a compaction, the prompt is for that instead of an answer: it ends with an instruction,
+    which no chain has.
 
     Raises InvalidRequest: for references to nothing, for call ids without a call, for calls without an output, for
     what can't be opened, and for a prompt that leaves no room.
@@ -196,7 +199,9 @@ def build_prompt(
     room = SHORTENED_TOKENS if bounded else limit
     leaves = None if read.bounds is None else read.gathered.left_out
     conversion = Conversion(
-        *(read.rules, read.opener, chain, items, room, waiting, request.begins_at, pictures, cut_calls), left_out=leaves
+        *(read.rules, read.opener, chain, items, room, waiting, request.begins_at, pictures, cut_calls),
+        left_out=leaves,
+        approvals=approvals,
     )
     try:
         if len(developer) > CACHED_DEVELOPER_CHARS:

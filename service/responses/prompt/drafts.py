@@ -11,7 +11,7 @@ from typing import Any, Unpack
 import msgspec
 
 from service.api import ids
-from service.api.approval import answer_note as approval_answered
+from service.api.approving import NO_APPROVALS, Approvals, Approving, Pending
 from service.api.content import ReadPictures, shown_in
 from service.api.history import Earlier, unknown_call
 from service.api.items import (
@@ -53,7 +53,6 @@ from service.pictures import REFERENCE
 from service.responses.output import sealed
 from service.responses.output.compaction import compaction_messages
 from service.responses.output.rules import Rules
-from service.responses.prompt.approvals import Approving, Pending
 from service.responses.prompt.calls import OUTPUTS, Calls
 from store.turn import LISTED_PICTURES, PICTURES, StoredMessage
 
@@ -64,6 +63,8 @@ COMPACTIONS_TRIED = 16
 """The newest compactions of an input among which the last that opens is looked for."""
 
 NO_PICTURES = ReadPictures()
+
+_ABOUT_APPROVALS = (McpApprovalRequestItem, McpApprovalResponseItem)
 
 BYTES_A_STEP = 65_536
 """How many bytes of new tokens are made before others get a turn."""
@@ -110,11 +111,12 @@ class Conversion:
         pictures: ReadPictures = NO_PICTURES,
         cut_calls: Sequence[StoredMessage] = (),
         left_out: LeftOut | None = None,
+        approvals: Approvals = NO_APPROVALS,
     ) -> None:
-        """`waiting` are the requests for approval that wait in the conversation, and `cut_calls` the notes of its calls
-        that were cut short. The client sent the first item at `begins_at`, `pictures` are those of the items, and an
-        item of a history that can't be shown is `left_out`, or refused for None. Raises InvalidRequest for answers to
-        no request.
+        """`waiting` are the requests for approval that wait in the conversation, to which `approvals` read the answers,
+        and `cut_calls` the notes of its calls that were cut short. The client sent the first item at `begins_at`,
+        `pictures` are those of the items, and an item of a history that can't be shown is `left_out`, or refused for
+        None. Raises InvalidRequest for answers to no request.
         """
         self._begins_at, self._pictures = begins_at, pictures
         self._left_out = left_out
@@ -125,7 +127,8 @@ class Conversion:
             items = [LeftOutItem() if place in stale else item for place, item in enumerate(items)]
         self._rules = rules
         self._items = items
-        self._approving = Approving(rules, waiting, items)
+        asks = waiting or any(isinstance(item, _ABOUT_APPROVALS) for item in items)
+        self._approving = approvals.read(rules.hosted_callee, waiting, items) if asks else Approving()
         self._dropped: set[int] = set()
         """The places of calls that are left out."""
         self._split = 0
@@ -187,10 +190,10 @@ class Conversion:
     def _answer_approvals(self) -> None:
         """Part the messages behind the answers to requests for approval from those before them."""
         approving = self._approving
-        self.messages += map(approval_answered, approving.passed)
+        self.messages += [request.answer_note for request in approving.passed]
         given: list[ApprovalOutcome] = []
         for pending in approving.answered:
-            recipient = approving.recipient(pending.request)
+            recipient = self._asked_of(pending.request)
             callee = self._rules.hosted_callee(pending.request.server, pending.request.tool)
             if pending.approved and callee is not None and callee.hosted is not None:
                 request = msgspec.structs.replace(pending.request, at=callee.hosted.at)
@@ -500,12 +503,18 @@ class Conversion:
             return [*self._call_of(pending)]
         return [*self._call_of(pending), *self._approval_answer(pending)]
 
+    def _asked_of(self, request: ApprovalRequest) -> str | None:
+        """The recipient of the call in Harmony; None for a name that a recipient can't have."""
+        callee = self._rules.hosted_callee(request.server, request.tool)
+        name = f"{request.server}.{request.tool}" if callee is None else callee.recipient
+        return name if CALL_NAME.fullmatch(name) else None
+
     def _call_of(self, pending: Pending) -> Drafts:
-        recipient = self._approving.recipient(pending.request)
+        recipient = self._asked_of(pending.request)
         return [] if recipient is None else self._call_draft(recipient, pending.request.arguments)
 
     def _approval_answer(self, pending: Pending) -> Drafts:
-        recipient = self._approving.recipient(pending.request)
+        recipient = self._asked_of(pending.request)
         return [] if recipient is None else self._answer(pending.told, recipient, _channel_of(pending))
 
     def _foreign(self, item: ForeignItem) -> Drafts:

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from service.responses.output.citing import FileCiting
+from service.tools.citing import FileCiting
 
 PLOT = {"container_id": "cntr_1", "file_id": "cfile_1", "filename": "plot.png"}
 NAMES = (

@@ -9,12 +9,12 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
-from service.api.approval import ApprovalRequest, answer_note
+from service.api.outcome import ApprovalRequest
 from service.responses.parent import Parent
 from service.settings.core import parse_api_keys
 from service.settings.settings import Settings
 from store.errors import StoreUnavailable
-from store.history.approvals import Approvals
+from store.history.approvals import StoredApprovals
 from store.turn import Chain
 from tests.responses.tools.test_mcp_responses import ADD, allowing, call, kinds, server
 from tests.support.service.background import ended
@@ -375,7 +375,7 @@ async def test_a_store_that_is_away_makes_no_call(
     patient = allowing(settings, fixture, store_patience_seconds=0.1)
     async with serving(patient, engine) as inside, inside.client() as client:
         first = await asked(client, fixture)
-        monkeypatch.setattr(Approvals, "use_up", away)
+        monkeypatch.setattr(StoredApprovals, "use_up", away)
         second = await goes_on(client, first, fixture)
     failed_call = second.output[0].to_dict()
     assert (failed_call["status"], "could not be used up" in str(failed_call["error"])) == ("failed", True)
@@ -389,7 +389,7 @@ async def test_a_request_that_could_not_be_noted_fails_its_response(
     async def away(*_: object, **__: object) -> None:
         raise StoreUnavailable("away")
 
-    monkeypatch.setattr(Approvals, "ask", away)
+    monkeypatch.setattr(StoredApprovals, "ask", away)
     patient = allowing(settings, fixture, store_patience_seconds=0.1)
     async with serving(patient, scripted([call("add", ADD)])) as inside:
         first = await made(inside, input="Go.", tools=[asking(fixture)], store=store)
@@ -402,7 +402,7 @@ def test_whoever_is_known_by_words_alone_answers_no_request_and_neither_does_who
     goes_on: bool,
 ) -> None:
     requests = [ApprovalRequest(f"mcpr_{number}", "maths", "add", ADD) for number in range(2)]
-    asking = [*(request.note for request in requests), answer_note("mcpr_0")]
+    asking = [*(request.note for request in requests), requests[0].answer_note]
     parent = Parent(Chain(("resp_1",), (asking,)))
     assert parent.waiting == requests[1:]
     parent.disarm(())

@@ -11,7 +11,7 @@ from service.api.outcome import HostedCall, Outcome
 from service.harmony.tokens import CALL, unpack
 from service.responses.output.journal import decode_sampled
 from service.responses.service import Service
-from service.tools.toolbox import Toolbox, ToolRun
+from service.tools.hosted import HostedRun, HostedTools
 from store.jobs.jobs import Jobs
 from store.jobs.log import LogEntry
 from store.jobs.model import JobClaim, Lease
@@ -85,11 +85,11 @@ def _tell_of_jobs(jobs: Jobs, at: At) -> None:
     jobs.claim, jobs.write = claim, write  # type: ignore[method-assign]
 
 
-def _tell_of_calls(toolbox: Toolbox, at: At) -> None:
+def _tell_of_calls(toolbox: HostedTools, at: At) -> None:
     """Have tools tell when one is called, and when it has answered."""
     begin = toolbox.run
 
-    def run(tenant: str, connections: bytes = b"") -> ToolRun:
+    def run(tenant: str, connections: bytes = b"") -> HostedRun:
         calls = begin(tenant, connections)
         make = calls.call
 

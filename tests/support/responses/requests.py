@@ -5,12 +5,14 @@ from typing import Any
 
 import msgspec
 
+from service.api.approving import Approvals
 from service.api.content import USUAL_BOUNDS
 from service.api.request import CreateRequest, read_create
 from service.responses.output.sealed import ForeignSeal, Opener
 from service.responses.prompt.build import Prompt, build_prompt
 from service.responses.prompt.read import Read, read_request
 from service.steps import in_one_go
+from service.tools.approvals import AnsweredApprovals
 from store.turn import StoredMessage
 
 Json = dict[str, Any]
@@ -39,6 +41,12 @@ class Envelopes:
 ENVELOPES = Envelopes()
 
 
+class UnstoredApprovals(Approvals):
+    """Approvals of which only items tell."""
+
+    read = AnsweredApprovals
+
+
 def read(*, refuses: bool = False, opener: Opener = ENVELOPES, **body: Any) -> Read:
     """What the members of a create request say."""
     return read_checked(_request(body), opener, refuses=refuses)
@@ -64,7 +72,7 @@ def prompt(
     """
     given = given or read(refuses=refuses, opener=opener, **body)
     resolved = {id: msgspec.Raw(msgspec.json.encode(item)) for id, item in (stored or {}).items()}
-    return in_one_go(build_prompt(given, _request(body), chain, limit, DATE, resolved))
+    return in_one_go(build_prompt(given, _request(body), chain, limit, DATE, resolved, approvals=UnstoredApprovals()))
 
 
 def _request(body: dict[str, Any]) -> CreateRequest:

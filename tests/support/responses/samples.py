@@ -23,6 +23,7 @@ from service.harmony.tokens import CALL, CHANNEL, CONSTRAIN, END, MESSAGE, RETUR
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.phases import Phase
 from service.responses.output.rules import Rules
+from service.tools.citing import citing_of
 
 RESPONSE_ID = f"resp_{'0123456789ab' * 4}"
 FUNCTIONS = frozenset({"get_weather", "lookup"})
@@ -234,7 +235,7 @@ def sealed(kind: str, payload: bytes) -> str:
 
 def machine(rules: Rules = RULES) -> Machine:
     """A machine for a response that may call FUNCTIONS, and some other tools."""
-    return Machine(created(), rules, PROMPT_TOKENS, sealed)
+    return Machine(created(), rules, PROMPT_TOKENS, sealed, citing_of)
 
 
 def fed(machine: Machine, ids: Sequence[int], logprobs: Sequence[TokenLogprobs] | None = None) -> list[Event]:

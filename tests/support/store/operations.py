@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from store.errors import LeaseLost, NotCancellable, NotFound, NotSteerable, ParentNotFound, StoreUnavailable
-from store.history.approvals import Approvals
+from store.history.approvals import StoredApprovals
 from store.history.containers import StoredContainers
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
@@ -183,9 +183,9 @@ OPERATIONS: dict[str, Deed] = {
     **{name: partial(_tried, name) for name in JOB_OPERATIONS},
     **{f"conversation {name}": partial(_tried_on_a_conversation, name) for name in CONVERSATION_OPERATIONS},
     **{f"keyed {name}": partial(_tried_on_a_keyed_request, name) for name in KEYED_OPERATIONS},
-    "approval ask": lambda store, id: Approvals(store).ask(TENANT, id, {0: "00ff"}),
-    "approval look": lambda store, id: Approvals(store).look(TENANT, id, 0, "00ff"),
-    "approval use_up": lambda store, id: Approvals(store).use_up(TENANT, id, 0, "00ff", by=id, run="one"),
+    "approval ask": lambda store, id: StoredApprovals(store).ask(TENANT, id, {0: "00ff"}),
+    "approval look": lambda store, id: StoredApprovals(store).look(TENANT, id, 0, "00ff"),
+    "approval use_up": lambda store, id: StoredApprovals(store).use_up(TENANT, id, 0, "00ff", by=id, run="one"),
     "container keep": lambda store, id: StoredContainers(store).keep(
         TENANT, StoredContainers(store).new_id(TENANT), b"record"
     ),

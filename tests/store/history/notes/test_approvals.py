@@ -4,7 +4,7 @@ import pytest
 from redis.asyncio import Redis
 
 from store.errors import NotFound
-from store.history.approvals import APPROVAL_SECONDS, Approvals, Use
+from store.history.approvals import APPROVAL_SECONDS, StoredApprovals, Use
 from store.history.caps import UNBOUNDED, Caps
 from store.history.history import ConversationHistoryStore
 from tests.store.conftest import OpenStore
@@ -15,7 +15,7 @@ DIGEST, OTHER = "00ff", "ff00"
 
 
 async def test_an_approval_is_used_up_by_one_response_alone(store: ConversationHistoryStore) -> None:
-    them, id = Approvals(store), store.new_id()
+    them, id = StoredApprovals(store), store.new_id()
     one, other = store.new_id(id), store.new_id(id)
     await them.ask(TENANT, id, {3: DIGEST})
 
@@ -29,7 +29,7 @@ async def test_an_approval_is_used_up_by_one_response_alone(store: ConversationH
 
 
 async def test_what_was_not_asked_for_cant_be_used(store: ConversationHistoryStore) -> None:
-    them, id = Approvals(store), store.new_id()
+    them, id = StoredApprovals(store), store.new_id()
     await them.ask(TENANT, id, {3: DIGEST})
 
     assert await them.use_up(TENANT, id, 3, OTHER, by=id, run="one") is Use.UNKNOWN
@@ -45,7 +45,7 @@ async def test_what_was_not_asked_for_cant_be_used(store: ConversationHistorySto
 async def test_the_oldest_go_for_new_ones_and_cant_be_used_any_more(
     store: ConversationHistoryStore, redis: Redis, prefix: str
 ) -> None:
-    them, ids = Approvals(store, most=2), [store.new_id() for _ in range(3)]
+    them, ids = StoredApprovals(store, most=2), [store.new_id() for _ in range(3)]
     for age, id in zip((2, 1), ids[:2], strict=True):
         await them.ask(TENANT, id, {0: DIGEST})
         assert await them.use_up(TENANT, id, 0, DIGEST, by=id, run="one") is Use.NEW
@@ -64,7 +64,7 @@ async def test_an_approval_lasts_as_long_as_a_conversation_may_be_idle(
     redis: Redis, open_store: OpenStore, prefix: str, caps: Caps, seconds: float
 ) -> None:
     store = open_store(caps=caps)
-    them, id, late = Approvals(store), store.new_id(), store.new_id()
+    them, id, late = StoredApprovals(store), store.new_id(), store.new_id()
     asking, using = (f"{prefix}:{{00}}:{name}:{TENANT}" for name in ("approvals", "approved"))
     for each in (id, late):
         await them.ask(TENANT, each, {0: DIGEST})
@@ -82,7 +82,7 @@ async def test_an_approval_lasts_as_long_as_a_conversation_may_be_idle(
 async def test_a_lost_reply_uses_nothing_up(
     lost_replies: None, store: ConversationHistoryStore, redis: Redis, prefix: str
 ) -> None:
-    them, id = Approvals(store), store.new_id()
+    them, id = StoredApprovals(store), store.new_id()
     await them.ask(TENANT, id, {0: DIGEST})
 
     assert await them.use_up(TENANT, id, 0, DIGEST, by=id, run="one") in (Use.NEW, Use.AGAIN)

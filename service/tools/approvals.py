@@ -1,75 +1,79 @@
-"""Approvals among the items of a request: the calls that are made, and the text for the model about the others.
+"""Approvals: calls that somebody has to approve before the service makes them, and the answers.
+
+    a call ─▶ ApprovalRequest, noted beside it ─▶ answer in a later request ─▶ the call is made, or it isn't
 
 Requests come from the conversation, or are sent back by a client that keeps its history itself. An approved call
 is made before anything is sampled (`rules.Answers`); all requests behind the first of these are answered with it, in
-the order of the calls. The model is told of a call that was refused or passed over. Pure.
+the order of the calls. The model is told of a call that was refused or passed over. A request is known by the id of its
+item. A digest of the call goes with the id, so that an approval is used once (store/history/approvals.py), and for the
+call that was shown.
 """
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
-from typing import NamedTuple
+from collections.abc import Sequence
 
-from service.api.approval import NOT_APPROVED
-from service.api.items import (
-    CALL_NAME,
-    InputItem,
-    McpApprovalRequestItem,
-    McpApprovalResponseItem,
-    McpCallItem,
-    duplicate,
-)
-from service.api.outcome import ApprovalRequest
+from service.api.approving import Approvals, Approving, FindCallee, MayCall, Pending
+from service.api.items import InputItem, McpApprovalRequestItem, McpApprovalResponseItem, McpCallItem, duplicate
+from service.api.outcome import Answers, ApprovalRequest
 from service.errors import InvalidRequest
-from service.responses.output.rules import Rules
+from store.history.approvals import StoredApprovals, Use
 
 MAX_APPROVED = 64
 """The most calls that one request approves."""
 
-_ABOUT_APPROVALS = (McpApprovalRequestItem, McpApprovalResponseItem)
+_MAY_CALL = {Use.NEW: MayCall.YES, Use.AGAIN: MayCall.YES, Use.BEGUN: MayCall.BEGUN}
+"""By how its approval was used up, whether a call may be made; by any other use it may not."""
 
 
-class Pending(NamedTuple):
-    """A request, where it stands in the input (None for one of the conversation), and the answer to it."""
+class McpApprovals(Approvals):
+    """The approvals of calls of servers' tools, which a store notes."""
 
-    request: ApprovalRequest
-    place: int | None
-    said: McpApprovalResponseItem | None
+    def __init__(self, stored: StoredApprovals) -> None:
+        self._stored = stored
 
-    @property
-    def approved(self) -> bool:
-        """Whether its call is to be made."""
-        return self.said is not None and self.said.approve
+    def read(self, find: FindCallee, waiting: Sequence[ApprovalRequest], items: Sequence[InputItem]) -> Approving:
+        """See the port."""
+        return AnsweredApprovals(find, waiting, items)
 
-    @property
-    def told(self) -> str:
-        """The text for the model where it isn't approved."""
-        reason = None if self.said is None else self.said.reason
-        return f"{NOT_APPROVED} {reason}" if reason else NOT_APPROVED
+    async def refuse_used(self, tenant: str, answers: Answers, by: str) -> None:
+        """See the port."""
+        for answer in answers.given:
+            if answer.tool is None:
+                continue
+            request, place = answer.request, answer.request.place
+            use = Use.UNKNOWN
+            if place is not None:
+                use = await self._stored.look(tenant, place.response_id, place.place, request.digest, by=by)
+            if use is Use.GONE:
+                raise _used_already(request.id)
+            if use is Use.UNKNOWN:
+                raise _not_waiting(request.id)
+
+    async def ask(self, tenant: str, id: str, requests: Sequence[ApprovalRequest]) -> None:
+        """See the port."""
+        asked = {each.place.place: each.digest for each in requests if each.place is not None}
+        await self._stored.ask(tenant, id, asked)
+
+    async def use_up(self, tenant: str, request: ApprovalRequest, *, by: str, run: str) -> MayCall:
+        """See the port."""
+        place = request.place
+        if place is None:
+            return MayCall.NO
+        use = await self._stored.use_up(tenant, place.response_id, place.place, request.digest, by=by, run=run)
+        return _MAY_CALL.get(use, MayCall.NO)
 
 
-class Approving:
+class AnsweredApprovals(Approving):
     """The requests that wait, and the input's answers to them."""
 
-    at_once: Sequence[Pending] = ()
-    """Those of the conversation that nobody approved, of which the model is told first of all."""
-    asked: Mapping[int, Pending] = MappingProxyType({})
-    """Those of the input, by their places."""
-    answered: Sequence[Pending] = ()
-    """The first that was approved and all behind it, which the response begins with."""
-    passed: Sequence[str] = ()
-    """The ids of those of the conversation that go without an approval from here on."""
-
-    def __init__(self, rules: Rules, waiting: Sequence[ApprovalRequest], items: Sequence[InputItem]) -> None:
+    def __init__(self, find: FindCallee, waiting: Sequence[ApprovalRequest], items: Sequence[InputItem]) -> None:
         """`waiting` are those of the conversation. Raises InvalidRequest for answers that can't be."""
-        self._rules = rules
-        if not waiting and not [item for item in items if isinstance(item, _ABOUT_APPROVALS)]:
-            return
+        self._find = find
         pending = _pending(waiting, items)
         first = next((at for at, each in enumerate(pending) if each.approved), len(pending))
         self.at_once = [each for each in pending[:first] if each.place is None]
         self.asked = {each.place: each for each in pending if each.place is not None}
         self.answered = pending[first:]
-        self.passed = [each.id for each in waiting if not any(one.request is each and one.approved for one in pending)]
+        self.passed = [each for each in waiting if not any(one.request is each and one.approved for one in pending)]
         if sum(each.approved for each in pending) > MAX_APPROVED:
             raise InvalidRequest(f"More than {MAX_APPROVED} calls are approved at once.", param="input")
         for each in self.answered:
@@ -79,21 +83,11 @@ class Approving:
     def _check_offer(self, pending: Pending) -> None:
         """Raise InvalidRequest where the tool isn't offered, or by another server than the one that was shown."""
         request = pending.request
-        callee = self._rules.hosted_callee(request.server, request.tool)
+        callee = self._find(request.server, request.tool)
         if callee is None or callee.hosted is None:
             raise _not_offered(request)
         if pending.place is None and request.at != callee.hosted.at:
             raise _elsewhere(request)
-
-    def recipient(self, request: ApprovalRequest) -> str | None:
-        """Whom the call addresses in Harmony; None for a name that a recipient can't have."""
-        callee = self._rules.hosted_callee(request.server, request.tool)
-        name = f"{request.server}.{request.tool}" if callee is None else callee.recipient
-        return name if CALL_NAME.fullmatch(name) else None
-
-    def is_answered(self, pending: Pending) -> bool:
-        """Whether the response begins with it."""
-        return any(each.request.id == pending.request.id for each in self.answered)
 
 
 def _pending(waiting: Sequence[ApprovalRequest], items: Sequence[InputItem]) -> list[Pending]:
@@ -112,12 +106,12 @@ def _pending(waiting: Sequence[ApprovalRequest], items: Sequence[InputItem]) -> 
             if id in said:
                 raise InvalidRequest(f"Two items answer the approval request '{id[:100]}'. Send one.", param="input")
             if id not in requests and id not in made:
-                raise not_waiting(id)
+                raise _not_waiting(id)
             said[id] = item
     return [Pending(request, place, said.get(id)) for id, (request, place) in requests.items() if id not in made]
 
 
-def not_waiting(id: str) -> InvalidRequest:
+def _not_waiting(id: str) -> InvalidRequest:
     """An answer to what nobody asked, or not any more."""
     return InvalidRequest(
         f"No approval request '{id[:100]}' waits for an answer here: it is unknown, too old, for another call or "
@@ -127,7 +121,7 @@ def not_waiting(id: str) -> InvalidRequest:
     )
 
 
-def used_already(id: str) -> InvalidRequest:
+def _used_already(id: str) -> InvalidRequest:
     """A second answer."""
     return InvalidRequest(
         f"The approval request '{id[:100]}' has been used: its call was made, and is not made twice.", param="input"

@@ -8,9 +8,10 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote
 
+from service.api.citing import Cited, Citing
 from service.api.response import Logprob
 from service.browser.citations import Citations, source_of
 from service.browser.citations import CitedPart as PageCited
@@ -32,14 +33,6 @@ _MOST_EITHER = 8
 
 _IN_NAMES = "%/-~"
 """Characters that continue a name, beside letters and digits."""
-
-
-class Cited(NamedTuple):
-    """A piece of text as the client sees it, with its log probabilities, and the annotation behind it."""
-
-    text: str
-    beside: Sequence[Logprob] = ()
-    annotation: dict[str, Any] | None = None
 
 
 class FileCiting:
@@ -86,7 +79,8 @@ class FileCiting:
                 annotation = {"type": "container_file_citation"} | dict(self._files[name]) | span
                 found.append(Cited("", (), annotation))
         left = waiting[place:]
-        self._waiting = left[len(left) - begun_chars(left, (_BEGINNING,)) :]
+        sizes = range(min(len(_BEGINNING) - 1, len(left)), 0, -1)
+        self._waiting = left[-size:] if (size := next((n for n in sizes if left.endswith(_BEGINNING[:n])), 0)) else ""
         return found
 
     def _name(self, said: str, *, whole: bool) -> str | None:
@@ -127,15 +121,6 @@ def _ends(behind: str, *, whole: bool) -> bool | None:
     return not (rest[0].isalnum() or rest[0] in _IN_NAMES)
 
 
-def begun_chars(text: str, marks: Sequence[str]) -> int:
-    """How many characters at the end of a text may be the beginning of one of these marks."""
-    longest = 0
-    for mark in marks:
-        sizes = range(min(len(mark) - 1, len(text)), longest, -1)
-        longest = next((size for size in sizes if text.endswith(mark[:size])), longest)
-    return longest
-
-
 class PageCiting:
     """Marks of pages that the browser has shown, which become links to these."""
 
@@ -160,10 +145,6 @@ class PageCiting:
             if annotation is not None:
                 out.append(Cited("", (), annotation))
         return out
-
-
-Citing = FileCiting | PageCiting
-"""Finds the citations of one answer, piece by piece."""
 
 
 def citing_of(cites: Sequence[Mapping[str, Any]], displays: Sequence[Any] = ()) -> Citing | None:
