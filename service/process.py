@@ -8,7 +8,7 @@ from pathlib import Path
 from time import time
 
 from service.api.content import USUAL_BOUNDS
-from service.archiving import archive_chores
+from service.archiving import archive_check, archive_chores, end_for_ever
 from service.backoff import Backoff
 from service.build import this_build
 from service.configured_engines import open_engines
@@ -97,11 +97,12 @@ def open_service(settings: Settings, engine: Engine | None = None, sandbox: Sand
     store = open_store(settings, _Watching(metrics, str(display(settings)["redis_url"])))
     loans = Loans(settings.store_timeout_seconds)
     archive = open_store_archive(settings, store)
+    secret = partial(shared_secret, store) if archive is None else archive.secret
     tenants, layout = open_tenants(settings, store, loans), open_layout(settings, store.server)
     return Service(
         settings=settings,
         store=store,
-        archive=archive,
+        secret=secret,
         loans=loans,
         conversations=Conversations(store),
         jobs=open_jobs(settings, store),
@@ -111,11 +112,12 @@ def open_service(settings: Settings, engine: Engine | None = None, sandbox: Sand
         toolbox=open_toolbox(settings, store, sandbox),
         pictured=Room(ROOM_BYTES, several=lambda: settings.several_tenants),
         picture_fetcher=_open_picture_fetcher(settings),
-        seals=Seals([key.get_secret_value() for key in settings.seal_keys], partial(secret_of, store, archive)),
+        seals=Seals([key.get_secret_value() for key in settings.seal_keys], secret),
         metrics=metrics,
         tracer=tracer_of(settings),
         layout=layout,
         chores=tuple(_chores(settings, store, metrics, layout, archive, tenants.limiter)),
+        checks=() if archive is None else (archive_check(archive),),
     )
 
 
@@ -131,7 +133,9 @@ def _chores(
     if settings.has_limits:
         yield Chore("limits", limiter.hold_for_ever)
         yield Chore("settling", partial(settle_for_ever, limiter.limits))
-    if archive is not None:
+    if archive is None:
+        yield Chore("ending the archive", partial(end_for_ever, store, layout))
+    else:
         yield from archive_chores(archive, settings, layout, metrics)
     if settings.webhook_url:
         from service.webhooks import RETRY_SECONDS, Deliverer, Receiver
@@ -247,27 +251,20 @@ async def start_service(service: Service) -> None:
                 reason=f"maxmemory-policy is {policy}",
                 remedy="CONFIG SET maxmemory-policy noeviction, and in its file",
             )
-        await know_ids(service.store, service.archive)
-        if service.archive is not None:
-            await service.archive.open()
-            for warning in service.archive.warnings:
-                event(logger, logging.WARNING, "the archive may keep what is erased", reason=warning)
+        await know_ids(service)
+        for chore in service.chores:
+            await chore.start()
     await service.engine.start()
     if service.toolbox.containers is not None:
         await service.toolbox.containers.start()
 
 
-async def know_ids(store: ConversationHistoryStore, archive: StoreArchive | None) -> None:
+async def know_ids(service: Service) -> None:
     """Have new ids say that this store has made them, once it has told its secret. Raises StoreUnavailable,
     ArchiveUnavailable, ArchiveUnfit, ArchiveForeign.
     """
-    if not store.ids.proves:
-        store.ids.prove_by(await secret_of(store, archive))
-
-
-async def secret_of(store: ConversationHistoryStore, archive: StoreArchive | None) -> bytes:
-    """The secret that all processes of a store, and of its archive, share. Raises as `know_ids` does."""
-    return await (shared_secret(store) if archive is None else archive.secret())
+    if not service.store.ids.proves:
+        service.store.ids.prove_by(await service.secret())
 
 
 async def close_service(service: Service) -> None:
@@ -278,8 +275,8 @@ async def close_service(service: Service) -> None:
     if service.toolbox.containers is not None:
         await service.toolbox.containers.aclose()
     await service.tenants.tally.settle()
-    if service.archive is not None:
-        await service.archive.close()
+    for chore in service.chores:
+        await chore.close()
     await service.store.close()
     await service.tracer.close()
 

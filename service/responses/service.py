@@ -1,6 +1,6 @@
 """The service as a request gets it: its parts, its tenants, and on whose behalf the request is made."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
@@ -8,7 +8,7 @@ from service.engine.engines import Engines
 from service.loans import Loans
 from service.metrics.counters import Metrics
 from service.pacing import Pacing
-from service.ports import Chore
+from service.ports import Check, Chore
 from service.responses.pictures import PictureFetcher
 from service.responses.running import Running
 from service.responses.seal import Seals
@@ -22,7 +22,6 @@ from service.tenants.limits import Allowance, Limiter
 from service.tenants.records import Project
 from service.tenants.usage import Tally
 from service.tools.port import HostedTools
-from store.backup.archiving.store_archive import StoreArchive
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
@@ -50,8 +49,8 @@ class Service(msgspec.Struct, frozen=True):
 
     settings: CoreSettings
     store: ConversationHistoryStore
-    archive: StoreArchive | None
-    """Keeps the turns that leave memory; None where they are gone then."""
+    secret: Callable[[], Awaitable[bytes]]
+    """The secret that all processes of the store share. Raises StoreUnavailable, and the errors of an archive."""
     loans: Loans
     """Gives back what tasks take of the store."""
     conversations: Conversations
@@ -72,6 +71,8 @@ class Service(msgspec.Struct, frozen=True):
     """The record that its store keeps for all processes."""
     chores: tuple[Chore, ...]
     """The work of features beside requests."""
+    checks: tuple[Check, ...] = ()
+    """The looks at what features depend on."""
 
 
 class Caller(msgspec.Struct, frozen=True):
