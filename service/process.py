@@ -31,11 +31,12 @@ from service.settings.sandbox import LOCAL
 from service.settings.settings import Settings
 from service.settings.sources import environment, variable
 from service.settings.units import DAY_SECONDS
-from service.settling import settle_for_ever
+from service.settling import tenant_chores
 from service.shares import Room
 from service.spans import Tracer
 from service.ssrf import outside_of
 from service.tenants.directory import Directory
+from service.tenants.entrance import CountingEntrance, LimitingEntrance, ProjectEntrance
 from service.tenants.keyring import KeyRing
 from service.tenants.limits import Limit, Limiter
 from service.tenants.usage import Tally
@@ -98,7 +99,7 @@ def open_service(settings: Settings, engine: Engine | None = None, sandbox: Sand
     loans = Loans(settings.store_timeout_seconds)
     archive = open_store_archive(settings, store)
     secret = partial(shared_secret, store) if archive is None else archive.secret
-    tenants, layout = open_tenants(settings, store, loans), open_layout(settings, store.server)
+    entrance, layout = open_entrance(settings, store, loans), open_layout(settings, store.server)
     return Service(
         settings=settings,
         store=store,
@@ -106,7 +107,7 @@ def open_service(settings: Settings, engine: Engine | None = None, sandbox: Sand
         loans=loans,
         conversations=Conversations(store),
         jobs=open_jobs(settings, store),
-        tenants=tenants,
+        tenants=Tenants(entrance, Pacing()),
         running=Running(),
         engine=open_engines(settings, engine),
         toolbox=open_toolbox(settings, store, sandbox),
@@ -116,7 +117,7 @@ def open_service(settings: Settings, engine: Engine | None = None, sandbox: Sand
         metrics=metrics,
         tracer=tracer_of(settings),
         layout=layout,
-        chores=tuple(_chores(settings, store, metrics, layout, archive, tenants.limiter)),
+        chores=tuple(_chores(settings, store, metrics, layout, archive, entrance)),
         checks=() if archive is None else (archive_check(archive),),
     )
 
@@ -127,12 +128,10 @@ def _chores(
     metrics: Metrics,
     layout: Layout,
     archive: StoreArchive | None,
-    limiter: Limiter,
+    entrance: CountingEntrance,
 ) -> Iterator[Chore]:
     """The work of features beside requests. The HTTP client of webhooks is imported where there is a receiver."""
-    if settings.has_limits:
-        yield Chore("limits", limiter.hold_for_ever)
-        yield Chore("settling", partial(settle_for_ever, limiter.limits))
+    yield from tenant_chores(entrance)
     if archive is None:
         yield Chore("ending the archive", partial(end_for_ever, store, layout))
     else:
@@ -158,19 +157,17 @@ def _open_picture_fetcher(settings: Settings) -> PictureFetcher:
     return PictureFetcher(fetch, Room(FETCHED_BYTES, several=lambda: settings.several_tenants, parts=FETCHED_PARTS))
 
 
-def open_tenants(settings: Settings, store: ConversationHistoryStore, loans: Loans) -> Tenants:
-    """The tenants whose keys are in the settings and in a store."""
+def open_entrance(settings: Settings, store: ConversationHistoryStore, loans: Loans) -> CountingEntrance:
+    """The entrance of the tenants whose keys are in the settings and in a store."""
     keys = Keys(settings)
-    directory = open_directory(settings, store, lambda: keys.settings.static_tenants)
     limits = TenantLimits(store, held_seconds=RESERVED_SECONDS, usual_tokens=USUAL_TOKENS)
-    return Tenants(
-        keys=keys,
-        key_ring=KeyRing(directory.registry, store.listening, time) if settings.has_projects else None,
-        directory=directory,
-        limiter=Limiter(limits, Limit(**settings.tenant_limits), loans, time),
-        tally=Tally(Spending(store), away=lambda: store.server.health.away is not None),
-        pacing=Pacing(),
-    )
+    limiter = Limiter(limits, Limit(**settings.tenant_limits), loans, time)
+    tally = Tally(Spending(store), away=lambda: store.server.health.away is not None)
+    if settings.has_projects:
+        directory = open_directory(settings, store, lambda: keys.settings.static_tenants)
+        ring = KeyRing(directory.registry, store.listening, time)
+        return ProjectEntrance(keys, tally, limiter, directory, ring)
+    return (LimitingEntrance if settings.has_limits else CountingEntrance)(keys, tally, limiter)
 
 
 def tracer_of(settings: Settings) -> Tracer:
@@ -270,11 +267,10 @@ async def know_ids(service: Service) -> None:
 async def close_service(service: Service) -> None:
     """Close what was opened, in the order in which it leans on each other."""
     await service.engine.close()
-    service.tenants.limiter.close()
+    await service.tenants.entrance.close()
     await service.loans.close()
     if service.toolbox.containers is not None:
         await service.toolbox.containers.aclose()
-    await service.tenants.tally.settle()
     for chore in service.chores:
         await chore.close()
     await service.store.close()

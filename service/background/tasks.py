@@ -91,8 +91,8 @@ class Background:
 
 async def sweep_for_ever(service: Service, layout: Layout) -> None:
     """At once, and then every SWEEP_SECONDS on average, delete a part of what is left of deleted conversations, of what
-    nobody used for too long, and of event logs that were kept for long enough, until cancelled; and count what could
-    not be counted before. Never in step with other processes.
+    nobody used for too long, and of event logs that were kept for long enough, until cancelled.
+    Never in step with other processes.
 
     Where the store's layout record contradicts this process, it deletes nothing.
     """
@@ -107,7 +107,6 @@ async def sweep_for_ever(service: Service, layout: Layout) -> None:
                 logs.event(logger, logging.WARNING, message, why=doubt.why, conversations=doubt.trees)
                 service.metrics.expiry_doubted.labels(doubt.why).inc()
             await service.jobs.expire_logs()
-            await service.tenants.tally.settle()
             await know_ids(service)
         seconds = SWEEP_SECONDS if agreed else min(SWEEP_SECONDS, AGREE_SECONDS)
         await asyncio.sleep(seconds * random.uniform(0.5, 1.5))

@@ -180,7 +180,7 @@ async def continuation_of(
     """A request with its parent, kept as long as its `resources`: the one that it names, or the one by whose words it
     begins, or none. Raises ApiError, StoreError.
     """
-    tenant, seen, speaker = caller.tenant, None, speaker_of(request, caller.key, caller.user)
+    tenant, seen, speaker = caller.tenant, None, speaker_of(request, caller.entry.key, caller.user)
     if service.settings.chats == "remembered" and recognises(request):
         with _passing_over(request):
             seen = await in_steps(seen_of(await service.seals.of(tenant), speaker, request.input))

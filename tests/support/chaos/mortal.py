@@ -21,6 +21,7 @@ from service.background.control import cancel, steer
 from service.background.tasks import Background
 from service.engine.demo import DemoEngine
 from service.engine.port import Between, Engine, Generation, Take
+from service.entrance import Entry
 from service.errors import InvalidRequest
 from service.harmony.tokens import decode
 from service.process import open_service
@@ -187,7 +188,9 @@ async def work(service: Service, death: Death) -> None:
 async def add(service: Service, conversation: str, item: object) -> None:
     """Add an item to a conversation by hand; one that can't be added is refused."""
     try:
-        await by_hand.add_items(service, Caller(DEFAULT_TENANT), conversation, msgspec.Raw(json.dumps([item]).encode()))
+        await by_hand.add_items(
+            service, Caller(Entry(DEFAULT_TENANT)), conversation, msgspec.Raw(json.dumps([item]).encode())
+        )
     except InvalidRequest:
         assert item != asked()
 
