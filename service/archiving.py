@@ -15,7 +15,7 @@ from functools import partial
 from service import logs
 from service.backoff import Backoff
 from service.metrics.counters import Metrics
-from service.ports import Check, Chore, Finding
+from service.ports import Chore, ReadyCheck, ReadyFinding
 from service.settings.archive import ArchiveSettings
 from service.settings.units import DAY_SECONDS
 from service.store_away import tolerate
@@ -60,15 +60,15 @@ def archive_chores(
     yield Chore("expiring", partial(expire_for_ever, archive, settings.archive_days))
 
 
-def archive_check(archive: StoreArchive) -> Check:
+def archive_check(archive: StoreArchive) -> ReadyCheck:
     """The check of an archive. One that is an older copy, or not the store's own, keeps requests away."""
 
-    async def look() -> Finding:
+    async def look() -> ReadyFinding:
         backlog = await _backlog(archive.history)
         usable = archive.foreign is None
-        return Finding(usable, backlog and {"usable": usable} | backlog)
+        return ReadyFinding(usable, backlog and {"usable": usable} | backlog)
 
-    return Check("archive", look)
+    return ReadyCheck("archive", look)
 
 
 async def _backlog(store: ConversationHistoryStore) -> dict[str, object] | None:

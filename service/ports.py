@@ -26,7 +26,7 @@ class Chore(NamedTuple):
     close: Callable[[], Awaitable[None]] = as_it_is
 
 
-class Finding(NamedTuple):
+class ReadyFinding(NamedTuple):
     """The finding of a check: whether requests may be sent to this process, and what is shown of it; None where nobody
     knows more.
     """
@@ -35,8 +35,8 @@ class Finding(NamedTuple):
     shown: dict[str, object] | None = None
 
 
-class Check(NamedTuple):
+class ReadyCheck(NamedTuple):
     """A look at a feature's dependency, for `/ready`, which shows the finding under this name. It raises nothing."""
 
     name: str
-    look: Callable[[], Awaitable[Finding]]
+    look: Callable[[], Awaitable[ReadyFinding]]

@@ -9,7 +9,7 @@ from service.entrance import Entrance, Entry
 from service.loans import Loans
 from service.metrics.counters import Metrics
 from service.pacing import Pacing
-from service.ports import Check, Chore
+from service.ports import Chore, ReadyCheck
 from service.responses.pictures import PictureFetcher
 from service.responses.running import Running
 from service.responses.seal import Seals
@@ -64,7 +64,7 @@ class Service(msgspec.Struct, frozen=True):
     """The record that its store keeps for all processes."""
     chores: tuple[Chore, ...]
     """The work of features beside requests."""
-    checks: tuple[Check, ...] = ()
+    checks: tuple[ReadyCheck, ...] = ()
     """The looks at what features depend on."""
 
 
