@@ -22,6 +22,7 @@ from service.background.tasks import Background
 from service.background.timing import TIMING, Timing
 from service.decoding import bounded_list
 from service.engine.port import Engine, EngineUnavailable
+from service.entrance import Entrance
 from service.harmony import tokens
 from service.logs import event
 from service.metrics.counters import lag_counted
@@ -32,11 +33,9 @@ from service.responses.service import Service
 from service.sandbox.port import Sandbox
 from service.settings.core import BODIES, MAX_FOLLOWERS, MAX_QUEUED_REQUESTS, MAX_SOCKETS
 from service.settings.settings import Settings
-from service.tenants.audit import FailedLogins
-from service.tenants.keyring import KeyRing
+from service.tenants.entrance import ProjectEntrance
 from service.web.admin import routes as admin
 from service.web.admission.slots import Admission
-from service.web.auth import Entrance
 from service.web.chats import routes as chats
 from service.web.console import health as holdings
 from service.web.console import page, trees, turns
@@ -116,12 +115,14 @@ def create_app(
         sockets=MAX_SOCKETS,
         bodies=BODIES * settings.max_body_bytes,
         several=lambda: tenants.keys.several,
-        weight=partial(_weight, settings.weights, tenants.key_ring),
+        weight=partial(_weight, settings.weights, tenants.entrance),
     )
     process = _process(service, background, admission)
     routers = all_routers(passes_on=passes_on, remembers=remembers, administers=settings.has_projects)
     app = _application(process, routers, partial(_lifespan, process))
     app.state.sockets = Sockets(service, admission)
+    if isinstance(tenants.entrance, ProjectEntrance):
+        app.state.projects = tenants.entrance
     gate = Gate(app, service.metrics)
     if not settings.cors_origins:
         return gate
@@ -187,9 +188,9 @@ def _application(
     return app
 
 
-def _weight(given: Mapping[str, float], ring: KeyRing | None, tenant: str) -> float:
+def _weight(given: Mapping[str, float], entrance: Entrance, tenant: str) -> float:
     """The weight of a tenant: that of its project, else the one that is `given` in the settings."""
-    weight = None if ring is None else ring.weight(tenant)
+    weight = entrance.weight(tenant)
     return given.get(tenant, 1.0) if weight is None else weight
 
 
@@ -201,11 +202,9 @@ def create_probe_app(service: Service, background: Background) -> ASGIApp:
 
 
 def _process(service: Service, background: Background, admission: Admission) -> Process:
-    shards, tenants = partial(read_shards, service.jobs), service.tenants
+    shards = partial(read_shards, service.jobs)
     exposition = Exposition(service.metrics, shards, service.engine, limits_of(service.settings))
-    entrance = Entrance(tenants.keys, tenants.key_ring)
-    failed = None if tenants.key_ring is None else FailedLogins(tenants.directory.registry)
-    return Process(service, background, admission, exposition, entrance, failed, (OPENAI, OPEN_RESPONSES))
+    return Process(service, background, admission, exposition, (OPENAI, OPEN_RESPONSES))
 
 
 def settle() -> None:
@@ -225,7 +224,6 @@ def settle() -> None:
 async def _lifespan(process: Process, _: object) -> AsyncGenerator[None]:
     """The process from its start to its end."""
     service, background, admission = process.service, process.background, process.admission
-    tenants = service.tenants
     try:
         await start_service(service)
     except BaseException as error:
@@ -240,9 +238,8 @@ async def _lifespan(process: Process, _: object) -> AsyncGenerator[None]:
         admission.stop()
 
     working = asyncio.create_task(background.run())
-    listening = None if tenants.key_ring is None else asyncio.create_task(tenants.key_ring.run())
     try:
-        with on_stop_signal(stop), rereading(tenants.keys, partial(reread, service)):
+        with on_stop_signal(stop), rereading(service.tenants.keys, partial(reread, service)):
             async with lag_counted(service.metrics):
                 yield
     finally:
@@ -250,7 +247,4 @@ async def _lifespan(process: Process, _: object) -> AsyncGenerator[None]:
         # requests that were cut off may still be storing their turns
         await admission.wait_until_empty(2 * service.settings.store_timeout_seconds)
         await asyncio.wait([working])
-        if listening is not None:
-            listening.cancel()
-            await asyncio.gather(listening, return_exceptions=True)
         await close_service(service)

@@ -1,4 +1,5 @@
-"""The chores of an archive: turns go into it, its shards know of it, and what is too old in it is deleted.
+"""The chores of an archive: turns go into it, its shards know of it, and what is too old in it is deleted; and its end
+where the settings name none any more. The check of it is `/ready`'s.
 
 Every process may do all of it. It holds its claims by a lease, and another process does the rest of its work when it
 dies.
@@ -8,18 +9,21 @@ import asyncio
 import logging
 import random
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 
 from service import logs
 from service.backoff import Backoff
 from service.metrics.counters import Metrics
-from service.ports import Chore
+from service.ports import Chore, ReadyCheck, ReadyFinding
 from service.settings.archive import ArchiveSettings
 from service.settings.units import DAY_SECONDS
 from service.store_away import tolerate
+from store.backup.archiving.shards import end_archive, is_full, waiting
 from store.backup.archiving.store_archive import StoreArchive
 from store.backup.upkeep.expiring import expire_daily
-from store.errors import ArchiveForeign, ArchiveRefused, ArchiveUnavailable, ArchiveUnfit
+from store.errors import ArchiveForeign, ArchiveRefused, ArchiveUnavailable, ArchiveUnfit, StoreUnavailable
+from store.history.history import ConversationHistoryStore
 from store.layout import Layout
 
 logger = logging.getLogger(__name__)
@@ -36,6 +40,12 @@ OLDER_SECONDS = 0.5
 EXPIRE_SECONDS = 600.0
 """How often it is looked whether somebody has deleted today what is too old in the archive."""
 
+END_SECONDS = 60.0
+"""How often the shards are looked through for the notes of an archive that has ended."""
+
+AGREE_SECONDS = 0.5
+"""How often that is tried as long as the store is away, or contradicts this process."""
+
 AWAY = Backoff(1.0, 30.0)
 """The pauses in seconds while the archive is away."""
 
@@ -44,9 +54,58 @@ def archive_chores(
     archive: StoreArchive, settings: ArchiveSettings, layout: Layout, metrics: Metrics
 ) -> Iterator[Chore]:
     """The work that an archive makes beside requests."""
-    yield Chore("archiving", partial(archive_for_ever, archive, settings.archive_after_seconds, metrics))
+    run = partial(archive_for_ever, archive, settings.archive_after_seconds, metrics)
+    yield Chore("archiving", run, start=partial(open_archive, archive), close=archive.close)
     yield Chore("noting", partial(note_for_ever, layout, archive))
     yield Chore("expiring", partial(expire_for_ever, archive, settings.archive_days))
+
+
+def archive_check(archive: StoreArchive) -> ReadyCheck:
+    """The check of an archive. One that is an older copy, or not the store's own, keeps requests away."""
+
+    async def look() -> ReadyFinding:
+        backlog = await _backlog(archive.history)
+        usable = archive.foreign is None
+        return ReadyFinding(usable, backlog and {"usable": usable} | backlog)
+
+    return ReadyCheck("archive", look)
+
+
+async def _backlog(store: ConversationHistoryStore) -> dict[str, object] | None:
+    """How many trees wait to be archived, for how many seconds the first of them has, and that the archive takes none
+    as its disk is full; None where nobody knows.
+    """
+    with suppress(StoreUnavailable):
+        shards = await waiting(store.server, store.keyspace)
+        full = await is_full(store.server, store.keyspace)
+        return {
+            "waiting": sum(each.trees for each in shards),
+            "oldest_seconds": max(each.oldest_seconds for each in shards),
+            **({"usable": False, "reason": "archive_full"} if full else {}),
+        }
+    return None
+
+
+async def open_archive(archive: StoreArchive) -> None:
+    """Open an archive. Raises as `StoreArchive.open`."""
+    await archive.open()
+    for warning in archive.warnings:
+        logs.event(logger, logging.WARNING, "the archive may keep what is erased", reason=warning)
+
+
+async def end_for_ever(store: ConversationHistoryStore, layout: Layout) -> None:
+    """End the archive of a store that has none by the settings, in all shards, until cancelled. Where the store's
+    layout record contradicts this process, it ends nothing.
+    """
+    seconds = AGREE_SECONDS
+    while True:
+        with tolerate(store, "the archive is not ended"):
+            await layout.agree()
+            seconds = END_SECONDS
+            if await end_archive(store.server, store.keyspace):
+                message = "the store has no archive any more: what left memory is out of reach"
+                logs.event(logger, logging.WARNING, message)
+        await asyncio.sleep(seconds * random.uniform(0.5, 1.5))
 
 
 async def archive_for_ever(archive: StoreArchive, after_seconds: float, metrics: Metrics) -> None:

@@ -9,7 +9,7 @@ from time import time
 from typing import cast
 
 from service.api.content import USUAL_BOUNDS
-from service.archiving import archive_chores
+from service.archiving import archive_check, archive_chores, end_for_ever
 from service.backoff import Backoff
 from service.build import this_build
 from service.engine.chat.servers import ByChat, LlamaByChat, VllmByChat
@@ -48,11 +48,12 @@ from service.settings.sandbox import LOCAL
 from service.settings.settings import Settings
 from service.settings.sources import environment, variable
 from service.settings.units import DAY_SECONDS
-from service.settling import settle_for_ever
+from service.settling import tenant_chores
 from service.shares import Room
 from service.spans import Tracer
 from service.ssrf import outside_of
 from service.tenants.directory import Directory
+from service.tenants.entrance import CountingEntrance, LimitingEntrance, ProjectEntrance
 from service.tenants.keyring import KeyRing
 from service.tenants.limits import Limit, Limiter
 from service.tenants.usage import Tally
@@ -121,28 +122,30 @@ def open_service(settings: Settings, engine: Engine | None = None, sandbox: Sand
     store = open_store(settings, _Watching(metrics, str(display(settings)["redis_url"])))
     loans = Loans(settings.store_timeout_seconds)
     archive = open_store_archive(settings, store)
-    tenants, layout = open_tenants(settings, store, loans), open_layout(settings, store.server)
+    secret = partial(shared_secret, store) if archive is None else archive.secret
+    entrance, layout = open_entrance(settings, store, loans), open_layout(settings, store.server)
     return Service(
         settings=settings,
         store=store,
-        archive=archive,
+        secret=secret,
         loans=loans,
         conversations=Conversations(store),
         jobs=open_jobs(settings, store),
-        tenants=tenants,
+        tenants=Tenants(entrance, Pacing()),
         running=Running(),
         engine=open_engines(settings, engine),
         toolbox=open_toolbox(settings, store, sandbox),
         pictured=Room(ROOM_BYTES, several=lambda: settings.several_tenants),
         picture_fetcher=_open_picture_fetcher(settings),
         readings=TemplatedReadings(),
-        seals=Seals([key.get_secret_value() for key in settings.seal_keys], partial(secret_of, store, archive)),
+        seals=Seals([key.get_secret_value() for key in settings.seal_keys], secret),
         metrics=metrics,
         tracer=tracer_of(settings),
         tracing=_tracing_of(settings),
         layout=layout,
-        chores=tuple(_chores(settings, store, metrics, layout, archive, tenants.limiter)),
+        chores=tuple(_chores(settings, store, metrics, layout, archive, entrance)),
         recogniser=Recogniser(see, digest_after) if settings.chats == "remembered" else None,
+        checks=() if archive is None else (archive_check(archive),),
     )
 
 
@@ -152,13 +155,13 @@ def _chores(
     metrics: Metrics,
     layout: Layout,
     archive: StoreArchive | None,
-    limiter: Limiter,
+    entrance: CountingEntrance,
 ) -> Iterator[Chore]:
     """The work of features beside requests. The HTTP client of webhooks is imported where there is a receiver."""
-    if settings.has_limits:
-        yield Chore("limits", limiter.hold_for_ever)
-        yield Chore("settling", partial(settle_for_ever, limiter.limits))
-    if archive is not None:
+    yield from tenant_chores(entrance)
+    if archive is None:
+        yield Chore("ending the archive", partial(end_for_ever, store, layout))
+    else:
         yield from archive_chores(archive, settings, layout, metrics)
     if settings.webhook_url:
         from service.webhooks import RETRY_SECONDS, Deliverer, Receiver
@@ -181,19 +184,17 @@ def _open_picture_fetcher(settings: Settings) -> PictureFetcher:
     return PictureFetcher(fetch, Room(FETCHED_BYTES, several=lambda: settings.several_tenants, parts=FETCHED_PARTS))
 
 
-def open_tenants(settings: Settings, store: ConversationHistoryStore, loans: Loans) -> Tenants:
-    """The tenants whose keys are in the settings and in a store."""
+def open_entrance(settings: Settings, store: ConversationHistoryStore, loans: Loans) -> CountingEntrance:
+    """The entrance of the tenants whose keys are in the settings and in a store."""
     keys = Keys(settings)
-    directory = open_directory(settings, store, lambda: keys.settings.static_tenants)
     limits = TenantLimits(store, held_seconds=RESERVED_SECONDS, usual_tokens=USUAL_TOKENS)
-    return Tenants(
-        keys=keys,
-        key_ring=KeyRing(directory.registry, store.listening, time) if settings.has_projects else None,
-        directory=directory,
-        limiter=Limiter(limits, Limit(**settings.tenant_limits), loans, time),
-        tally=Tally(Spending(store), away=lambda: store.server.health.away is not None),
-        pacing=Pacing(),
-    )
+    limiter = Limiter(limits, Limit(**settings.tenant_limits), loans, time)
+    tally = Tally(Spending(store), away=lambda: store.server.health.away is not None)
+    if settings.has_projects:
+        directory = open_directory(settings, store, lambda: keys.settings.static_tenants)
+        ring = KeyRing(directory.registry, store.listening, time)
+        return ProjectEntrance(keys, tally, limiter, directory, ring)
+    return (LimitingEntrance if settings.has_limits else CountingEntrance)(keys, tally, limiter)
 
 
 def tracer_of(settings: Settings) -> Tracer:
@@ -283,39 +284,31 @@ async def start_service(service: Service) -> None:
                 reason=f"maxmemory-policy is {policy}",
                 remedy="CONFIG SET maxmemory-policy noeviction, and in its file",
             )
-        await know_ids(service.store, service.archive)
-        if service.archive is not None:
-            await service.archive.open()
-            for warning in service.archive.warnings:
-                event(logger, logging.WARNING, "the archive may keep what is erased", reason=warning)
+        await know_ids(service)
+        for chore in service.chores:
+            await chore.start()
     await service.engine.start()
     if service.toolbox.containers is not None:
         await service.toolbox.containers.start()
 
 
-async def know_ids(store: ConversationHistoryStore, archive: StoreArchive | None) -> None:
+async def know_ids(service: Service) -> None:
     """Have new ids say that this store has made them, once it has told its secret. Raises StoreUnavailable,
     ArchiveUnavailable, ArchiveUnfit, ArchiveForeign.
     """
-    if not store.ids.proves:
-        store.ids.prove_by(await secret_of(store, archive))
-
-
-async def secret_of(store: ConversationHistoryStore, archive: StoreArchive | None) -> bytes:
-    """The secret that all processes of a store, and of its archive, share. Raises as `know_ids` does."""
-    return await (shared_secret(store) if archive is None else archive.secret())
+    if not service.store.ids.proves:
+        service.store.ids.prove_by(await service.secret())
 
 
 async def close_service(service: Service) -> None:
     """Close what was opened, in the order in which it leans on each other."""
     await service.engine.close()
-    service.tenants.limiter.close()
+    await service.tenants.entrance.close()
     await service.loans.close()
     if service.toolbox.containers is not None:
         await service.toolbox.containers.aclose()
-    await service.tenants.tally.settle()
-    if service.archive is not None:
-        await service.archive.close()
+    for chore in service.chores:
+        await chore.close()
     await service.store.close()
     await service.tracer.close()
 

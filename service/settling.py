@@ -1,11 +1,18 @@
-"""The chore of limits: reservations that nobody settled are settled by what is stored of their work."""
+"""The chores of tenants: usage that could not be counted before is counted, work is held within its limits, and what
+nobody settled is settled by what is stored of it; changes of keys and projects are heard.
+"""
 
 import asyncio
 import random
+from collections.abc import Iterator
+from functools import partial
 
 from service.api.response import decode_response
+from service.ports import Chore
 from service.responses.drive import spent_in
 from service.store_away import tolerate
+from service.tenants.entrance import CountingEntrance, LimitingEntrance, ProjectEntrance
+from service.tenants.usage import Tally
 from store.errors import ArchiveDamaged, ArchiveUnavailable, NewerFormat, NotFound
 from store.limits import MOST_DUE, DueReservation, Limits
 from store.spent import Unspent
@@ -13,6 +20,27 @@ from store.spent import Unspent
 MOST_ROUNDS = 200
 """The most rounds of one look at due limits. A tenant may have thousands of responses that wait; none of them may lose
 its place among those at once meanwhile, nor be in the way of what others reserved."""
+
+
+COUNT_SECONDS = 60.0
+"""How often usage that could not be counted is counted again."""
+
+
+def tenant_chores(entrance: CountingEntrance) -> Iterator[Chore]:
+    """The work that tenants make beside requests."""
+    yield Chore("counting", partial(count_for_ever, entrance.tally))
+    if isinstance(entrance, LimitingEntrance):
+        yield Chore("limits", entrance.limiter.hold_for_ever)
+        yield Chore("settling", partial(settle_for_ever, entrance.limiter.limits))
+    if isinstance(entrance, ProjectEntrance):
+        yield Chore("keys", entrance.ring.run)
+
+
+async def count_for_ever(tally: Tally) -> None:
+    """Count what could not be counted, again and again, never in step with other processes, until cancelled."""
+    while True:
+        await tally.settle()
+        await asyncio.sleep(COUNT_SECONDS * random.uniform(0.5, 1.5))
 
 
 async def settle_for_ever(limits: Limits) -> None:

@@ -18,6 +18,7 @@ from rich.progress import Progress
 from bench import _rig
 from bench._harness import HOST, Server
 from service.api.request import read_create
+from service.entrance import Entry
 from service.process import close_service, open_service
 from service.responses.service import Caller, Service
 from service.settings.core import DEFAULT_TENANT
@@ -114,7 +115,7 @@ def body(text: str, *, streams: bool, most: int | None = None) -> bytes:
 async def submit(service: Service, text: str, *, streams: bool = True, most: int | None = None) -> str:
     """Submit as the endpoint does, which would refuse so few tokens as `most` may be; the response's id."""
     request = msgspec.structs.replace(read_create(body(text, streams=streams), store=True), max_output_tokens=most)
-    return await queue_response(service, Caller(TENANT), request)
+    return await queue_response(service, Caller(Entry(TENANT)), request)
 
 
 async def submitted(service: Service, text: str, count: int, *, most: int | None = None) -> list[str]:

@@ -459,7 +459,7 @@ class Attempt:
         await driver.end(sink, ending, error)
         self.response = driver.response
         if driver.plan.reserved:
-            self.service.tenants.limiter.settle(self.job.lease.tenant, Over(driver.plan.id, driver.spent))
+            self.service.tenants.entrance.settle(self.job.lease.tenant, Over(driver.plan.id, driver.spent))
         if self._driver is not None or self.job.last >= QUEUED_EVENTS:  # it has begun, here or elsewhere
             self.service.metrics.run_seconds.observe(self._run_seconds)
         return AttemptOutcome.ENDED

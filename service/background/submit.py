@@ -24,6 +24,7 @@ from service.api.events import Event, SteerFailed
 from service.api.response import Extensions, GivenBack, Response, ResponseStatus, SteerError, SteerShown
 from service.api.steer import NotSteered, messages_in, required_input, successor_request
 from service.engine.port import EngineError
+from service.entrance import Entrance, Entry, Reservation
 from service.errors import ApiError
 from service.responses.append import mark_unconfirmed
 from service.responses.drive import machine_of
@@ -37,7 +38,6 @@ from service.responses.refusals import refusal_of
 from service.responses.service import Caller, Service
 from service.spans import Headers, SpanSide
 from service.store_away import retry
-from service.tenants.limits import Allowance, Limiter, Reservation
 from store.errors import QueueFull, StoreError, StoreUnavailable, StoreUnconfirmed
 from store.history.history import ConversationHistoryStore
 from store.jobs.log import LogEntry
@@ -147,16 +147,10 @@ async def succeed(
             above = await retry(partial(service.store.chain, tenant, plan.id, above=True), patience)
             chain = above.then(plan.id, messages_of(plan, machine))
             service.store.refuse_long(chain)
-            ring = service.tenants.key_ring
-            project = None if ring is None else await ring.project(tenant)
-            asked = plan.generation
-            key = await service.tenants.directory.find_key(tenant, plan.key) if plan.key else None
-            own = None if project is None else project.limit
-            limits = Allowance(tenant, own, plan.key, None if key is None else key.limit)
-            caller = Caller(
-                tenant, asked.trace, session=asked.affinity, key=plan.key, project=project, allowance=limits
-            )
-            maker = Maker(service, caller, partial(_reserve, service.tenants.limiter, limits), parent=Parent(chain))
+            entrance, asked = service.tenants.entrance, plan.generation
+            entry = await entrance.returning(tenant, plan.key)
+            caller = Caller(entry, asked.trace, session=asked.affinity)
+            maker = Maker(service, caller, partial(_reserve, entrance, entry), parent=Parent(chain))
             made = await make(maker, partial(successor_request, plan.settings, plan.id, said), resources)
         except msgspec.DecodeError as error:
             why = "Its settings were kept by another release, and this one can't read them."
@@ -172,13 +166,13 @@ async def succeed(
 
 
 async def _reserve(
-    limiter: Limiter, allowance: Allowance, resources: AsyncExitStack, model: str, id: str, *, reads: int, writes: int
+    entrance: Entrance, entry: Entry, resources: AsyncExitStack, model: str, id: str, *, reads: int, writes: int
 ) -> Reservation | None:
     """The reservation of a successor from the limits of its project, and of the key that asked for the first response,
     as they are now. Raises ApiError 429, StoreUnavailable.
     """
     return await resources.enter_async_context(
-        limiter.reserving(allowance, model, id, reads=reads, writes=writes, succeeds=True)
+        entrance.reserving(entry, model, id, reads=reads, writes=writes, succeeds=True)
     )
 
 

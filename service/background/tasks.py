@@ -16,7 +16,6 @@ from service.background.worker import Worker
 from service.process import know_ids
 from service.responses.service import Service
 from service.store_away import tolerate
-from store.backup.archiving.shards import end_archive
 from store.layout import Layout
 
 logger = logging.getLogger(__name__)
@@ -92,8 +91,8 @@ class Background:
 
 async def sweep_for_ever(service: Service, layout: Layout) -> None:
     """At once, and then every SWEEP_SECONDS on average, delete a part of what is left of deleted conversations, of what
-    nobody used for too long, and of event logs that were kept for long enough, until cancelled; and count what could
-    not be counted before. Never in step with other processes.
+    nobody used for too long, and of event logs that were kept for long enough, until cancelled.
+    Never in step with other processes.
 
     Where the store's layout record contradicts this process, it deletes nothing.
     """
@@ -102,16 +101,12 @@ async def sweep_for_ever(service: Service, layout: Layout) -> None:
         with tolerate(store, "not swept"):
             await layout.agree()
             agreed = True
-            if service.archive is None and await end_archive(store.server, store.keyspace):
-                message = "the store has no archive any more: what left memory is out of reach"
-                logs.event(logger, logging.WARNING, message)
             doubt = await store.sweep()  # at first before any wait: until then nobody has doubted the time
             if doubt is not None and doubt.trees:
                 message = "unused conversations are kept: the clock is in doubt"
                 logs.event(logger, logging.WARNING, message, why=doubt.why, conversations=doubt.trees)
                 service.metrics.expiry_doubted.labels(doubt.why).inc()
             await service.jobs.expire_logs()
-            await service.tenants.tally.settle()
-            await know_ids(store, service.archive)
+            await know_ids(service)
         seconds = SWEEP_SECONDS if agreed else min(SWEEP_SECONDS, AGREE_SECONDS)
         await asyncio.sleep(seconds * random.uniform(0.5, 1.5))

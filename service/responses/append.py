@@ -79,7 +79,7 @@ class AppendSink:
         """Count the usage of a response that isn't stored, unless it came to nothing but an error."""
         expense = expense_of(plan, response)
         if expense is not None and (answered or expense.output_tokens):
-            await self.service.tenants.tally.count(self.tenant, plan.id, expense)
+            await self.service.tenants.entrance.count(self.tenant, plan.id, expense)
 
 
 async def _join(joining: ConversationHold, turn: Turn, store_alone: Callable[[], Awaitable[None]]) -> None:

@@ -201,8 +201,7 @@ async def _render(
         await in_steps(read_tools(nothing, max_tools=MAX_TOOLS, max_bytes=MAX_TOOLS_BYTES, loaded=gathered.loaded))
 
     async def look() -> None:
-        if caller.allowance is not None:
-            await service.tenants.limiter.refuse_exhausted(caller.allowance, "pictures", counts=True)
+        await service.tenants.entrance.refuse_exhausted(caller.entry, "pictures", counts=True)
 
     async with AsyncExitStack() as resources:
         await service.picture_fetcher.take(caller.tenant, gathered, resources, look, refuses=False)

@@ -17,6 +17,7 @@ import msgspec
 from service.api.approving import MayCall
 from service.api.outcome import ApprovalRequest
 from service.api.request import CreateRequest
+from service.entrance import Reservation
 from service.responses.append import AppendSink
 from service.responses.drive import BeginCall, Driver, UseUp, machine_of
 from service.responses.parent import Parent
@@ -26,7 +27,6 @@ from service.responses.prepare import Prepared, Recall, prepare
 from service.responses.seal import Seals, seal_for
 from service.responses.service import Caller, Service
 from service.store_away import retry
-from service.tenants.limits import Reservation
 from service.tools.hosted import HostedTools
 from service.tools.port import Runner
 from store.errors import NotFound

@@ -201,7 +201,7 @@ async def continuation_of(
     if recogniser is not None and _names_nothing(request):
         with _passing_over(request):
             opener = await service.seals.of(tenant)
-            seen = await in_steps(recogniser.see(opener, request, caller.key, caller.user))
+            seen = await in_steps(recogniser.see(opener, request, caller.entry.key, caller.user))
     if seen is None:
         parent, joined = await _named_parent(service, tenant, request, resources, recall)
         return Continuation(request, parent, joined)

@@ -52,7 +52,6 @@ from service.responses.templates import apply_template
 from service.settings.keys import Keys
 from service.settings.sources import variable
 from service.steps import in_steps
-from service.tenants.permissions import check_scope
 from service.tools.port import ToolCatalog
 from store.codec import THREAD_FROM_BYTES
 from store.turn import MOST_PICTURE_BYTES, MOST_PICTURES, Picture, StoredMessage
@@ -127,7 +126,7 @@ async def prepare(
     EngineUnavailable where no model is known yet.
     """
     if request.conversation is not None:
-        check_scope(caller.scopes, "api.conversations.write" if request.store else "api.conversations.read")
+        caller.entry.require("api.conversations.write" if request.store else "api.conversations.read")
     model = await model_of(service, caller, request.model)
     if not request.model:
         request = msgspec.structs.replace(request, model=model.id)
@@ -153,7 +152,7 @@ async def model_of(service: Service, caller: Caller, name: str) -> ModelCard:
     """The model of this name, or the first one for no name. Raises ApiError where there is none that the caller may
     use, EngineUnavailable.
     """
-    model = await service.engine.find(name, caller.may_use)
+    model = await service.engine.find(name, caller.entry.may_use)
     if model is None:
         raise _no_model(service, caller, name)
     return model
@@ -161,7 +160,7 @@ async def model_of(service: Service, caller: Caller, name: str) -> ModelCard:
 
 def _no_model(service: Service, caller: Caller, name: str) -> ApiError:
     """There is no model of this name here."""
-    offers = [offer for offer in service.engine.offers(caller.may_use) if offer.names]
+    offers = [offer for offer in service.engine.offers(caller.entry.may_use) if offer.names]
     served = ", ".join(f"'{offer.names[0]}'" for offer in offers[:SHOWN_MODELS]) or "you none"
     setting = variable("engines" if service.settings.engines else "model_aliases")
     advice = f"Its operator can give it other names ({setting})."
@@ -243,7 +242,7 @@ class _Preparation:
             settings=_settings(request, base.instructions, prompt),
             connections=opener.seal(CONNECTIONS, looked.connections) if looked.connections else "",
             root=parent.root or "",
-            key=self.caller.key,
+            key=self.caller.entry.key,
             said=self.continuation.said if self.continuation is not None and request.store else b"",
         )
         telling = (ForeignItem, ToolSearchCallItem)
@@ -310,9 +309,8 @@ class _Preparation:
 
     async def _refuse_exhausted(self) -> None:
         """Raise ApiError 429 where its caller's limits let nothing begin, so nothing is fetched either."""
-        if self.caller.allowance is not None:
-            limiter = self.service.tenants.limiter
-            await limiter.refuse_exhausted(self.caller.allowance, self.model.id, counts=self.counts)
+        entrance = self.service.tenants.entrance
+        await entrance.refuse_exhausted(self.caller.entry, self.model.id, counts=self.counts)
 
     async def _equip(self, read: Read, rules: Rules) -> Rules:
         """The rules with what tools need that the model was trained with: a place, and what they displayed before."""
@@ -320,7 +318,7 @@ class _Preparation:
         if read.tools.trained:
             container = _container(self.parent, read.items)
             if container != self.parent.container or toolbox.names_place(rules.callees):
-                check_scope(self.caller.scopes, "api.containers.write")
+                self.caller.entry.require("api.containers.write")
             callees = await toolbox.bind(self.caller.tenant, rules.callees, container)
             rules = msgspec.structs.replace(rules, callees=callees)
             displays = await asyncio.to_thread(toolbox.displays, callees, self.parent.notes)

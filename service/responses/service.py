@@ -1,16 +1,17 @@
 """The service as a request gets it: its parts, its tenants, and on whose behalf the request is made."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from service.engine.engines import Engines
 from service.engine.port import Sample
+from service.entrance import Entrance, Entry
 from service.loans import Loans
 from service.metrics.counters import Metrics, Mode
 from service.pacing import Pacing
-from service.ports import Chore
+from service.ports import Chore, ReadyCheck
 from service.responses.output.machine import Machine
 from service.responses.pictures import PictureFetcher
 from service.responses.plan import Plan
@@ -22,14 +23,8 @@ from service.settings.core import CoreSettings
 from service.settings.keys import Keys
 from service.shares import Room
 from service.spans import Span, Tracer
-from service.tenants.directory import Directory
-from service.tenants.keyring import KeyRing
-from service.tenants.limits import Allowance, Limiter
-from service.tenants.records import Project
-from service.tenants.usage import Tally
 from service.tools.hosted import HostedTools
 from service.tools.port import Runner
-from store.backup.archiving.store_archive import StoreArchive
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
@@ -37,19 +32,16 @@ from store.layout import Layout
 
 
 class Tenants(msgspec.Struct, frozen=True):
-    """The tenants of a service: who they are, what each may take, what it took, and whose turn it is."""
+    """The tenants of a service: who they are, what each may do and take, what it took, and whose turn it is."""
 
-    keys: Keys
-    """The API keys: the part of the settings that may change meanwhile."""
-    key_ring: KeyRing | None
-    """The keys in the store as far as they were presented; None where they open nothing."""
-    directory: Directory
-    """The projects, accounts and keys in the store."""
-    limiter: Limiter
-    tally: Tally
-    """The usage: how much was spent, by whom and when."""
+    entrance: Entrance
     pacing: Pacing
     """When a tenant's requests and jobs begin in this process."""
+
+    @property
+    def keys(self) -> Keys:
+        """The API keys: the part of the settings that may change meanwhile."""
+        return self.entrance.keys
 
 
 class Tracing(NamedTuple):
@@ -66,8 +58,8 @@ class Service(msgspec.Struct, frozen=True):
 
     settings: CoreSettings
     store: ConversationHistoryStore
-    archive: StoreArchive | None
-    """Keeps the turns that leave memory; None where they are gone then."""
+    secret: Callable[[], Awaitable[bytes]]
+    """The secret that all processes of the store share. Raises StoreUnavailable, and the errors of an archive."""
     loans: Loans
     """Gives back what tasks take of the store."""
     conversations: Conversations
@@ -94,6 +86,8 @@ class Service(msgspec.Struct, frozen=True):
     """The work of features beside requests."""
     recogniser: Recogniser | None = None
     """Recognises conversations by what they say; None where that isn't wanted."""
+    checks: tuple[ReadyCheck, ...] = ()
+    """The looks at what features depend on."""
 
     def said_after(self, said: bytes, output: Sequence[msgspec.Struct]) -> bytes:
         """The digest of a transcript once a response with this output has ended; empty where none is wanted."""
@@ -101,24 +95,18 @@ class Service(msgspec.Struct, frozen=True):
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """On whose behalf a request is made: the tenant, and of the headers that came with it the W3C trace, the session
-    and the user that a front end names, empty where there is none; the id of its key in the registry, empty where that
-    has none, and what the registry has of its project.
+    """On whose behalf a request is made: who has entered, and of the headers that came with it the W3C trace, the
+    session and the user that a front end names, empty where there is none.
     """
 
-    tenant: str
+    entry: Entry
     trace: tuple[tuple[str, str], ...] = ()
     session: str = ""
     user: str = ""
-    key: str = ""
-    project: Project | None = None
-    scopes: tuple[str, ...] = ()
-    """The scopes of its key; none is all of them."""
-    allowance: Allowance | None = None
-    """Its limits; None where nothing that it asks for is held against them."""
     response_id: str = ""
     """The id of the response, where it was chosen before; empty where any will do."""
 
-    def may_use(self, names: Sequence[str]) -> bool:
-        """Whether it may use the model of these names."""
-        return self.project is None or self.project.may_use(names)
+    @property
+    def tenant(self) -> str:
+        """The tenant."""
+        return self.entry.tenant

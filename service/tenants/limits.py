@@ -21,10 +21,11 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequ
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import lru_cache, partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgspec
 
+from service.entrance import Reservation, ReservedWork
 from service.errors import ApiError
 from service.loans import Loans
 from service.settings.core import RENEWALS
@@ -202,15 +203,6 @@ MOST_REMEMBERED = 20_000
 """The keys whose limits a process remembers, some 2 KB each where there are four."""
 
 
-class ReservedWork(Protocol):
-    """The work for which a reservation is made."""
-
-    @property
-    def spent(self) -> Spent | Unspent:
-        """The tokens that it has taken until now."""
-        ...
-
-
 class _Looked(NamedTuple):
     """Work that took no tokens."""
 
@@ -220,26 +212,20 @@ class _Looked(NamedTuple):
 _NOTHING_SPENT = _Looked()
 
 
-class Reservation:
-    """The reservation for a piece of work. It is settled at the end of its block, unless it was before, or is
-    `handed_over`.
-    """
-
-    work: ReservedWork | None = None
-    """None as long as it hasn't begun."""
+class LimitReservation(Reservation):
+    """A reservation of limits."""
 
     def __init__(
         self, limiter: "Limiter", tenant: str, over: Over, headers: list[tuple[bytes, bytes]], *, at_once: bool
     ) -> None:
         """It is `over` as it is now, and settled `at_once` where it takes a place of others."""
+        self.work: ReservedWork | None = None
         self.headers = headers
-        """The headers of the answer: how much is left."""
         self.at_once = at_once
         self._limiter, self._tenant, self._never_began = limiter, tenant, over
         self._over = False
 
     def settle(self) -> None:
-        """Count the tokens of work that is over, or never began. A second time changes nothing. Never blocks."""
         if not self._over:
             self._over = True
             over = self._never_began if self.work is None else self._never_began._replace(spent=self.work.spent)
@@ -247,9 +233,6 @@ class Reservation:
 
     @contextmanager
     def handed_over(self, is_there: Callable[[], Awaitable[bool]]) -> Generator[None]:
-        """Hand the work over in the block to the process that settles it at its end; where that fails, it never began.
-        Where nobody knows whether it was accepted, `is_there` says so later.
-        """
         doubtful = False
         try:
             yield
@@ -293,7 +276,7 @@ class Limiter:
 
     def reserving(
         self, allowance: Allowance, model: str, id: str, *, reads: int, writes: int, succeeds: bool = False
-    ) -> AbstractAsyncContextManager[Reservation | None]:
+    ) -> AbstractAsyncContextManager[LimitReservation | None]:
         """The reservation, until the block ends, for a response that reads and writes so many tokens at most; None
         where it has no limits. A response that `succeeds` another takes the place of that one, which ends as it begins.
         Raises ApiError 429, StoreUnavailable.
@@ -319,7 +302,7 @@ class Limiter:
     @asynccontextmanager
     async def _reserving(
         self, allowance: Allowance, known: KnownLimits, model: str, id: str, reads: int, writes: int, *, succeeds: bool
-    ) -> AsyncGenerator[Reservation]:
+    ) -> AsyncGenerator[LimitReservation]:
         checks = [each.with_one_more() for each in known.checks] if succeeds else known.checks
         tenant, never_began = allowance.tenant, Over(id, Unspent.NEVER_BEGAN, self.limits.history.token())
         settled = self._over.pop(tenant, [])
@@ -333,7 +316,7 @@ class Limiter:
         if found.refused is not None:
             raise refusal_of(allowance, model, checks, found, self._clock())
         self._held[tenant][never_began.token] = id
-        reservation = Reservation(self, tenant, never_began, known.headers(found.left), at_once=known.parallel)
+        reservation = LimitReservation(self, tenant, never_began, known.headers(found.left), at_once=known.parallel)
         try:
             yield reservation
         finally:

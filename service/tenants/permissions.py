@@ -10,7 +10,8 @@ from typing import Literal
 
 import msgspec
 
-from service.errors import ApiError, brief, invalid_value, not_allowed
+from service.entrance import not_permitted
+from service.errors import brief, invalid_value, not_allowed
 
 # --- models ---
 
@@ -77,16 +78,6 @@ SCOPES = (
 
 MAX_SCOPES = len(SCOPES)
 
-_BY_PATH = (
-    ("/responses", "api.responses"),
-    ("/conversations", "api.conversations"),
-    ("/containers", "api.containers"),
-    ("/models", "api.model"),
-    ("/trees", "api.responses"),
-    ("/jobs", "api.responses"),
-    ("/turns", "api.responses"),
-)
-
 
 def read_scopes(wanted: Iterable[str]) -> tuple[str, ...]:
     """The scopes that a request names, each once. Raises InvalidRequest for one that there isn't."""
@@ -100,22 +91,8 @@ def read_scopes(wanted: Iterable[str]) -> tuple[str, ...]:
     return made
 
 
-def scope_of(method: str, path: str) -> str:
-    """The scope that a request needs; `path` begins behind the version."""
-    reads = method in ("GET", "HEAD", "OPTIONS")
-    for start, name in _BY_PATH:
-        if path == start or path.startswith(f"{start}/"):
-            return f"{name}.read" if reads else f"{name}.write"
-    return "api.model.request"
-
-
 def check_scope(scopes: tuple[str, ...], needed: str) -> None:
     """Raise ApiError 403 unless a key with these scopes may do what needs that one."""
     if not scopes or needed in scopes or (needed.endswith(".read") and READ_ALL in scopes):
         return
-    raise ApiError(
-        403,
-        f"You have insufficient permissions for this operation. Missing scopes: {needed}. "
-        "Use a key that has it, or have an administrator give it to this one.",
-        code="insufficient_permissions",
-    )
+    raise not_permitted(needed, "Use a key that has it, or have an administrator give it to this one.")

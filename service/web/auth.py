@@ -5,18 +5,12 @@ refused: another Host (DNS rebinding) and what is not JSON (a form needs no perm
 neither a body nor a type, as Node's SDK cancels a response, is from no page: a browser names the origin of every POST.
 """
 
-from typing import NamedTuple
-
 from starlette.types import Scope
 
-from service.errors import ApiError, InvalidRequest, brief
+from service.entrance import Entrance, Entry, WrongKey, not_permitted
+from service.errors import ApiError, InvalidRequest
 from service.settings.core import DEFAULT_TENANT
 from service.settings.keys import Keys
-from service.tenants.audit import Actor
-from service.tenants.keyring import KeyRing
-from service.tenants.limits import Allowance
-from service.tenants.permissions import check_scope, scope_of
-from service.tenants.records import Key, Project
 
 _LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
@@ -29,9 +23,6 @@ CONSOLE = "/console/api"
 HEALTH = f"{CONSOLE}/health"
 """The path of the console's API that only administrators may use."""
 
-ADMINISTRATORS = "(administrators)"
-"""The name under which administrators take slots and turns, in place of a tenant's. No tenant can have it."""
-
 KEY = b"x-api-key"
 """The header in which Anthropic's clients send a key."""
 
@@ -41,86 +32,42 @@ SINGLE = (b"authorization", KEY, b"host", b"content-type", b"content-encoding", 
 Headers = dict[bytes, bytes]
 
 
-class WrongKey(ApiError):
-    """401: a key that opens nothing."""
+_SCOPES = (
+    ("/responses", "api.responses"),
+    ("/conversations", "api.conversations"),
+    ("/containers", "api.containers"),
+    ("/models", "api.model"),
+    ("/trees", "api.responses"),
+    ("/jobs", "api.responses"),
+    ("/turns", "api.responses"),
+)
 
-    def __init__(self) -> None:
-        message = "Incorrect API key provided. Check it, or ask who runs this service for one."
-        super().__init__(401, message, code="invalid_api_key")
+
+def scope_of(method: str, path: str) -> str:
+    """The scope that a request needs; `path` begins behind the version."""
+    reads = method in ("GET", "HEAD", "OPTIONS")
+    for start, name in _SCOPES:
+        if path == start or path.startswith(f"{start}/"):
+            return f"{name}.read" if reads else f"{name}.write"
+    return "api.model.request"
 
 
-class Entry(NamedTuple):
-    """The caller of a request: the tenant; the key, if the registry has it; and the registry's entry of the project, if
-    any. `actor` is an administrator.
+async def enter(entrance: Entrance, headers: Headers, method: str, path: str) -> Entry:
+    """The caller of a request. Raises ApiError: 401 for a key that opens nothing (WrongKey), 403 for one that doesn't
+    open this, 503; StoreUnavailable.
     """
-
-    tenant: str
-    key: Key | None = None
-    actor: Actor | None = None
-    project: Project | None = None
-
-    @property
-    def scopes(self) -> tuple[str, ...]:
-        """The scopes of its key; none is all of them."""
-        return () if self.key is None else self.key.scopes
-
-    @property
-    def allowance(self) -> Allowance:
-        """The caller's own limits, without those of all tenants."""
-        own = None if self.project is None else self.project.limit
-        if self.key is None:
-            return Allowance(self.tenant, own)
-        return Allowance(self.tenant, own, self.key.id, self.key.limit)
-
-
-class Entrance:
-    """The authentication of requests, by the keys of the settings and those of the registry."""
-
-    def __init__(self, keys: Keys, ring: KeyRing | None) -> None:
-        """`ring` has the keys of the registry, where there is one."""
-        self.keys = keys
-        self._ring = ring
-
-    async def entry(self, headers: Headers, method: str, path: str) -> Entry:
-        """The caller of a request. Raises ApiError: 401 for a key that opens nothing, 403 for one that doesn't open
-        this, 503; StoreUnavailable.
-        """
-        if self.keys.open:
-            return Entry(DEFAULT_TENANT)
-        value, administers = _presented_key(headers), path.startswith(ADMINISTRATION) or path == HEALTH
-        tenant = self.keys.tenant(value)
-        if tenant is not None:
-            entry = Entry(tenant, project=None if self._ring is None else await self._ring.project(tenant))
-            if entry.project is not None and entry.project.archived_at is not None:
-                raise WrongKey
-        elif self._ring is not None and self.keys.administers(value):
-            entry = Entry(ADMINISTRATORS, actor=Actor.of(None))
-        else:
-            entry = await self._entry_in_registry(value, headers)
-        if administers != (entry.actor is not None):
-            if administers:
-                raise _not_permitted("api.management", "Use an administrator's key: this one is a project's.")
-            needed = scope_of(method, behind_version(path))
-            raise _not_permitted(needed, "Use a project's key: this one is an administrator's, which only administers.")
-        if entry.key is not None and entry.actor is None:
-            check_scope(entry.key.scopes, scope_of(method, behind_version(path)))
-        return entry
-
-    async def _entry_in_registry(self, value: bytes, headers: Headers) -> Entry:
-        """The holder of a key of the registry. Raises ApiError, StoreUnavailable."""
-        holder = None if self._ring is None else await self._ring.holder(value)
-        if holder is None:
-            raise WrongKey
-        if holder.project is None:
-            return Entry(ADMINISTRATORS, holder.key, Actor.of(holder.key))
-        named = headers.get(b"openai-project", b"").decode("latin-1")
-        if named and named != holder.project.id:
-            raise ApiError(
-                401,
-                f"The header OpenAI-Project names '{brief(named)}', and the API key is of another project.",
-                code="mismatched_project",
-            )
-        return Entry(holder.project.id, holder.key, project=holder.project)
+    if entrance.keys.open:
+        return Entry(DEFAULT_TENANT)
+    named = headers.get(b"openai-project", b"").decode("latin-1")
+    entry, needed = await entrance.holder(_presented_key(headers), named), scope_of(method, behind_version(path))
+    if path.startswith(ADMINISTRATION) or path == HEALTH:
+        if not entry.administers:
+            raise not_permitted("api.management", "Use an administrator's key: this one is a project's.")
+    elif entry.administers:
+        raise not_permitted(needed, "Use a project's key: this one is an administrator's, which only administers.")
+    else:
+        entry.require(needed)
+    return entry
 
 
 def behind_version(path: str) -> str:
@@ -222,11 +169,3 @@ def refuse_foreign_page(headers: Headers) -> None:
 
 def _unauthorized_error(message: str) -> ApiError:
     return ApiError(401, message, code="invalid_api_key")
-
-
-def _not_permitted(scope: str, why: str) -> ApiError:
-    return ApiError(
-        403,
-        f"You have insufficient permissions for this operation. Missing scopes: {scope}. {why}",
-        code="insufficient_permissions",
-    )

@@ -16,8 +16,10 @@ from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from starlette.types import Scope
 
+from service.entrance import WrongKey
 from service.responses.refusals import refusal_of
-from service.web.auth import WrongKey, check_scraper, refuse_foreign
+from service.web import auth
+from service.web.auth import check_scraper, refuse_foreign
 from service.web.exchange import Admitted, Exchange, admit, admit_aside, nobody_says
 from service.web.http_protocol import WHEN_GONE, WHOSE
 from service.web.queries import refuse_unknown
@@ -33,14 +35,13 @@ def process_of(scope: Scope) -> Process:
 async def identify(process: Process, exchange: Exchange, method: str) -> None:
     """Identify the caller, also later on, where its connection stays open. Raises ApiError."""
     try:
-        exchange.entry = await process.entrance.entry(exchange.headers, method, exchange.scope["path"])
+        exchange.entry = await auth.enter(process.entrance, exchange.headers, method, exchange.scope["path"])
         exchange.tenant = exchange.entry.tenant
         exchange.scope.setdefault("extensions", {})[WHOSE] = exchange.tenant
     except StoreError as error:
         raise refusal_of(error) from error
     except WrongKey:
-        if process.failed is not None:
-            process.failed.note(exchange.request_id, (exchange.scope.get("client") or ("",))[0])
+        process.entrance.wrong_key(exchange.request_id, (exchange.scope.get("client") or ("",))[0])
         raise
 
 

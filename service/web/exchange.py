@@ -22,6 +22,7 @@ from service.api.read import READERS
 from service.api.replay import BLOCKS, CHAT_PARTS, PARTS, UNKNOWN, LeftOut
 from service.api.tools.hosted import HOSTED
 from service.engine.port import EngineError
+from service.entrance import Entrance, Entry, Reservation
 from service.errors import ApiError
 from service.metrics.counters import Metrics
 from service.pacing import Pacing, Work
@@ -31,9 +32,7 @@ from service.responses.refusals import refusal_of
 from service.responses.service import Caller, Service
 from service.settings.engines import DEMO
 from service.spans import UNTRACED, Fact, Span, Tracer
-from service.tenants.limits import Limiter, Reservation
 from service.web.admission.slots import Admission, DisconnectHook, Slot
-from service.web.auth import Entry
 from service.web.dialect import OPENAI, Dialect
 from service.web.errors import JsonResponse, envelope, is_anthropics
 from store.keys import id_of
@@ -128,18 +127,16 @@ class Exchange:
     @property
     def caller(self) -> Caller:
         """The caller of a response that it asks for. A span of ours comes between the client's and the engine's."""
-        key, trace = self.entry.key, self.span.headers or trace_headers(self.headers)
-        id, scopes = ("", ()) if key is None else (key.id, key.scopes)
-        entry, session, user = self.entry, session_of(self.headers), user_of(self.headers)
-        return Caller(self.tenant, trace, session, user, id, entry.project, scopes, entry.allowance)
+        trace = self.span.headers or trace_headers(self.headers)
+        return Caller(self.entry, trace, session_of(self.headers), user_of(self.headers))
 
     async def reserve(
-        self, limiter: Limiter, resources: AsyncExitStack, model: str, id: str, *, reads: int, writes: int
+        self, entrance: Entrance, resources: AsyncExitStack, model: str, id: str, *, reads: int, writes: int
     ) -> Reservation | None:
         """A reservation against the caller's limits for an answer, as long as its `resources`; None without limits.
         Raises ApiError 429, StoreUnavailable.
         """
-        within = limiter.reserving(self.entry.allowance, model, id, reads=reads, writes=writes)
+        within = entrance.reserving(self.entry, model, id, reads=reads, writes=writes)
         reservation = await resources.enter_async_context(within)
         if reservation is not None:
             self.answer_headers += reservation.headers
@@ -157,7 +154,7 @@ class Exchange:
         caller = self.caller
         if claim.digits:
             caller = msgspec.structs.replace(caller, response_id=id_of(claim.digits))
-        reserve = partial(self.reserve, service.tenants.limiter)
+        reserve = partial(self.reserve, service.tenants.entrance)
         return Maker(
             service, caller, reserve, preparing, note=self._note_plan, since=self.at, recall=recall, claim=claim
         )

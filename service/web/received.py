@@ -10,13 +10,11 @@ from starlette.types import Receive
 from service.api.events import Event
 from service.background.follow import Following
 from service.background.tasks import Background
+from service.entrance import Entrance
 from service.metrics.scrape import Exposition
 from service.responses.make import NO_KEY, Claim
 from service.responses.service import Service
-from service.tenants.audit import Actor, AuditEvent, FailedLogins, note
-from service.tenants.records import static_project
 from service.web.admission.slots import Admission
-from service.web.auth import Entrance
 from service.web.body import read_body
 from service.web.dialect import OPENAI, Dialect
 from service.web.errors import JsonResponse
@@ -39,11 +37,13 @@ class Process(NamedTuple):
     """Its work beside requests."""
     admission: Admission
     exposition: Exposition
-    entrance: Entrance
-    failed: FailedLogins | None = None
-    """Hears of keys that open nothing."""
     dialects: tuple[Dialect, ...] = (OPENAI,)
     """The dialects of the Responses API in which it answers, each under its own base URL."""
+
+    @property
+    def entrance(self) -> Entrance:
+        """The way in for tenants."""
+        return self.service.tenants.entrance
 
 
 class Received:
@@ -113,12 +113,7 @@ class Received:
 
     async def note(self, type: str, id: str, **data: object) -> None:
         """Have the audit log say that this request has done something, where there are projects. It never fails."""
-        tenants, entry = self.service.tenants, self.exchange.entry
-        if tenants.key_ring is None:
-            return
-        actor = Actor(entry.tenant) if entry.key is None else Actor.of(entry.key)
-        project = entry.project or static_project(entry.tenant)
-        await note(tenants.directory.registry, entry.tenant, actor, AuditEvent(type, id, project, data or None))
+        await self.process.entrance.note(self.exchange.entry, type, id, data or None)
 
     def follow(self, id: str, after: int = -1, *, begun: Sequence[Event] = (), obfuscate: bool) -> EventStream:
         """The streaming answer about a response, from the event behind number `after` on, or from its first ones,

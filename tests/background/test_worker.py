@@ -21,6 +21,7 @@ from service.background.timing import Timing
 from service.background.worker import Worker
 from service.backoff import Backoff
 from service.engine.port import EngineBroke, EngineOverloaded, EngineUnavailable
+from service.entrance import Entry
 from service.process import close_service, open_service
 from service.responses.service import Caller, Service
 from service.settings.settings import load_settings
@@ -83,7 +84,7 @@ async def queued(service: Service, shard: int = 0, tier: str = "default", tenant
     body = msgspec.json.encode(asked)
     while shard_of((id := service.store.new_id())[5:]) != shard:
         pass
-    return await queue_response(service, Caller(tenant, response_id=id), read_create(body, store=True))
+    return await queue_response(service, Caller(Entry(tenant), response_id=id), read_create(body, store=True))
 
 
 async def found(service: Service, id: str, wanted: Callable[[Found], bool], tenant: str = TENANT) -> Found:
@@ -174,7 +175,7 @@ async def test_responses_that_belong_together_are_in_one_shard_and_go_to_one_ser
             "background_options": {"continuation_id": "nightly"},
         }
         request = read_create(msgspec.json.encode(asked), store=True)
-        ids = [await queue_response(service, Caller(TENANT), request) for _ in range(8)]
+        ids = [await queue_response(service, Caller(Entry(TENANT)), request) for _ in range(8)]
         assert len({shard_of(id[5:]) for id in ids}) == 1
         async with working(service):
             for id in ids:

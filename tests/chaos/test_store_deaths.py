@@ -25,6 +25,7 @@ from tests.support.chaos.watched import watched
 from tests.support.service.inside import serving
 from tests.support.service.listed import said
 from tests.support.service.process import MODEL
+from tests.support.service.tenants import tally_of
 from tests.support.waiting import until
 
 PATIENT: dict[str, Any] = {"lease_seconds": 30.0, "store_timeout_seconds": 10.0}
@@ -148,7 +149,7 @@ async def test_a_store_that_is_killed_at_any_step_of_a_response_keeps_it_once(
         assert told == [turn for each in clients.asked for turn in (("user", each), ANSWERED)]
         async with opened(settings, WatchedEngine(TOKENS_PER_SECOND)) as service, Aftermath(settings) as aftermath:
             await later(service)
-            await service.tenants.tally.settle()
+            await tally_of(service).settle()
             assert await used_this_month(service) == clients.tokens
             (used,) = (await aftermath.used()).values()
             assert used.requests == len(clients.ids) + clients.unstored

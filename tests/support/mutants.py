@@ -45,7 +45,7 @@ MUTANTS = (
     Mutant("tombstone", "store/redis/lua/chain.lua", "if not root or deleted or", "if not root or", FORGET),
     Mutant("limit", "store/redis/lua/admit.lua", "if worst then", "if false then", LIMITS),
     Mutant("budget", "store/redis/lua/limits.lua", "math.max(0, used + amount)", "math.max(0, used)", LIMITS),
-    Mutant("tenant", "service/web/auth.py", "Entry(tenant, project", 'Entry("acme", project', AUTH),
+    Mutant("tenant", "service/entrance.py", "        return Entry(tenant)", '        return Entry("acme")', AUTH),
     Mutant("header", "service/web/auth.py", "names.count(name) > 1", "False", ERRORS),
     Mutant("seal", "service/responses/seal.py", "_derive(tenant,", '_derive("",', SEALING),
     Mutant("speaker", "service/responses/recognise.py", "speaker.key, *speaker.names", '""', HISTORIES),

@@ -10,9 +10,8 @@ from service.tenants.permissions import (
     SCOPES,
     ModelPermissions,
     check_scope,
-    scope_of,
 )
-from service.web.auth import ADMINISTRATION, behind_version
+from service.web.auth import ADMINISTRATION, behind_version, scope_of
 from tests.support.service.routes import served
 
 

@@ -17,6 +17,7 @@ from starlette.responses import Response
 from service.errors import invalid_value, missing, not_served
 from service.tenants.audit import Actor, AuditFilter, page_of_entries
 from service.tenants.directory import Directory, RecordPage, not_found
+from service.tenants.entrance import ProjectEntrance, ProjectEntry
 from service.tenants.limits import Limit, fill_limit
 from service.tenants.records import Account, Key, Project
 from service.tenants.usage import DAY_HOURS, Bucket, UsageScope, usage_of
@@ -47,16 +48,21 @@ class KeysQuery(PageQuery):
     owner_project_access: Literal["active", "inactive", "any"] = "any"
 
 
+def projects_of(request: Received) -> ProjectEntrance:
+    """The entrance of this service, which has projects."""
+    return request.exchange.scope["app"].state.projects
+
+
 def directory_of(request: Received) -> Directory:
     """The projects, accounts and keys of this service."""
-    return request.service.tenants.directory
+    return projects_of(request).directory
 
 
 def actor_of(request: Received) -> Actor:
     """The administrator who makes a request."""
-    actor = request.exchange.entry.actor
-    assert actor is not None  # the gate lets nobody else in
-    return actor
+    entry = request.exchange.entry
+    assert isinstance(entry, ProjectEntry)
+    return entry.actor
 
 
 def page_of(
@@ -238,7 +244,7 @@ async def list_limits(request: Aside, query: Annotated[LimitsQuery, InQuery()], 
     for name, cursor in (("after", after), ("before", before)):
         if cursor not in (None, shapes.ID):
             raise invalid_value(name, cursor, "Give the id of a limit in this list.")
-    data = [limit_shown(project, request.service.tenants.limiter.default)] if after is before is None else []
+    data = [limit_shown(project, projects_of(request).limiter.default)] if after is before is None else []
     first = data[0].id if data else None
     return JsonResponse(ListPage(data, first, first, has_more=False))
 
@@ -248,7 +254,7 @@ async def retrieve_limit(request: Aside, project_id: str, rate_limit_id: str) ->
     """The limits of a project."""
     _check(rate_limit_id)
     project = await directory_of(request).project(project_id)
-    return JsonResponse(limit_shown(project, request.service.tenants.limiter.default))
+    return JsonResponse(limit_shown(project, projects_of(request).limiter.default))
 
 
 @router.post(_ONE, include_in_schema=False)
@@ -257,7 +263,7 @@ async def update_limit(request: Aside, project_id: str, rate_limit_id: str) -> R
     _check(rate_limit_id)
     wished = shapes.read_limits(await request.body())
     project = await directory_of(request).limit(actor_of(request), project_id, wished)
-    return JsonResponse(limit_shown(project, request.service.tenants.limiter.default))
+    return JsonResponse(limit_shown(project, projects_of(request).limiter.default))
 
 
 @router.delete(_ONE, include_in_schema=False)
@@ -440,7 +446,7 @@ async def completions(request: Aside, query: Annotated[UsageQuery, InQuery()]) -
         models=_names("models[]", query.models),
         by=_grouping(query.group_by),
     )
-    usage = await usage_of(request.service.tenants.tally.spending, asked)
+    usage = await usage_of(projects_of(request).tally.spending, asked)
     goes_on = None if usage.goes_on is None else f"{PAGE_PREFIX}{usage.goes_on * HOUR_SECONDS}"
     shown = [_bucket_shown(bucket, query.batch, tells_batch="" in asked.by) for bucket in usage.buckets]
     return JsonResponse(UsagePage(shown, goes_on is not None, goes_on))

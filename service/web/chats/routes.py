@@ -16,7 +16,6 @@ from service.api.messages import Told, read_messages
 from service.api.request import ChatBody
 from service.responses.prompt.read import MAX_ITEMS, MAX_TOOLS, MAX_TOOLS_BYTES
 from service.steps import in_steps
-from service.tenants.permissions import check_scope
 from service.web.chats.dialects import ChatCompletions, Messages
 from service.web.dialect import Dialect
 from service.web.entering import Aside, Asks
@@ -58,7 +57,7 @@ async def _translate(
     """The body of the create request that one of another API is, whose scope it asks for; from here on it is answered
     in its `dialect`. Nobody else has the body, so that a run doesn't hold it. Raises ApiError, ClientGone.
     """
-    check_scope(request.exchange.entry.scopes, "api.responses.write")
+    request.exchange.entry.require("api.responses.write")
     body = await request.body()
     limits = ChatLimits(MAX_ITEMS, MAX_TOOLS, MAX_TOOLS_BYTES, refuses=request.service.settings.picture_bounds is None)
     async with request.preparing(len(body)):

@@ -720,7 +720,9 @@ async def list_trees(request: Aside, query: Annotated[TreesQuery, InQuery()]) ->
     service = request.service
     async with request.preparing(SEARCH_ROOM if wanted.is_read else 0):
         found = await TreeSearch(service.store, request.tenant, wanted, place, Box()).page(query.limit)
-    return request.with_room(msgspec.structs.replace(found, has_archive=service.archive is not None))
+    return request.with_room(
+        msgspec.structs.replace(found, has_archive=service.store.elsewhere is not elsewhere.NO_ARCHIVE)
+    )
 
 
 @router.get("/console/api/archived_trees", include_in_schema=False)

@@ -19,7 +19,6 @@ from service.errors import brief, invalid_value
 from service.responses import edit_conversation
 from service.responses.conversation_hold import joining
 from service.responses.pictures import with_data_urls
-from service.tenants.permissions import check_scope
 from service.web.entering import Aside
 from service.web.errors import JsonResponse
 from service.web.queries import FILTER, ListPage, OrderedQuery, Query, not_in_list
@@ -55,7 +54,7 @@ async def create(request: Aside) -> Response:
         async with request.preparing(len(body)):
             new = read_new(body)
             if new.fork_of is not None and not new.fork_of.startswith(CONVERSATION_PREFIX):
-                check_scope(exchange.entry.scopes, "api.responses.read")
+                exchange.entry.require("api.responses.read")
             made = await edit_conversation.begin(service, exchange.caller, new, once.name, tell=exchange.left_out)
     return JsonResponse(made)
 

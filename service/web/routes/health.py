@@ -14,7 +14,6 @@ from service import logs
 from service.engine.port import EngineAway, EngineError
 from service.web.entering import Open, Scraped
 from service.web.errors import JsonResponse
-from store.backup.archiving.shards import is_full, waiting
 from store.errors import LayoutMismatch, StoreReadOnly, StoreUnavailable, StoreUnconfirmed
 from store.history.history import ConversationHistoryStore
 from store.layout import Layout
@@ -45,12 +44,12 @@ async def ready(request: Open) -> Response:
     by itself once it is full (`store_evicts`), are no reason to send requests elsewhere."""
     service, background = request.service, request.process.background
     checking = _check_store(service.store, background.layout)
-    store, (engine, waits), backlog, policy = await asyncio.gather(
-        *(_state(checking), _engine(service.engine.check())),
-        *(_backlog(service.store if service.archive else None), _policy(service.store)),
+    (store, (engine, waits), policy), findings = await asyncio.gather(
+        asyncio.gather(_state(checking), _engine(service.engine.check()), _policy(service.store)),
+        asyncio.gather(*(check.look() for check in service.checks)),
     )
     worker = background.state
-    usable = service.archive is None or service.archive.foreign is None
+    usable = all(finding.usable for finding in findings)
     ready = store == engine == "ok" and worker != "broken" and usable
     found: dict[str, object] = {"status": "ok" if ready else "unavailable", "store": store, "engine": engine}
     releases = service.engine.releases()
@@ -60,7 +59,7 @@ async def ready(request: Open) -> Response:
         "engine_releases": sorted(releases) or None,
         "engine_lacks": sorted({advice for advice in releases.values() if advice}) or None,
         "worker": worker,
-        "archive": backlog and {"usable": usable} | backlog,
+        **{check.name: finding.shown for check, finding in zip(service.checks, findings, strict=True)},
     }
     found |= {name: said for name, said in also.items() if said is not None}
     return JsonResponse(found, 200 if ready else 503)
@@ -70,22 +69,6 @@ async def _check_store(store: ConversationHistoryStore, layout: Layout) -> None:
     """Raises StoreError where the store can't be used. Other limits than the store's keep nobody from answering."""
     await store.check()
     await layout.check(limits=False)
-
-
-async def _backlog(store: ConversationHistoryStore | None) -> dict[str, float | bool | str] | None:
-    """How many trees wait to be archived, for how many seconds the first of them has, and that the archive takes none
-    as its disk is full; None where nobody knows.
-    """
-    with suppress(StoreUnavailable):
-        if store is not None:
-            shards = await waiting(store.server, store.keyspace)
-            full = await is_full(store.server, store.keyspace)
-            return {
-                "waiting": sum(each.trees for each in shards),
-                "oldest_seconds": max(each.oldest_seconds for each in shards),
-                **({"usable": False, "reason": "archive_full"} if full else {}),
-            }
-    return None
 
 
 async def _policy(store: ConversationHistoryStore) -> str | None:

@@ -70,7 +70,7 @@ async def _offers(request: Received) -> list[ModelOffer]:
     engine = request.service.engine
     if not engine.offers()[0].names:
         await engine.find("")
-    return engine.offers(request.exchange.caller.may_use)
+    return engine.offers(request.exchange.entry.may_use)
 
 
 def _model(readings: Readings, offer: ModelOffer, name: str) -> dict[str, Any]:

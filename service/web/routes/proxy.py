@@ -42,6 +42,7 @@ from service.engine.port import (
     PassedUsage,
     PassesOn,
 )
+from service.entrance import Reservation
 from service.errors import ApiError, ClientGone, InvalidRequest, invalid_value
 from service.logs import event
 from service.responses.plan import MODEL_CHARS
@@ -50,7 +51,6 @@ from service.responses.refusals import refusal_of
 from service.settings.core import CoreSettings
 from service.spans import Fact, SpanSide
 from service.steps import in_steps
-from service.tenants.limits import Reservation
 from service.web.body import break_off, watching
 from service.web.entering import Asks, UploadsAsk
 from service.web.errors import MESSAGES
@@ -131,14 +131,14 @@ async def _passed_on(request: Received, endpoint: Endpoint) -> HttpResponse:
 
     async def count(usage: PassedUsage) -> None:
         tokens = (usage.input_tokens, usage.cached_tokens, usage.output_tokens)
-        expense = Expense(caller.key, card.id[:MODEL_CHARS], *tokens)
-        await service.tenants.tally.count(caller.tenant, service.store.new_id(), expense)
+        expense = Expense(caller.entry.key, card.id[:MODEL_CHARS], *tokens)
+        await service.tenants.entrance.count(caller.tenant, service.store.new_id(), expense)
 
     writes = settings.max_output_tokens * read.answers if endpoint in GENERATES else 0
     id = service.store.new_id()
     reads = 0 if endpoint is Endpoint.COUNT else reads
-    limiter, resources = service.tenants.limiter, admitted.resources
-    reserved = await exchange.reserve(limiter, resources, card.id, id, reads=reads, writes=writes)
+    entrance, resources = service.tenants.entrance, admitted.resources
+    reserved = await exchange.reserve(entrance, resources, card.id, id, reads=reads, writes=writes)
     return PassedAnswer(service.engine, passed, admitted, settings, count, reserved)
 
 

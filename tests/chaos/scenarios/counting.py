@@ -19,6 +19,7 @@ from tests.support.chaos.inside import WatchedEngine, at_work, opened
 from tests.support.chaos.mortal import LIMITED_STEPS, QUESTION, QUEUED_STEPS
 from tests.support.chaos.mortals import dead
 from tests.support.service.process import MODEL
+from tests.support.service.tenants import limits_in
 from tests.support.waiting import until
 
 TENANT = "default"
@@ -29,7 +30,7 @@ SECONDS = 60.0
 
 async def used_this_month(service: Service) -> int:
     """How many tokens of the month are used, of which nothing is taken by looking."""
-    limits, id = service.tenants.limiter.limits, service.store.new_id()
+    limits, id = limits_in(service), service.store.new_id()
     found = await limits.admit(TENANT, id, [MONTH], reads=0, writes=0)
     await limits.settle(TENANT, id, Unspent.NEVER_BEGAN)
     return MONTH.limit - found.left[0].amount
@@ -43,7 +44,7 @@ async def later(service: Service) -> None:
         async with service.store.server.operation() as operation:
             for member in await operation.command("ZRANGE", shard.reservations, 0, -1):
                 await operation.command("ZADD", shard.reservations, "XX", 0, member)
-        return await settle_due(service.tenants.limiter.limits) == 0
+        return await settle_due(limits_in(service)) == 0
 
     await until(settled, SECONDS)
 

@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 from starlette.types import Message
 
 from service.api.request import CreateRequest, read_count, read_create
+from service.entrance import Entry
 from service.errors import ApiError
 from service.responses.prepare import prepare
 from service.responses.prompt.compaction import read_compact
@@ -221,7 +222,7 @@ async def refusal(service: Service, bad: Bad) -> ApiError | None:
             receive, None, limit=settings.max_body_bytes, seconds=settings.send_seconds, take=lambda size: None
         )
         async with AsyncExitStack() as resources:
-            await prepare(service, Caller("default"), await _read(service, bad.path, body), resources)
+            await prepare(service, Caller(Entry("default")), await _read(service, bad.path, body), resources)
     except ApiError as error:
         return error
     except StoreError as error:

@@ -20,6 +20,7 @@ from service.background.tasks import Background
 from service.background.timing import TIMING, Timing
 from service.engine.demo import DemoEngine
 from service.engine.port import Between, Engine, Generation, ModelCard, Take
+from service.entrance import Entry
 from service.process import DEMO_CONTEXT_TOKENS, close_service, open_service
 from service.responses.service import Caller, Service
 from service.settings.core import DEFAULT_TENANT
@@ -28,7 +29,7 @@ from service.settings.settings import Settings
 from tests.support.service.making import make_response, queue_response
 
 CARD = ModelCard(DEMO_MODEL, 0, DEMO_CONTEXT_TOKENS)
-CALLER = Caller(DEFAULT_TENANT)
+CALLER = Caller(Entry(DEFAULT_TENANT))
 ID_CHARS = len("resp_") + 48
 
 

@@ -15,12 +15,13 @@ from typing import Any
 
 import msgspec
 
-from service import app
+from service import app, process
 from service.api.conversation import New
 from service.background.control import cancel, steer
 from service.background.tasks import Background
 from service.engine.demo import DemoEngine
 from service.engine.port import Between, Engine, Generation, Take
+from service.entrance import Entry
 from service.errors import InvalidRequest
 from service.harmony.tokens import decode
 from service.process import open_service
@@ -33,6 +34,7 @@ from service.settings.core import DEFAULT_TENANT
 from service.settings.settings import Settings, load_settings
 from service.tools import session, transports
 from service.web import idempotency
+from store.backup.archiving.store_archive import StoreArchive
 from tests.support.archive.steps import ARCHIVING, ASKING, NOTING, tell_of_steps
 from tests.support.chaos.inside import CARD, queue, respond
 from tests.support.chaos.watched import watched
@@ -186,7 +188,9 @@ async def work(service: Service, death: Death) -> None:
 async def add(service: Service, conversation: str, item: object) -> None:
     """Add an item to a conversation by hand; one that can't be added is refused."""
     try:
-        await by_hand.add_items(service, Caller(DEFAULT_TENANT), conversation, msgspec.Raw(json.dumps([item]).encode()))
+        await by_hand.add_items(
+            service, Caller(Entry(DEFAULT_TENANT)), conversation, msgspec.Raw(json.dumps([item]).encode())
+        )
     except InvalidRequest:
         assert item != asked()
 
@@ -224,9 +228,15 @@ async def carry_out(order: dict[str, Any]) -> None:
     hurries = not step or step in AT_THE_END
     speed = settings.demo_tokens_per_second if hurries else UNHURRIED_TOKENS_PER_SECOND
     death, engine = Death(step, order["after"], order["times"]), PoisonedEngine(CARD, speed)
+    open_archive = process.open_store_archive
+
+    def opened(*given: Any) -> StoreArchive | None:
+        if (archive := open_archive(*given)) is not None:
+            tell_of_steps(archive, death.at)
+        return archive
+
+    process.open_store_archive = opened
     service = watched(open_service(settings, engine), death.at)
-    if service.archive is not None:
-        tell_of_steps(service.archive, death.at)
     await engine.start()
     deeds: dict[str, Callable[[], Awaitable[object]]] = {
         "work": lambda: work(service, death),

@@ -18,6 +18,7 @@ from store.jobs.model import JobClaim, Lease
 from store.redis import scripts
 from store.redis.connection import Server
 from tests.support.archive.steps import At
+from tests.support.service.tenants import limits_in, tally_of
 
 Steps = Mapping[str, tuple[str, str]]
 """The steps before and after each method; an empty one is not told of."""
@@ -145,8 +146,8 @@ def watched(service: Service, at: At) -> Service:
     _tell_of_jobs(service.jobs, at)
     _tell(service.conversations, at, CONVERSATIONS)
     _tell(service.store, at, {"append": ("appending", "appended")})  # a turn that is added to no conversation
-    _tell(service.tenants.tally, at, {"count": ("counting", "counted")})  # what isn't stored
-    limits = service.tenants.limiter.limits
+    _tell(tally_of(service), at, {"count": ("counting", "counted")})  # what isn't stored
+    limits = limits_in(service)
     _tell(limits, at, {"admit": ("admitting", "admitted"), "settle_all": ("settling", "settled")})
     _tell_of_calls(service.toolbox, at)
     _tell_of_scripts(service.store.server, at)
