@@ -9,8 +9,8 @@
 --                     last use of a tree is found
 -- Result:    {'ok'}
 -- Invariant: what is wrong is found again before it is repaired, so a retry changes nothing. A turn that a later release
---            wrote stays as it is. No repair deletes a turn, and none makes up what a turn lacks of itself: discard.lua is for
---            that. What is under way stays so, with all that its log has, while anybody can end it.
+--            wrote stays as it is. No repair deletes a turn, and none makes up what a turn lacks of itself, but when it was
+--            made: discard.lua is for that. What is under way stays so, with all that its log has, while anybody can end it.
 
 local repairs = { ['no-node'] = clear }
 
@@ -96,6 +96,7 @@ function repairs.created(turn)
     enlist(turn.tenant, turn.digits, exact(found.created))
   end
 end
+
 function repairs.list(turn)
   if turn.fields.created then
     repairs.created(turn)
