@@ -51,11 +51,12 @@ def fsck(
 
     It may run while conversations go on, and without `--repair` it changes nothing. A turn is judged at one moment, so
     a sound store is never blamed; counters are judged where nothing changed during a look. Of what was said, nothing is
-    shown. docs/operating.md lists what can be wrong, and what a repair does about it: what is derived is derived anew,
-    and a turn that lacks something is taken out of memory, so that it comes back from the archive. Where no archive has
-    it, only what nobody can read any more goes, with all that continue it.
+    shown. docs/operating.md lists what can be wrong. A repair has one remedy: a turn that lacks something is taken out
+    of memory with all that continue it, so that it comes back from the archive, which is asked first. Without one only
+    what nobody can read any more goes, and is named. Places, counts and indexes are made again from the turns.
 
-    The exit status is 0 if nothing is wrong, 1 if something is, 2 if the check could not be done.
+    The exit status is 0 if nothing is wrong or all of it was repaired, 1 if something is wrong or was lost, 2 if the
+    check could not be done.
     """
     with asking("can't check the store", EXIT_UNABLE), server_url(settings) as url:
         report = asyncio.run(_check_store(url, settings, repair, turns_per_second))
@@ -68,7 +69,7 @@ def fsck(
         _print(report, verified, failure, Console(), repair=repair)
     if report.newer or failure or (verified and verified.newer):
         return EXIT_UNABLE
-    return EXIT_FAILED if report.left or (verified and verified.left) else 0
+    return EXIT_FAILED if report.left or report.lost or (verified and verified.left) else 0
 
 
 def _has_archive(settings: Settings) -> bool:
@@ -103,6 +104,7 @@ def _fields_of(report: CheckReport, verified: Verified | None, failure: str) -> 
         "turns_to_sweep": report.unneeded,
         "turns_of_a_later_release": report.newer,
         "unknown_keys": report.unknown,
+        "lost": [{"tenant": tenant, "id": id} for tenant, id in report.lost],
         "seconds": round(report.seconds, 3),
         "archive": archived,
     }
@@ -188,6 +190,9 @@ def _lines(report: CheckReport, repair: bool) -> list[str]:
         lines.append(
             "What is left waits for the archive, for a response, or for you to delete it; see docs/operating.md"
         )
+    if report.lost:
+        lines.append(f"Turns that could not be read, and that no archive has: {len(report.lost):,} were taken out:")
+        lines += [f"{INDENT}{id}, tenant {tenant}" for tenant, id in report.lost[:SHOWN]]
     if report.unjudged:
         shards = ", ".join(f"{number:02x}" for number in report.unjudged)
         lines.append(f"Counters of shard {shards}: not judged, as the store was changing all the time")

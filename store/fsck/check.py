@@ -20,11 +20,12 @@ import msgspec
 from store import codec
 from store.errors import ArchiveDamaged, ArchiveUnavailable, NewerFormat
 from store.fsck.faults import LACKING, MEANINGS, ORPHAN, UNREADABLE, Fault
-from store.fsck.inspection import KINDS, Inspection, Judged, Moment, Shard, batches
-from store.keys import COUNTERS, SECRET_BYTES, Keyspace, TurnKeys
+from store.fsck.inspection import KINDS, Inspection, Judged, Moment, Shard, batches, is_number
+from store.keys import COUNTERS, SECRET_BYTES, Keyspace, name_of
 from store.layout import Layout, Terms
 from store.redis import scripts
 from store.redis.connection import Client, Server
+from store.redis.wire import Argument, Command
 
 PRUNED = 100
 """The most turns that go with one tombstone in a call, and the most leaves by which a tree's last use is found."""
@@ -51,6 +52,8 @@ class ShardRepair:
     def __init__(self, shard: Shard, archived: Archived | None) -> None:
         self._shard, self._archived = shard, archived
         self._keys = shard.keys
+        self.lost: list[str] = []
+        """The turns TENANT/DIGITS that were taken out though no archive has them."""
         self._lacking: list[Judged] = []
         self._lineage: list[str] = []
 
@@ -70,32 +73,41 @@ class ShardRepair:
                 members.append(fault.member)
         await self._repair(members)
 
-    async def refit(
-        self,
-        misnamed: Mapping[str, list[bytes]],
-        counters: Iterable[str] = (),
-        mistyped: Iterable[str] = (),
-        notes: Iterable[str] = (),
-    ) -> None:
-        """Repair the keys that all trees of the shard share.
-
-        Removed are `misnamed` members that name no turn, by their key or TENANT/ROOT, `counters` that are no numbers,
-        lines and orders of tenants that are `mistyped`, and `notes` that never expire.
+    async def remake_shared(self) -> None:
+        """Have all keys that all trees of the shard share be such that scripts run on them. One with another type of
+        value goes, and is made anew from the turns; the clock is no older than the last use of any turn, where that is
+        not yet to come: such a use is repaired with its turn.
         """
-        kinds = KINDS | {name: "hash" if name.startswith("said:") else "zset" for name in mistyped}
-        roots = [place for place in misnamed if not place.startswith(self._shard.base)]
-        places = [place.removeprefix(self._shard.base) for place in misnamed if place not in roots]
-        names = [name for place, found in misnamed.items() if place not in roots for name in found]
-        await self._shard.server.run(
-            scripts.refit,
-            self._keys,
-            kinds=" ".join(f"{name}={kind}" for name, kind in kinds.items()),
-            places=" ".join(places),
-            names=b"".join(name + b"\0" for name in names if b"\0" not in name),
-            notes=" ".join(notes),
-            counters=" ".join(counters),
-            roots=" ".join(roots),
-        )
+        command, keys = self._shard.server.command, self._keys
+        for name, kind in KINDS.items():
+            if await self._shard.type_of(name) not in (kind, "none"):
+                await command("UNLINK", self._shard.base + name)
+        for field, number in (await self._shard.counters()).items():
+            if number is None and field in COUNTERS:
+                await command("HDEL", keys.usage, field)
+        for key, is_right in ((keys.logged, is_number), (keys.clock, bytes.isdigit), (keys.secret, _is_secret)):
+            value = await command("GET", key)
+            if value is not None and not is_right(value):
+                await command("UNLINK", key)
+        seconds, micros = map(int, await command("TIME", at=keys.clock))
+        now = 1_000_000 * seconds + micros
+        newest = await command("ZRANGE", keys.trees, now, 0, "BYSCORE", "REV", "LIMIT", 0, 1, "WITHSCORES")
+        await self._shard.server.run(scripts.raise_clock, keys, us=int(float(newest[1])) if newest else 0)
+
+    async def remove_nonsense(self, inspection: Inspection) -> None:
+        """Remove members that name no turn, tenants' own keys of another type, which are made anew from the turns, and
+        notes that would never expire.
+        """
+        command = self._shard.server.command
+        for place, names in inspection.misnamed.items():
+            if place.startswith(self._shard.base):
+                await command("ZREM", place, *names)
+            else:
+                await command("SREM", self._shard.key("tree", place), *names)
+        for name in inspection.mistyped:
+            await command("UNLINK", self._shard.base + name)
+        for name in inspection.endless:
+            await command("EXPIRE", self._shard.base + name, 1, "NX")
 
     async def repair_trees(self, inspection: Inspection) -> None:
         """Repair the turns below the faulty ones of this inspection, which remembers all children."""
@@ -107,27 +119,31 @@ class ShardRepair:
             await self._take_out(top, missing, list(reversed(below(inspection.children, top))))
         self._lacking, self._lineage = [], []
 
-    async def settle(
-        self,
-        since: str,
-        sums: Mapping[str, Mapping[str, int]],
-        counters: Mapping[str, int],
-        events: tuple[str, int] | None,
-    ) -> None:
-        """Store the real sums, if the moment is still `since`: `sums` by the field in which turns, pictures and words
-        have them; `events` has the noted bytes and the real ones.
+    async def settle(self, since: str, sums: Iterable[Command], counters: Mapping[str, int], events: str) -> None:
+        """Store the real sums, if the moment is still `since`: by the commands of `sums`, and `counters`, of which
+        those of the shard come last, as with them the moment is another; `events` is as lua/settle.lua has it.
         """
-        last = {field: number for field, number in counters.items() if field in COUNTERS}
-        tenants = (f"{field}={number}" for field, number in counters.items() if field not in last)
-        nodes = (f"{member}/{field}={number}" for field, numbers in sums.items() for member, number in numbers.items())
-        for some in batches(nodes):
-            await self._settle(since, nodes=" ".join(some))
-        if events is not None:
-            await self._settle(since, events=f"{events[0]}={events[1]}")
-        for some in batches(tenants):
-            await self._settle(since, counters=" ".join(some))
-        if last:
-            await self._settle(since, counters=" ".join(f"{field}={number}" for field, number in last.items()))
+        usage = self._keys.usage
+        tenants = [(*field.partition("/")[::2], number) for field, number in counters.items() if "/" in field]
+        own: list[Command] = [
+            ("ZADD", f"{usage}:{field}", number, tenant) if number else ("ZREM", f"{usage}:{field}", tenant)
+            for field, tenant, number in tenants
+        ]
+        shared: list[Command] = [
+            ("HSET", usage, field, number) if number else ("HDEL", usage, field)
+            for field, number in counters.items()
+            if "/" not in field
+        ]
+        for commands in (*batches([*sums, *own]), shared):
+            packed = msgspec.msgpack.encode([[_packed(word) for word in command] for command in commands])
+            await self._shard.server.run(scripts.settle, self._keys, since=since, commands=packed, events=events)
+            events = ""
+
+    async def has_all_archived(self) -> bool:
+        """Whether there is an archive that can be asked, and it has all that this shard has."""
+        there = await self._shard.server.command("EXISTS", self._keys.archive)
+        waits = await self._shard.server.command("EXISTS", *map(self._shard.base.__add__, ("unarchived", "older")))
+        return self._archived is not None and there == 1 and waits == 0
 
     async def _repair(self, members: Iterable[str], *, alone: bool = False) -> None:
         """Repair turns; what they lack of themselves, where they are `alone` with that."""
@@ -156,6 +172,8 @@ class ShardRepair:
                 await self._repair([top], alone=True)
             if word in (b"alone", b"sound"):
                 return
+            if word == b"ok" and archive != "there":
+                self.lost += some
 
     async def _told_of(self, member: str) -> str:
         """The word of the archive on a turn, as lua/discard.lua has it."""
@@ -170,10 +188,14 @@ class ShardRepair:
             pass
         return "unknown"
 
-    async def _settle(self, since: str, *, nodes: str = "", events: str = "", counters: str = "") -> None:
-        await self._shard.server.run(
-            scripts.settle, self._keys, since=since, nodes=nodes, events=events, counters=counters
-        )
+
+def _is_secret(value: bytes) -> bool:
+    return len(value) == SECRET_BYTES
+
+
+def _packed(word: Argument) -> str | int | msgspec.Raw:
+    """A word of a command as the server unpacks it, which knows no bytes but those of texts: here of less than 32."""
+    return msgspec.Raw(bytes([0xA0 | len(word)]) + word) if isinstance(word, bytes) else word
 
 
 def below(children: Mapping[str, list[str]], top: str) -> list[str]:
@@ -210,6 +232,7 @@ class _Round:
         self.turns = self.newer = self.unknown = self.unneeded = self.found = 0
         self.unjudged: list[int] = []
         self.faults: set[Fault] = set()
+        self.lost: set[tuple[str, str]] = set()
 
     def is_new(self, fault: Fault) -> bool:
         """Note a fault; whether it is new, as far as faults are kept."""
@@ -226,6 +249,13 @@ class _Round:
         self.newer += inspection.newer
         self.unknown += inspection.unknown
         self.unneeded += inspection.unneeded
+
+    def lose(self, members: Iterable[str]) -> None:
+        """Note the turns that nobody has any more, as far as they are kept."""
+        for member in members:
+            if len(self.lost) < MAX_FAULTS:
+                tenant, _, digits = member.partition("/")
+                self.lost.add((tenant, name_of(digits)))
 
 
 class _ShardCheck:
@@ -245,11 +275,10 @@ class _ShardCheck:
         if any(fault.what == "shared-type" for fault in shared):
             self._round.unjudged.append(self._shard.number)
             if self._repair is not None:
-                await self._repair.refit({})
+                await self._repair.remake_shared()
             return  # no other script runs on it, so nothing else can be judged yet
         if self._repair is not None:
-            counters = await self._shard.counters()
-            await self._repair.refit({}, [field for field, number in counters.items() if number is None])
+            await self._repair.remake_shared()
         self.total = await self._shard.total()
         remembers_children = self._repair is not None
         inspection = Inspection(self._shard, remembers_children)
@@ -281,7 +310,7 @@ class _ShardCheck:
             clock = await operation.command("GET", self._shard.keys.clock) or b"0"
         if not clock.isdigit() or (last and int(clock) < float(last[1])):
             wrong.append(self._shard.fault("clock"))
-        if secret is not None and len(secret) != SECRET_BYTES:
+        if secret is not None and not _is_secret(secret):
             wrong.append(self._shard.fault("secret", detail=f"it has {len(secret)} bytes"))
         return wrong
 
@@ -302,44 +331,50 @@ class _ShardCheck:
             yield self._shard.fault("endless-note", detail=name)
         if self._repair is not None:
             await self._repair.repair_trees(inspection)
-            await self._repair.refit(inspection.misnamed, mistyped=inspection.mistyped, notes=inspection.endless)
+            self._round.lose(self._repair.lost)
+            await self._repair.remove_nonsense(inspection)
 
     async def _sums(
         self, inspection: Inspection, moment: Moment, noted: dict[str, int | None], *, judges_events: bool
     ) -> AsyncGenerator[Fault]:
         """The wrong sums of a shard that did not change since `moment`."""
-        children: dict[str, int] = {}
+        commands: list[Command] = []
         for member in inspection.suspects():
             counted = await self._children_noted(member)
-            children[member] = (-1 if counted is None else counted) - inspection.balance(member)
-            yield self._shard.fault("children", member, f"counts {counted}, has {children[member]}")
-        jobs = inspection.wrong_jobs()
-        for member, number in jobs.items():
+            real = (-1 if counted is None else counted) - inspection.balance(member)
+            commands.append(("HSET", self._shard.key("node", member), "children", real))
+            yield self._shard.fault("children", member, f"counts {counted}, has {real}")
+        for member, number in inspection.wrong_jobs().items():
+            node = self._shard.key("node", member)
+            commands.append(("HSET", node, "jobs", number) if number else ("HDEL", node, "jobs"))
             yield self._shard.fault("jobs", member, f"counts {inspection.jobs_noted(member)}, has {number}")
-        pictures = inspection.wrong_pictures()
-        for member, (counts, number) in pictures.items():
+        may_go = self._repair is not None and await self._repair.has_all_archived()
+        for member, (counts, number, bytes_there) in inspection.wrong_pictures().items():
             tenant, _, digest = member.partition("/")
+            picture = self._shard.key("picture", member)
+            if not bytes_there or (not number and may_go):
+                commands.append(("UNLINK", picture))
+            elif number:
+                commands.append(("HSET", picture, "turns", number))
             yield self._shard.fault("picture", f"{tenant}/", f"{digest} counts {counts}, has {number}")
-        words = inspection.wrong_words()
-        for member, (counts, number) in words.items():
+        for member, (counts, number) in inspection.wrong_words().items():
             tenant, _, field = member.partition("/")
+            index, name = f"{self._shard.base}said:{tenant}", bytes.fromhex(field)
+            commands.append(("HSET", index, name, f"#{number}") if number else ("HDEL", index, name))
             yield self._shard.fault("words", f"{tenant}/", f"{field} counts {counts}, has {number}")
         counters = inspection.wrong_counters(noted)
         for field, number in counters.items():
             yield self._shard.fault("usage", detail=f"{field} is {noted.get(field, 0)}, not {number}")
-        events = None
+        events = ""
         if judges_events and moment.logged != b"%d" % inspection.events:
-            events = moment.logged.decode("utf-8", "replace"), inspection.events
-            yield self._shard.fault("usage", detail=f"logged is {events[0]}, not {events[1]}")
+            logged = moment.logged.decode("utf-8", "replace")
+            events = f"{logged}={inspection.events}"
+            yield self._shard.fault("usage", detail=f"logged is {logged}, not {inspection.events}")
         if self._repair is not None:
-            shown, said = ({each: number for each, (_, number) in wrong.items()} for wrong in (pictures, words))
-            sums = {"children": children, "jobs": jobs, "turns": shown, "said": said}
-            await self._repair.settle(moment.sums, sums, counters, events)
+            await self._repair.settle(moment.sums, commands, counters, events)
 
     async def _children_noted(self, member: str) -> int | None:
-        tenant, _, digits = member.partition("/")
-        node = TurnKeys(self._shard.keys, tenant, digits).key("node")
-        number = await self._shard.server.command("HGET", node, "children")
+        number = await self._shard.server.command("HGET", self._shard.key("node", member), "children")
         return int(number) if number and number.removeprefix(b"-").isdigit() else None
 
 
@@ -357,7 +392,8 @@ class CheckReport(msgspec.Struct, frozen=True):
 
     `faults` says of each whether it is repaired. `unjudged` are the shards whose sums were not judged. `unneeded` turns
     are deleted, and go with the next sweep. `newer` turns were written by a later release, and not judged. `unknown`
-    counts the keys under the prefix that are not the store's.
+    counts the keys under the prefix that are not the store's. `lost` names the turns, by tenant and id, that a repair
+    took out because they can't be read, though no archive has them.
     """
 
     shards: int
@@ -369,6 +405,7 @@ class CheckReport(msgspec.Struct, frozen=True):
     unneeded: int
     newer: int
     unknown: int
+    lost: list[tuple[str, str]]
     seconds: float
 
 
@@ -409,19 +446,22 @@ class Fsck:
         began = time.monotonic()
         await self._layout.check()
         first = last = _Round(0, repairs=False)
+        lost: set[tuple[str, str]] = set()
         async for step in self._go(first):
             yield step
         for number in range(1, ROUNDS + 1):
             if not repair or last.newer or not (last.found or last.unneeded):
                 break
             before, last = last, _Round(number, repairs=False)
-            for each in (_Round(number, repairs=True, archived=self._archived), last):
+            mending = _Round(number, repairs=True, archived=self._archived)
+            for each in (mending, last):
                 async for step in self._go(each):
                     if isinstance(step, CheckProgress):
                         yield step
+            lost |= mending.lost
             if last.faults == before.faults:
                 break  # what is left waits for an archive, or for whoever deletes it
-        yield self._report(first, last, time.monotonic() - began)
+        yield self._report(first, last, sorted(lost), time.monotonic() - began)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -436,7 +476,7 @@ class Fsck:
                 elif wanted.is_new(step):
                     yield step
 
-    def _report(self, first: _Round, last: _Round, seconds: float) -> CheckReport:
+    def _report(self, first: _Round, last: _Round, lost: list[tuple[str, str]], seconds: float) -> CheckReport:
         repaired = {each: each not in last.faults for each in _in_order(first.faults)}
         return CheckReport(
             shards=len(self._shards),
@@ -448,6 +488,7 @@ class Fsck:
             unneeded=last.unneeded,
             newer=last.newer,
             unknown=last.unknown,
+            lost=lost,
             seconds=seconds,
         )
 

@@ -24,7 +24,11 @@ class Meaning(msgspec.Struct, frozen=True):
 
 
 _TAKEN_OUT = "it is taken out"
-_OR_LEFT = "it is taken out, if the archive has it; else "
+_OR_ELSE = "it is taken out, if the archive has it; else "
+_OR_LEFT = f"{_OR_ELSE}it is left"
+_RESUMED = (
+    "it waits again with a job made of what is left, before all that has not begun; a worker that had it has lost it"
+)
 
 MEANINGS: dict[str, Meaning] = {
     "no-node": Meaning("keys or places of a turn that doesn't exist", "they are deleted"),
@@ -38,42 +42,39 @@ MEANINGS: dict[str, Meaning] = {
     ),
     "no-work": Meaning(
         "it is under way, and what a worker needs for it is missing",
-        "the next worker ends it as failed",
+        f"{_RESUMED}, and the next one ends it as failed",
     ),
     "no-job": Meaning(
         "it is under way, and its job is missing or lacks something",
-        "its job is made anew from its log, and waits before all that has not begun",
+        _RESUMED,
     ),
     "no-place": Meaning(
         "it is under way, and neither waits in the queue nor has a lease that ends, or it does both",
-        "it waits again, before all that has not begun; a worker that had it has lost it",
+        _RESUMED,
     ),
     "no-response": Meaning(
         "its response is missing or can't be read",
-        f"{_OR_LEFT}it goes if nothing continues it, and stays if something does, until its id is deleted",
+        f"{_OR_ELSE}it goes if nothing continues it, and is left if something does, until its id is deleted",
     ),
     "standing": Meaning(
         "its node contradicts itself, or its job, about whether it is under way",
-        "the node is made to agree with the rest",
+        "one under way waits again, as above; of another the node is made to agree with the rest",
     ),
     "events": Meaning(
         "its events are not those that are recorded, or will never be deleted",
-        "what is there is recorded, also where there are none",
+        "what is there is recorded, also where there are none; one under way waits again, as above",
     ),
     "kept-response": Meaning(
         "it was deleted, and its response is still there; or it was not, and has what remains of one that was",
         "what should not be there is deleted",
     ),
-    "no-picture": Meaning(
-        "it shows a picture that is missing, or one twice", f"{_OR_LEFT}it shows those that are there, each once"
-    ),
+    "no-picture": Meaning("it shows a picture that is missing, or one twice", _OR_LEFT),
     "picture": Meaning(
-        "a picture counts more or fewer turns than show it", "the number is recorded; one that no turn shows is deleted"
+        "a picture counts more or fewer turns than show it",
+        "the number is recorded; one that no turn shows is left, unless the archive has all that the shard has",
     ),
     "not-marked": Meaning("its messages were erased, and its root doesn't say so", "it is recorded in the root"),
-    "length": Meaning(
-        "its messages or its response have another length than recorded", f"{_OR_LEFT}the length is recorded"
-    ),
+    "length": Meaning("its messages or its response have another length than recorded", _OR_LEFT),
     "held": Meaning("its bytes are not those that follow from its lengths", "they are recorded"),
     "children": Meaning("it counts more or fewer children than it has", "the number is recorded"),
     "leaf": Meaning("it is not where its children and its last use say in the order of eviction", "it is put there"),
@@ -84,7 +85,7 @@ MEANINGS: dict[str, Meaning] = {
     ),
     "created": Meaning(
         "its node doesn't say when it was made",
-        f"{_OR_LEFT}it is recorded as when its list says, or as its last use",
+        f"{_OR_ELSE}it is recorded as when its list says, or as its last use",
     ),
     "list": Meaning(
         "it is a conversation that the list of its tenant lacks or has at another time, or is none and in that list",
@@ -110,10 +111,10 @@ MEANINGS: dict[str, Meaning] = {
     "misnamed": Meaning("something among leaves, trees, leases, logs or in a queue names no turn", "it is removed"),
     "endless-pin": Meaning(
         "it has pins that never expire, or that would count for longer than they are kept",
-        "they expire with the last of them that can be, and none counts for longer",
+        "they are deleted",
     ),
     "endless-note": Meaning(
-        "what a call left for its retry, or is noted of approvals, containers or usage, never expires", "it is deleted"
+        "what a call left for its retry, or is noted of approvals, containers or usage, never expires", "it expires"
     ),
     "clock": Meaning("the shard's clock is behind the last use of a turn", "it is advanced"),
     "secret": Meaning(

@@ -11,7 +11,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from store import codec
 from store.fsck.faults import Fault
@@ -20,6 +20,8 @@ from store.keys import COUNTERS, HEX_DIGITS, Keyspace, name_of
 from store.redis import scripts
 from store.redis.connection import Server
 from store.turn import PICTURE_DIGEST_BYTES
+
+T = TypeVar("T")
 
 SCAN_KEYS = 500
 """How many keys one SCAN looks at."""
@@ -58,6 +60,11 @@ _NUMBER = re.compile(rb"0|-?[1-9][0-9]{0,17}")
 """A number that Redis can count with."""
 
 
+def is_number(value: bytes) -> bool:
+    """Whether Redis can count with it."""
+    return _NUMBER.fullmatch(value) is not None
+
+
 class Moment(NamedTuple):
     """A shard at one moment.
 
@@ -84,6 +91,11 @@ class Shard:
         self.keys = keyspace.all_shards()[number]
         self.base = self.keys.turns.removesuffix("t:")
         self._turns_per_second = turns_per_second
+
+    def key(self, family: str, member: str) -> str:
+        """The key of a family, such as `node`, of the turn or the picture TENANT/DIGITS."""
+        tenant, _, digits = member.partition("/")
+        return f"{self.keys.turns}{tenant}:{family}:{digits}"
 
     def fault(self, what: str, member: str = "", detail: str = "") -> Fault:
         """A fault of the turn TENANT/DIGITS, or of the shard."""
@@ -155,7 +167,7 @@ def _pairs(flat: list[bytes]) -> Iterator[tuple[str, bytes]]:
     return zip((each.decode("utf-8", "replace") for each in flat[::2]), flat[1::2], strict=True)
 
 
-def batches(members: Iterable[str], size: int = TURNS) -> Iterator[list[str]]:
+def batches(members: Iterable[T], size: int = TURNS) -> Iterator[list[T]]:
     """Lists of at most `size` of them, in order."""
     left = iter(members)
     while some := list(islice(left, size)):
@@ -397,16 +409,12 @@ class Inspection:
         members = {*self._jobs, *self._jobs_noted}
         return {each: self._jobs[each] for each in members if self._jobs_noted.get(each, 0) != self._jobs[each]}
 
-    def wrong_pictures(self) -> dict[str, tuple[int, int]]:
-        """The number that each picture counts of turns that show it, and the real one, where these differ. One that
-        nobody shows counts for nothing from then on.
+    def wrong_pictures(self) -> dict[str, tuple[int, int, int]]:
+        """The number that each picture counts of turns that show it, the real one, and its bytes, where the numbers
+        differ.
         """
-        wrong = {each: (row.children, self._shown[each]) for each, row in self._pictures.items()}
-        wrong = {each: numbers for each, numbers in wrong.items() if numbers[0] != numbers[1]}
-        for member in (each for each, (_, shown) in wrong.items() if not shown):
-            for field in ("bytes", f"bytes/{member.partition('/')[0]}"):
-                self.counted[field] -= self._pictures[member].bytes
-        return wrong
+        found = {each: (row.children, self._shown[each], row.bytes) for each, row in self._pictures.items()}
+        return {each: numbers for each, numbers in found.items() if numbers[0] != numbers[1]}
 
     def wrong_words(self) -> dict[str, tuple[int, int]]:
         """The number of turns with the same words that each field of the index counts, and the real one, where these

@@ -733,14 +733,8 @@ def repair(shard: ShardKeys, *, members: str, version: int, alone: bool, budget:
 def discard(shard: ShardKeys, *, top: str, members: str, circle: bool, archive: str, version: int) -> None: ...
 
 
-@script("clock usage logged", out_of_memory=True)
-def settle(shard: ShardKeys, *, since: str, nodes: str, events: str, counters: str) -> None: ...
-
-
-@script("clock usage leaves trees", out_of_memory=True)
-def refit(
-    shard: ShardKeys, *, kinds: str, places: str, names: bytes, notes: str, counters: str, roots: str
-) -> None: ...
+@script("clock usage", out_of_memory=True)
+def settle(shard: ShardKeys, *, since: str, commands: bytes, events: str) -> None: ...
 
 
 ALL = tuple(cast("Script[Any, ...]", each) for each in tuple(globals().values()) if isinstance(each, Script))

@@ -75,11 +75,12 @@ def test_what_is_wrong_is_a_row_with_its_id_and_none_of_its_words_and_stays_with
     assert {**again, "seconds": 0} == {**first, "seconds": 0}
 
 
-def test_a_repair_repairs_says_so_and_ends_with_status_0(server: EmbeddedServer) -> None:
+def test_a_repair_without_an_archive_names_what_is_lost_and_ends_with_status_1(server: EmbeddedServer) -> None:
     lose_a_root(server)
     result = fsck("--repair")
-    assert result.exit_code == 0, result.output
+    assert result.exit_code == 1, result.output
     assert "all repaired" in result.output
+    assert "that no archive has: 1 were taken out" in result.output
     assert fsck().output.startswith("0 turns in 1 shard")
     (entry,) = CliRunner().invoke(app, ["audit", "--json"]).stdout.splitlines()
     told = json.loads(entry)

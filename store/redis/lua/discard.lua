@@ -13,24 +13,9 @@
 --            {'alone'} when nobody has what it lacks, and what is left of it can be read
 -- Invariant: the fault is found again before anything goes. What the archive still lacks and can get stays until it has that,
 --            and so does what a run holds, and what doesn't name the tree where that would be noted. What no archive has goes where it can't be read as it is. Where the parent is there,
---            it has one child less, and is a leaf again when that was its last.
+--            it has one child less; repair.lua makes it a leaf when that was its last.
 
 local UNREADABLE = { damaged = true, ['no-messages'] = true, lineage = circle == '1' }
-
-local function leave_parent(tenant, parent)
-  if not facts_of(tenant, parent).there.node then
-    return
-  end
-  local above = fields_of(key('node', tenant, parent))
-  if not above.children or not above.root or not above.touched then
-    return
-  end
-  redis.call('HSET', key('node', tenant, parent), 'children', exact(math.max(0, above.children - 1)))
-  if above.children <= 1 then
-    replace({ tenant = tenant, digits = parent }, above.deleted, above.touched)
-    place(tenant, above.root, parent)
-  end
-end
 
 -- Whether it isn't known of a turn what the archive lacks of it: its node doesn't say in which tree it is, or its parent says
 -- another one, or nobody has noted yet what the tree had before there was an archive.
@@ -74,19 +59,16 @@ end
 
 local function discard(turn)
   local tenant, digits, found = turn.tenant, turn.digits, turn.fields
-  if is_under_way(turn) then
-    one_job_less(turn)
-  end
+  local above = key('node', tenant, found.parent or '')
   displace_job(turn)
-  drop_log(tenant, digits, noted_bytes(turn))
+  drop_log(tenant, digits, integer(turn.there.job and redis.call('HGET', turn.job, 'log_bytes') or found.log_bytes) or 0)
   clear(turn)
-  displace(tenant, found.root, digits)
   forget_to_archive(turn)
   count(tenant, found.deleted and 'tombstones' or 'responses', -1)
   count(tenant, 'trees', found.parent == '' and -1 or 0)
   count(tenant, 'bytes', -(found.held or 0))
-  if found.parent and found.parent ~= '' then
-    leave_parent(tenant, found.parent)
+  if is('hash', above) and (integer(redis.call('HGET', above, 'children')) or 0) > 0 then
+    redis.call('HINCRBY', above, 'children', -1)
   end
 end
 
@@ -121,7 +103,7 @@ for tenant, digits in each_member(members) do
   local turn = facts_of(tenant, digits)
   if turn.there.node then
     turn.fields = fields_of(turn.node)
-    if archive == 'there' and has_to_stay(turn) then
+    if not has_places(turn) or (archive == 'there' and has_to_stay(turn)) then
       word = 'waits'
     else
       discard(turn)

@@ -1,7 +1,7 @@
 --- include judging
 --- include removal
 --- include repairing
--- Repair some turns, as far as that costs nothing that anyone could read.
+-- Make again what follows from what is stored of some turns: their lineage, their places, and what is noted of them.
 --
 -- Arguments: members  the turns, parents before their children (judging.lua)
 --            alone    1 where nobody has what these turns lack of themselves, 0 where others may
@@ -9,25 +9,36 @@
 --                     last use of a tree is found
 -- Result:    {'ok'}
 -- Invariant: what is wrong is found again before it is repaired, so a retry changes nothing. A turn that a later release
---            wrote stays as it is. No repair deletes a turn. What a turn lacks of itself is only repaired where no archive has it.
+--            wrote stays as it is. No repair deletes a turn, and none makes up what a turn lacks of itself, but when it was
+--            made: discard.lua is for that. What is under way stays so, with all that its log has, while anybody can end it.
 
-local LONGEST_PIN_MS = 7 * 24 * 3600 * 1000 -- no run takes as long
-
-local repairs = job_repairs
+local repairs = { ['no-node'] = clear }
 
 function repairs.mistyped(turn)
   redis.call('UNLINK', unpack(turn.mistyped))
 end
 
-repairs['no-node'] = clear
-
 function repairs.stray(turn, listed)
-  displace(turn.tenant, listed, turn.digits)
+  redis.call('SREM', key('tree', turn.tenant, listed), turn.digits)
+end
+
+repairs['stray-place'] = function(turn, name)
+  local digits = string.match(turn.digits, '^%x+')
+  local index, field = said_in(turn.tenant, name)
+  if index then
+    redis.call('HDEL', index, field)
+  else
+    redis.call('ZREM', place_of(turn.tenant, digits, name))
+  end
+end
+
+repairs['not-queued'] = function(turn)
+  queue(turn.tenant, turn.digits, redis.call('GET', shard_key('archive')))
 end
 
 function repairs.lineage(turn)
   local wanted = derived(turn)
-  displace(turn.tenant, turn.fields.root, turn.digits)
+  redis.call('SREM', key('tree', turn.tenant, turn.fields.root or ''), turn.digits)
   redis.call('HSET', turn.node, 'root', wanted.root, 'depth', exact(wanted.depth),
     'chain_messages', exact(wanted.chain_messages), 'chain_bytes', exact(wanted.chain_bytes))
   if wanted.path then
@@ -38,26 +49,57 @@ end
 
 function repairs.leaf(turn)
   local found = turn.fields
-  local touched = found.touched or (not found.deleted and use(turn.leaf_score)) or use(redis.call('GET', clock))
-    or now_us
+  local touched = exact(found.touched or (not found.deleted and use(turn.leaf_score)) or use(redis.call('GET', clock))
+    or now_us)
+  unplace(turn)
+  redis.call('HSET', turn.node, 'touched', touched)
   if (found.children or 0) > 0 or turn.under_way then
-    unplace(turn)
-    displace(turn.tenant, found.root, turn.digits)
+    return
+  elseif found.deleted then
+    place_tombstone(turn.tenant, turn.digits, unpinned_from(key('pins', turn.tenant, turn.digits)))
   else
-    replace(turn, found.deleted, touched)
-    place(turn.tenant, found.root, turn.digits)
+    place_leaf(turn.tenant, turn.digits, touched)
   end
-  redis.call('HSET', turn.node, 'touched', exact(touched))
+  redis.call('SADD', key('tree', turn.tenant, found.root), turn.digits)
+end
+
+-- A tree is as recently used as the leaves that it names, or as many of them as a call may read.
+function repairs.tree(turn)
+  local set, newest = key('tree', turn.tenant, turn.digits), turn.fields.touched or 0
+  if turn.parent ~= '' then
+    displace_tree(turn.tenant, turn.digits)
+    redis.call('UNLINK', set)
+    return
+  end
+  for _, digits in ipairs(redis.call('SRANDMEMBER', set, budget)) do
+    newest = math.max(newest, use(score_in(leaves_of(turn.tenant), digits)) or 0)
+  end
+  place_tree(turn.tenant, turn.digits, turn.fields.abandoned and '0' or exact(newest))
+end
+
+function repairs.index(turn)
+  local score = redis.call('ZSCORE', trees, turn.member)
+  if score then
+    place_tree(turn.tenant, turn.digits, score)
+  else
+    displace_tree(turn.tenant, turn.digits)
+  end
+end
+
+-- A conversation began when the list says. Of any other turn only the last use is known.
+function repairs.created(turn)
+  local found = turn.fields
+  found.created = found.created or use(turn.listed_score) or found.touched or now_us
+  redis.call('HSET', turn.node, 'created', exact(found.created))
+  unlist(turn.tenant, turn.digits)
+  if is_conversation(turn.digits) and not found.deleted then
+    enlist(turn.tenant, turn.digits, exact(found.created))
+  end
 end
 
 function repairs.list(turn)
-  local found, list = turn.fields, list_of(turn.tenant)
-  if not is('zset', list) and not is('none', list) then
-    return -- the key goes in the next round
-  end
-  unlist(turn.tenant, turn.digits)
-  if is_conversation(turn.digits) and not found.deleted then
-    enlist(turn.tenant, turn.digits, exact(found.created or found.touched or now_us))
+  if turn.fields.created then
+    repairs.created(turn)
   end
 end
 
@@ -65,12 +107,11 @@ end
 function repairs.said(turn)
   local said = turn.fields.said
   local index, name = entry_of(turn.tenant, said)
-  if not is('hash', index) and not is('none', index) then
-    return -- the key goes in the next round
-  end
   local named = redis.call('HGET', index, name)
   if #said ~= WORDS_LENGTH or turn.fields.deleted then
-    silence(turn)
+    unsay(turn.tenant, turn.digits, said)
+    redis.call('HDEL', turn.node, 'said')
+    turn.fields.said = nil
   elseif named and has_words(turn.tenant, digits_of(named), name) then
     redis.call('HSET', index, name, '#2')
   else
@@ -78,113 +119,104 @@ function repairs.said(turn)
   end
 end
 
--- It shows those that are there; settle.lua counts that.
-repairs['no-picture'] = function(turn)
-  local _, number, there = pictures_of(turn)
-  count(turn.tenant, 'bytes', SHOWN_BYTES * (#there / 64 - number))
-  if there == '' then
-    redis.call('HDEL', turn.node, 'pictures')
-  else
-    redis.call('HSET', turn.node, 'pictures', there)
-  end
-end
-
--- A conversation began when the list says. Of any other turn only the last use is known.
-function repairs.created(turn)
-  local found = turn.fields
-  found.created = use(turn.listed_score) or found.touched or now_us
-  redis.call('HSET', turn.node, 'created', exact(found.created))
-  repairs.list(turn)
-end
-
 repairs['kept-response'] = function(turn)
-  local deleted = redis.call('HEXISTS', turn.node, 'deleted') == 1
-  redis.call('UNLINK', key(deleted and 'response' or 'remains', turn.tenant, turn.digits))
-end
-
-function repairs.length(turn)
-  local deleted = redis.call('HEXISTS', turn.node, 'deleted') == 1
-  redis.call('HSET', turn.node, 'messages_bytes', turn.messages_bytes,
-    'response_bytes', deleted and 0 or turn.response_bytes)
-end
-
--- A tree is as recently used as the leaves that it names, or as many of them as a call may read.
-local function last_use(turn)
-  local newest = turn.fields.touched or 0
-  local set = key('tree', turn.tenant, turn.digits)
-  for _, digits in ipairs(redis.call('SRANDMEMBER', set, budget)) do
-    newest = math.max(newest, use(score_in(leaves_of(turn.tenant), digits)) or 0)
-  end
-  return newest
-end
-
-function repairs.tree(turn)
-  if turn.parent ~= '' then
-    unorder(turn)
-    redis.call('UNLINK', key('tree', turn.tenant, turn.digits))
-  elseif turn.fields.abandoned then
-    order(turn, '0')
-  else
-    order(turn, exact(last_use(turn)))
-  end
-end
-
-function repairs.index(turn)
-  local score = redis.call('ZSCORE', trees, turn.member)
-  if score then
-    order(turn, score)
-  else
-    unorder(turn)
-  end
+  redis.call('UNLINK', key(turn.fields.deleted and 'response' or 'remains', turn.tenant, turn.digits))
 end
 
 repairs['not-marked'] = function(turn)
-  local root = key('node', turn.tenant, turn.fields.root)
-  if redis.call('EXISTS', root) == 1 then
-    redis.call('HSET', root, 'has_erased', 1)
-  end
+  redis.call('HSET', key('node', turn.tenant, turn.fields.root), 'has_erased', 1)
 end
 
--- Pins count until their key goes at the latest; where that doesn't, until the last of them ends that a run can have.
 repairs['endless-pin'] = function(turn)
-  local pins, now = key('pins', turn.tenant, turn.digits), now_ms
-  local left = redis.call('PTTL', pins)
-  local last = now + (left == -1 and LONGEST_PIN_MS or left)
-  for _, pin in ipairs(redis.call('ZRANGE', pins, '(' .. exact(last), '+inf', 'BYSCORE', 'LIMIT', 0, budget)) do
-    redis.call('ZADD', pins, exact(last), pin)
+  redis.call('UNLINK', key('pins', turn.tenant, turn.digits))
+end
+
+repairs['stray-job'] = function(turn)
+  displace_job(turn)
+  redis.call('UNLINK', turn.job, key('spec', turn.tenant, turn.digits))
+end
+
+-- Give what is under way a job again, by what is left of that and by its log. It waits before all that has not begun; who
+-- worked on it has lost it. Without a spec that can be read the next one ends it as failed.
+local function resume(turn)
+  local found, job, order = turn.fields, turn.job, level_key('turn', RESUMED)
+  local snapshot, spec = key('snapshot', turn.tenant, turn.digits), key('spec', turn.tenant, turn.digits)
+  local function number(name, otherwise)
+    return exact(integer(redis.call('HGET', job, name)) or otherwise)
   end
-  if left == -1 then
-    redis.call('PEXPIREAT', pins, exact(tonumber(unpinned_from(pins))))
+  if redis.call('STRLEN', spec) == 0 then
+    redis.call('SET', spec, '\0')
+  end
+  if not is_snapshot(turn) then
+    redis.call('UNLINK', snapshot)
+  end
+  local own, started = tonumber(number('own', 0)), integer(redis.call('HGET', job, 'started'))
+  started = started or (found.status ~= 'queued' and now_ms)
+  if started then
+    redis.call('HSET', job, 'started', exact(started))
+  else
+    redis.call('HDEL', job, 'started')
+  end
+  local last, bytes = measured(turn, true)
+  local taken = redis.call('STRLEN', snapshot)
+  redis.call('HSET', job, 'own', own >= 1 and own < LEVELS and own or ORDINARY, 'epoch', number('epoch', 1), 'tries',
+    number('tries', 0), 'progressed', number('progressed', 0), 'sequence', number('sequence', now_us), 'submitted',
+    number('submitted', now_ms), 'last', exact(last), 'log_bytes', exact(bytes + taken), 'snapshot_bytes', taken)
+  redis.call('HSET', turn.node, 'continuable', 0, 'submission', found.digest, 'background',
+    MODES[found.background] and found.background or 'stream', 'status',
+    found.status == 'cancelled' and found.status or started and 'in_progress' or 'queued')
+  displace_job(turn)
+  redis.call('ZREMRANGEBYSCORE', order, FARTHEST, '+inf')
+  redis.call('ZREMRANGEBYSCORE', order, '-inf', -FARTHEST)
+  enqueue(RESUMED, turn.tenant, turn.digits, redis.call('HGET', job, 'sequence'))
+end
+
+repairs['no-work'], repairs['no-job'], repairs['no-place'] = resume, resume, resume
+
+function repairs.events(turn)
+  local _, bytes = measured(turn, true)
+  if turn.under_way then
+    resume(turn)
+  elseif not turn.fields.log_bytes or bytes == 0 or turn.fields.deleted then
+    redis.call('HDEL', turn.node, 'log_bytes')
+    drop_log(turn.tenant, turn.digits, integer(turn.fields.log_bytes) or 0)
+  else
+    redis.call('UNLINK', key('snapshot', turn.tenant, turn.digits))
+    redis.call('HSET', turn.node, 'log_bytes', exact(bytes))
+    redis.call('ZADD', shard_key('logs'), now_ms, turn.member)
   end
 end
 
-local function correct_held(turn)
-  local noted, real = turn.fields.held, held_now(turn)
-  if real ~= noted then
-    redis.call('HSET', turn.node, 'held', real)
-    count(turn.tenant, 'bytes', real - (noted or 0))
+function repairs.standing(turn)
+  local found = turn.fields
+  if turn.under_way then
+    return resume(turn)
+  end
+  redis.call('HSET', turn.node, 'continuable', found.fleeting and 0 or found.continuable)
+  if RUNNING[found.status] then
+    redis.call('HSET', turn.node, 'status', found.continuable == '1' and 'incomplete' or 'failed')
   end
 end
-
-repairs['not-queued'] = function(turn)
-  queue(turn.tenant, turn.digits, redis.call('GET', shard_key('archive')))
-end
-
-local UNREADABLE = { damaged = true, ['no-parent'] = true, ['no-messages'] = true }
 
 local function repair(turn, words, listed)
+  local wrong = {}
   for _, word in ipairs(words) do
-    if UNREADABLE[word] then
-      return -- for discard.lua
-    end
+    wrong[word] = true
+  end
+  if wrong.damaged or wrong['no-parent'] or wrong['no-messages'] then
+    return -- for discard.lua
   end
   for _, word in ipairs(words) do
-    if repairs[word] and (alone == '1' or not LACKING[word]) then
+    local may = wrong.mistyped or (has_places(turn) and (alone == '1' or not LACKING[word]))
+    if repairs[word] and may then
       repairs[word](turn, listed)
     end
   end
-  if turn.fields and words[1] ~= 'mistyped' then
-    correct_held(turn)
+  if turn.fields and not wrong.mistyped then
+    local noted, real = turn.fields.held, held_now(turn)
+    if real ~= noted then
+      note_held(turn.tenant, turn.digits, noted or 0, real)
+    end
   end
 end
 

@@ -150,13 +150,13 @@ async def test_what_is_broken_is_found_and_repaired_and_what_is_left_of_jobs_can
     found = await check(server_url, broken.prefix)
     assert word in {fault.what for fault in found.faults}
     repaired = await check(server_url, broken.prefix, repair=True)
-    left = int(name in STAYS)
-    assert (repaired.found, repaired.left) == (found.found, left), repaired
-    assert (await check(server_url, broken.prefix)).found == left
-    assert await complaints(broken.redis, broken.prefix) == []
+    left = {fault.what for fault, done in repaired.faults.items() if not done}
+    assert (repaired.found, left) == (found.found, STAYS.get(name, set())), repaired
+    assert (await check(server_url, broken.prefix)).found == repaired.left
+    assert left or await complaints(broken.redis, broken.prefix) == []
     assert await known(jobs.history, broken.ids) == before - set(lost)
     await end_all(jobs, broken.ids)
-    assert await complaints(broken.redis, broken.prefix) == []
+    assert left or await complaints(broken.redis, broken.prefix) == []
     for each in before - set(lost):
         assert (await jobs.history.find(TENANT, broken.ids[each])).under_way is False
 
@@ -172,7 +172,9 @@ async def test_a_fault_in_the_middle_of_a_long_chain_is_derived_to_its_end(
     ids = await grow(unaudited, *map(str, range(120)), parent=broken.ids["deep"])
     before = await said(unaudited, ids[-1])
     longer = StoredMessage("assistant", tokens=b"0".ljust(8, b"\0"))
-    await broken.redis.set(broken.key("messages", "top"), codec.encode_messages((longer,)))
+    longest = codec.encode_messages((longer,))
+    await broken.redis.set(broken.key("messages", "top"), longest)
+    await broken.set("top", messages_bytes=len(longest))
     report = await check(server_url, broken.prefix, repair=True)
     assert (report.left, await complaints(broken.redis, broken.prefix)) == (0, [])
     assert await said(unaudited, ids[-1]) == before

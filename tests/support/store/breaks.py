@@ -107,8 +107,15 @@ CAT, DOG = b"cat" * 1_000, b"dog" * 2_000
 WORDS = b"words of a turn.".ljust(16)
 """The digest of the words of one turn."""
 
-STAYS = {"a response that is gone"}
-"""What a repair without an archive leaves: others continue the turn, which can't be read, and is deleted by its id."""
+STAYS = {
+    "a response that is gone": {"no-response", "length"},
+    "a wrong length of messages": {"length"},
+    "a picture that is gone": {"no-picture"},
+    "a picture that is a string": {"no-picture"},
+    "a picture that a turn shows twice": {"no-picture"},
+    "a picture that nobody shows": {"picture"},
+}
+"""The faults that are left without an archive: nothing else in the store has what was lost."""
 
 BREAKS: dict[str, Damage] = {
     "keys without a node": ("no-node", lambda b: b.drop("node", "single"), "single"),
