@@ -42,4 +42,4 @@ def test_what_is_no_url_of_a_host_is_refused(url: str) -> None:
     ],
 )
 def test_a_redirect_is_read_from_where_it_stands(location: str, where: str) -> None:
-    assert WebAddress.of("https://x/a/").joined(location) == where
+    assert WebAddress.of("https://x/a/").redirect_url(location) == where

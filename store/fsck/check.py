@@ -107,7 +107,7 @@ class ShardRepair:
         for name in inspection.mistyped:
             await command("UNLINK", self._shard.base + name)
         for name in inspection.endless:
-            await command("EXPIRE", self._shard.base + name, 1, "NX")
+            await command("PEXPIRE", self._shard.base + name, 1000, "NX")
 
     async def repair_trees(self, inspection: Inspection) -> None:
         """Repair the turns below the faulty ones of this inspection, which remembers all children."""
@@ -135,7 +135,7 @@ class ShardRepair:
             if "/" not in field
         ]
         for commands in (*batches([*sums, *own]), shared):
-            packed = msgspec.msgpack.encode([[_packed(word) for word in command] for command in commands])
+            packed = msgspec.msgpack.encode([[_wire_form(word) for word in command] for command in commands])
             await self._shard.server.run(scripts.settle, self._keys, since=since, commands=packed, events=events)
             events = ""
 
@@ -193,7 +193,7 @@ def _is_secret(value: bytes) -> bool:
     return len(value) == SECRET_BYTES
 
 
-def _packed(word: Argument) -> str | int | msgspec.Raw:
+def _wire_form(word: Argument) -> str | int | msgspec.Raw:
     """A word of a command as the server unpacks it, which knows no bytes but those of texts: here of less than 32."""
     return msgspec.Raw(bytes([0xA0 | len(word)]) + word) if isinstance(word, bytes) else word
 
@@ -453,12 +453,12 @@ class Fsck:
             if not repair or last.newer or not (last.found or last.unneeded):
                 break
             before, last = last, _Round(number, repairs=False)
-            mending = _Round(number, repairs=True, archived=self._archived)
-            for each in (mending, last):
+            repairing = _Round(number, repairs=True, archived=self._archived)
+            for each in (repairing, last):
                 async for step in self._go(each):
                     if isinstance(step, CheckProgress):
                         yield step
-            lost |= mending.lost
+            lost |= repairing.lost
             if last.faults == before.faults:
                 break  # what is left waits for an archive, or for whoever deletes it
         yield self._report(first, last, sorted(lost), time.monotonic() - began)

@@ -380,7 +380,7 @@ async def test_a_shard_that_is_down_keeps_no_other_from_being_worked_on(redis_ur
                 raise StoreUnavailable("the shard is down")
             return await super().claim(shard, most, level)
 
-    async with opened_service(redis_url, scripted([Stall()]), shards=2, shutdown_seconds=1.0) as opened:
+    async with opened_service(redis_url, scripted([Stall()]), shards=2, shutdown_seconds=1) as opened:
         service = msgspec.structs.replace(opened, jobs=Down(opened.store, opened.jobs.limits))
         await queued(service, 1)
         for _ in range(10):  # it begins with one by chance

@@ -50,7 +50,6 @@ SETTINGS = {
     "max_trees": 0,
     "worker": True,
     "store_timeout_seconds": 10.0,
-    "max_wait_seconds": 0,
 }
 
 

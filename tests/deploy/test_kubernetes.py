@@ -136,7 +136,7 @@ def test_settings_exist_and_agree_with_ports_probes_and_the_time_to_stop(
     assert port["containerPort"] == int(found["HARMONIUM_PORT"]) == int(found["HARMONIUM_WORKER_PORT"])
     probes = [only[kind]["httpGet"] for kind in ("startupProbe", "readinessProbe", "livenessProbe")]
     assert {probe["port"] for probe in probes} == {port["name"]}
-    routes = {route.path for route in health.router.under("")}
+    routes = {route.path for route in health.router.routes}
     assert {probe["path"] for probe in probes} == {"/health", "/ready"} <= routes
     before = int(only["lifecycle"]["preStop"]["exec"]["command"][-1]) if "lifecycle" in only else 0
     grace = pod["spec"]["terminationGracePeriodSeconds"]
