@@ -271,6 +271,7 @@ def test_limits_of_a_project_are_changed_and_taken_away(limited: ServiceProcess,
         expect(row(page, "Limits", "all models together").locator("td").first).to_have_text("600")
         fill_form(page, ALL, ("Tokens a month", "200000"), ("At a time", "8"))
         expect(page.locator("[aria-live=polite]")).to_have_text("The limits are changed.")
+        expect(row(page, "Limits", "all models together")).to_contain_text("200,000")
         assert shown(page, "all models together") == ["600", NONE, NONE, "200,000", "8"]
         limits.update_rate_limit(
             "rl-all", project_id=project, extra_body={"max_parallel_responses": 3}
