@@ -299,57 +299,6 @@ SALT_BYTES = 16
 """Of chance in the salt of a note."""
 
 
-async def prompt_of(
-    render: RenderPrompt,
-    model: ModelCard,
-    speech: Speech,
-    read: Read,
-    request: CreateRequest,
-    prompt: Prompt,
-    known: KnownTurns,
-    *,
-    noted: bool,
-) -> tuple[Templated, Speaking]:
-    """See Readings. Where calls that were approved come first, the prompt is empty until they were made; where the
-    server makes it, it always is.
-    """
-    declared = [(callee, shown) for callee, shown in read.tools.declared if read.rules.choice != "none"]
-    names = tool_names([callee.recipient for callee, _ in declared])
-    tools = _functions(declared, names)
-    schemas = {names[callee.recipient]: shown.parameters or {} for callee, shown in declared}
-    own = f" {secrets.token_hex(OWN_BYTES)} "  # between blanks it looks like no mark
-    form = form_of(FAMILIES[speech.family].markup, speech.shown)
-    told = None if form is None or not tools else tools_told(form, tools, own)
-    salt = secrets.token_bytes(SALT_BYTES)
-    encode = msgspec.json.encode
-    chat = TemplatedChat(
-        family=speech.family,
-        marks=dict(speech.marks),
-        ends=speech.ends,
-        names=names,
-        schemas=encode(schemas),
-        opening=encode(_opening(request, read, speech, told)),
-        history=b"[]",
-        tools=encode([] if told else tools),
-        options=encode(usual_options(read.effort) | request.template_options),
-        shown=speech.shown,
-        sees=speech.sees,
-        own=own,
-        salt=salt,
-        key=key_behind(known.key, salt),
-    )
-    messages = [*prompt.shown, *prompt.ending]
-    large = sum(len(each.tokens) for each in messages) > THREAD_FROM_BYTES
-    history = await asyncio.to_thread(chat.encode, messages) if large else chat.encode(messages)
-    chat = msgspec.structs.replace(chat, history=history, noted=noted and chat.shows_reasoning)
-    if chat.served:
-        return NO_PROMPT, msgspec.structs.replace(chat, about=len(prompt.whole))
-    if prompt.rules.answers is not None:
-        return NO_PROMPT, chat
-    made = await make_prompt(render, model.id, chat, chat.transcript(()), known)
-    return made, msgspec.structs.replace(chat, thinking=chat.thinks(made.ids), turns=made.turns)
-
-
 def _functions(declared: Sequence[tuple[Callee, Function]], names: Mapping[str, str]) -> list[Mapping[str, Any]]:
     """Tools as Chat Completions declare them, under these names."""
     return [
@@ -400,8 +349,44 @@ class TemplatedReadings(Readings):
         *,
         noted: bool,
     ) -> tuple[Templated, Speaking]:
-        """See Readings."""
-        return await prompt_of(render, model, speech, read, request, prompt, known, noted=noted)
+        """See Readings. Where calls that were approved come first, the prompt is empty until they were made; where the
+        server makes it, it always is.
+        """
+        declared = [(callee, shown) for callee, shown in read.tools.declared if read.rules.choice != "none"]
+        names = tool_names([callee.recipient for callee, _ in declared])
+        tools = _functions(declared, names)
+        schemas = {names[callee.recipient]: shown.parameters or {} for callee, shown in declared}
+        own = f" {secrets.token_hex(OWN_BYTES)} "  # between blanks it looks like no mark
+        form = form_of(FAMILIES[speech.family].markup, speech.shown)
+        told = None if form is None or not tools else tools_told(form, tools, own)
+        salt = secrets.token_bytes(SALT_BYTES)
+        encode = msgspec.json.encode
+        chat = TemplatedChat(
+            family=speech.family,
+            marks=dict(speech.marks),
+            ends=speech.ends,
+            names=names,
+            schemas=encode(schemas),
+            opening=encode(_opening(request, read, speech, told)),
+            history=b"[]",
+            tools=encode([] if told else tools),
+            options=encode(usual_options(read.effort) | request.template_options),
+            shown=speech.shown,
+            sees=speech.sees,
+            own=own,
+            salt=salt,
+            key=key_behind(known.key, salt),
+        )
+        messages = [*prompt.shown, *prompt.ending]
+        large = sum(len(each.tokens) for each in messages) > THREAD_FROM_BYTES
+        history = await asyncio.to_thread(chat.encode, messages) if large else chat.encode(messages)
+        chat = msgspec.structs.replace(chat, history=history, noted=noted and chat.shows_reasoning)
+        if chat.served:
+            return NO_PROMPT, msgspec.structs.replace(chat, about=len(prompt.whole))
+        if prompt.rules.answers is not None:
+            return NO_PROMPT, chat
+        made = await make_prompt(render, model.id, chat, chat.transcript(()), known)
+        return made, msgspec.structs.replace(chat, thinking=chat.thinks(made.ids), turns=made.turns)
 
     def restore(self, spoken: Any) -> Spoken:
         """See Readings."""

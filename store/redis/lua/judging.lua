@@ -315,7 +315,7 @@ local function rightly_listed(turn)
   return turn.listed_score and (not created or turn.listed_score == created)
 end
 
--- What the index has for the words of a turn, nil where it lacks them, and the field that is for them.
+-- The index's entry for the words of a turn, nil where it lacks them, and the field of that entry.
 local function said_of(turn)
   local index, name = entry_of(turn.tenant, turn.fields.said)
   return is('hash', index) and redis.call('HGET', index, name) or nil, name
