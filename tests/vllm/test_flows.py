@@ -12,7 +12,8 @@ import httpx
 import pytest
 from openai import OpenAI
 
-from service.engine.servers.engine import Access, ServersEngine
+from service.engine.servers.engine import Access
+from service.engine.servers.passing import PassingEngine
 from service.engine.servers.speech import Disarming
 from service.engine.vllm.servers import Vllm
 from service.settings.settings import Settings
@@ -157,7 +158,7 @@ HELLO: dict[str, Any] = {
 @pytest.fixture
 async def alone(settings: Settings, vllm_url: str) -> AsyncIterator[httpx.AsyncClient]:
     """A client of a service before the server, for one tenant alone."""
-    engine = ServersEngine(Vllm(Disarming()), Access((vllm_url,)))
+    engine = PassingEngine(Vllm(Disarming()), Access((vllm_url,)))
     async with serving(settings, engine) as inside, inside.http() as http:
         yield http
 

@@ -6,6 +6,7 @@ Its answers are random; the tests are about how it reads each picture, and where
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from openai import AsyncOpenAI
 from service.engine.chat.servers import VllmByChat
 from service.engine.servers.engine import Access, ServersEngine
 from service.engine.servers.kind import ServerKind
+from service.engine.servers.speech import Disarming
 from service.engine.vllm.servers import Vllm
 from service.settings.settings import Settings, load_settings
 from tests.support.chaos.storm import QUICK
@@ -33,7 +35,7 @@ BLOCK = 32
 LONG = "a picture " * 10
 
 
-@pytest.fixture(params=[VllmByChat, Vllm], ids=["by messages", "by ids"])
+@pytest.fixture(params=[VllmByChat, partial(Vllm, Disarming())], ids=["by messages", "by ids"])
 def kind(request: pytest.FixtureRequest) -> ServerKind:
     """How the server is asked: for a prompt of its own, or by ids and the pictures beside them."""
     return request.param()
