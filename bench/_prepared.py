@@ -20,8 +20,8 @@ from starlette.routing import Route
 
 from service.app import create_app
 from service.commands import serve
-from service.engine.demo.prose import story
 from service.engine.port import MODEL_CREATED, Between, Chunk, Finish, Generation, ModelCard, Take
+from service.features.demo.prose import story
 from service.harmony import tokens
 from service.settings.settings import Settings, load_settings
 

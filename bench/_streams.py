@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from bench._harness import HOST, Client, Server
 from bench._vllm import RESPONSES
-from service.engine.demo import DemoEngine
 from service.engine.port import MODEL_CREATED, ModelCard
+from service.features.demo.engine import DemoEngine
 from tests.support.engine.standin import standing_in
 
 STREAMS = 1000

@@ -5,7 +5,7 @@ import { basename, join } from "node:path";
 import { build } from "esbuild";
 
 const here = import.meta.dirname;
-const out = process.argv[2] ?? join(here, "../service/web/console/static");
+const out = process.argv[2] ?? join(here, "../service/features/console/static");
 
 const built = await build({
   absWorkingDir: here,

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from service.commands.client.errors import ClientError, RefusedByService
-from service.commands.client.profile import KEY, Profile
-from service.commands.client.service import TERMINAL_EVENTS, Json, RemoteService
+from service.features.client.errors import ClientError, RefusedByService
+from service.features.client.profile import KEY, Profile
+from service.features.client.service import TERMINAL_EVENTS, Json, RemoteService
 from store.embedded import EmbeddedServer
 
 READY_SECONDS = 900.0

@@ -13,13 +13,13 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     from typer.main import get_command
 
-    from service.commands.client.command_line import app as client
+    from service.features.client.command_line import app as client
 
     commands = vars(get_command(client))["commands"]
     if sys.argv[1:2] and sys.argv[1] in commands:
         client()
-    from service.commands.client.options import know_shells
     from service.commands.command_line import app
+    from service.features.client.options import know_shells
 
     know_shells()  # a shell that completes a word runs this without arguments
     app()

@@ -23,6 +23,17 @@ from service.background.timing import TIMING, Timing
 from service.decoding import bounded_list
 from service.engine.port import Engine, EngineUnavailable
 from service.entrance import Entrance
+from service.features.chats import routes as chats
+from service.features.console import health as holdings
+from service.features.console import page, trees, turns
+from service.features.open_responses.dialect import OPEN_RESPONSES
+from service.features.proxy import routes as proxy
+from service.features.python import routes as containers
+from service.features.sandbox.port import Sandbox
+from service.features.sockets import routes as sockets
+from service.features.sockets.connection import Sockets
+from service.features.tenants.admin import routes as admin
+from service.features.tenants.entrance import ProjectEntrance
 from service.harmony import tokens
 from service.logs import event
 from service.metrics.counters import lag_counted
@@ -30,33 +41,22 @@ from service.metrics.scrape import Exposition, limits_of, read_shards
 from service.process import close_service, open_service, reread, start_service
 from service.responses.prompt.read import MAX_ITEMS, MAX_TOOLS
 from service.responses.service import Service
-from service.sandbox.port import Sandbox
 from service.settings.core import BODIES, MAX_FOLLOWERS, MAX_QUEUED_REQUESTS, MAX_SOCKETS
 from service.settings.settings import Settings
-from service.tenants.entrance import ProjectEntrance
-from service.web.admin import routes as admin
 from service.web.admission.slots import Admission
-from service.web.chats import routes as chats
-from service.web.console import health as holdings
-from service.web.console import page, trees, turns
 from service.web.dialect import OPENAI, Dialect
 from service.web.exchange import METHODS
 from service.web.gate import HANDLERS, Gate
 from service.web.nowhere import Nowhere
-from service.web.open_responses import OPEN_RESPONSES
 from service.web.received import EXCHANGE, Process
 from service.web.routes import (
-    containers,
     conversations,
     create,
     health,
     models,
-    proxy,
     stored,
     welcome,
 )
-from service.web.socket import routes as sockets
-from service.web.socket.connection import Sockets
 from service.web.stopping import on_stop_signal, rereading
 
 logger = logging.getLogger(__name__)

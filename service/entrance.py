@@ -1,7 +1,7 @@
 """The port of tenants: whose a key is, what its holder may do, what is reserved and spent, and what is noted.
 
 `Entrance` is its plain form, too: keys are in the settings, their holders may do everything but administer, and nothing
-is reserved, counted or noted. A feature overrides what it does more (service/tenants/entrance.py), and
+is reserved, counted or noted. A feature overrides what it does more (service/features/tenants/entrance.py), and
 service/process.py chooses. Never ask outside the feature which of them it is.
 """
 

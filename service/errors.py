@@ -91,7 +91,7 @@ def not_served(param: str, value: object, advice: str) -> InvalidRequest:
 
 def context_length_exceeded(limit: int, tokens: int | None) -> InvalidRequest:
     """The prompt leaves no room for an answer. `tokens` is its length where all of it was counted. Clients read the
-    first words, of OpenAI, and shorten what they send; see service/web/chats/dialects.py.
+    first words, of OpenAI, and shorten what they send; see service/features/chats/dialects.py.
     """
     size = f"{tokens} tokens" if tokens is not None else f"more than {limit} tokens"
     return InvalidRequest(

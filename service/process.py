@@ -9,61 +9,61 @@ from time import time
 from typing import cast
 
 from service.api.content import USUAL_BOUNDS
-from service.archiving import archive_check, archive_chores, end_for_ever
 from service.backoff import Backoff
 from service.build import this_build
-from service.engine.chat.servers import ByChat, LlamaByChat, VllmByChat
-from service.engine.demo import DemoEngine
 from service.engine.engines import Engines, Member, names_of, salt_of
-from service.engine.llama.local import LlamaLocalEngine
-from service.engine.llama.servers import Llama
 from service.engine.port import AUTO, MODEL_CREATED, SERVER, Engine, EngineUnavailable, ModelCard
 from service.engine.servers.engine import PROBE_SECONDS, WAIT_SECONDS, Access, ServersEngine
-from service.engine.servers.experimental import Sglang, Tensorrt
 from service.engine.servers.kind import ServerKind
-from service.engine.servers.passing import PassingEngine
-from service.engine.servers.speech import Disarming
-from service.engine.vllm.local import VllmLocalEngine
 from service.engine.vllm.servers import Vllm
+from service.features.archive.chores import archive_check, archive_chores, end_for_ever
+from service.features.browser.citing import citing_of
+from service.features.chat_servers.servers import ByChat, LlamaByChat, VllmByChat
+from service.features.chats.recognise import digest_after, see
+from service.features.demo.engine import DemoEngine
+from service.features.experimental.servers import Sglang, Tensorrt
+from service.features.llama.local import LlamaLocalEngine
+from service.features.llama.servers import Llama
+from service.features.mcp.approvals import McpApprovals
+from service.features.mcp.settings import servers_in
+from service.features.mcp.toolbox import Toolbox, no_server
+from service.features.models.speech import Disarming
+from service.features.models.templated import TemplatedReadings
+from service.features.proxy.passing import PassingEngine
+from service.features.python.containers import Containers
+from service.features.python.interpreter import CodeInterpreter
+from service.features.sandbox.choose import sandbox_of
+from service.features.sandbox.port import Sandbox
+from service.features.sandbox.settings import LOCAL
+from service.features.tenants.directory import Directory
+from service.features.tenants.entrance import CountingEntrance, LimitingEntrance, ProjectEntrance
+from service.features.tenants.keyring import KeyRing
+from service.features.tenants.limits import Limit, Limiter
+from service.features.tenants.settling import tenant_chores
+from service.features.tenants.usage import Tally
+from service.features.vllm_local.local import VllmLocalEngine
 from service.loans import Loans
 from service.logs import event
 from service.metrics.counters import Metrics, make_metrics
 from service.pacing import Pacing
 from service.ports import Chore
 from service.responses.pictures import FETCHED_BYTES, FETCHED_PARTS, ROOM_BYTES, PictureFetcher, fetch_nothing
-from service.responses.recognise import digest_after, see
 from service.responses.running import Running
 from service.responses.seal import Seals
 from service.responses.seen import Recogniser
 from service.responses.service import Service, Tenants, Tracing
-from service.responses.templated import TemplatedReadings
-from service.sandbox.choose import sandbox_of
-from service.sandbox.port import Sandbox
 from service.settings.core import CoreSettings
 from service.settings.engines import DEMO, DEMO_MODEL, ENGINE_URLS, EngineEntry, ListedEngine
 from service.settings.group import display
 from service.settings.keys import Keys
-from service.settings.mcp import servers_in
-from service.settings.sandbox import LOCAL
 from service.settings.settings import Settings
 from service.settings.sources import environment, variable
 from service.settings.units import DAY_SECONDS
-from service.settling import tenant_chores
 from service.shares import Room
 from service.spans import Tracer
 from service.ssrf import outside_of
-from service.tenants.directory import Directory
-from service.tenants.entrance import CountingEntrance, LimitingEntrance, ProjectEntrance
-from service.tenants.keyring import KeyRing
-from service.tenants.limits import Limit, Limiter
-from service.tenants.usage import Tally
-from service.tools.approvals import McpApprovals
-from service.tools.citing import citing_of
-from service.tools.containers import Containers
 from service.tools.hosted import HostedTools
 from service.tools.port import Tool, ToolLimits
-from service.tools.python import CodeInterpreter
-from service.tools.toolbox import Toolbox, no_server
 from store.archive.archive import Archive
 from store.archive.opening import open_archive as open_archive_at
 from store.backup.archiving.store_archive import StoreArchive
@@ -164,7 +164,7 @@ def _chores(
     else:
         yield from archive_chores(archive, settings, layout, metrics)
     if settings.webhook_url:
-        from service.webhooks import RETRY_SECONDS, Deliverer, Receiver
+        from service.features.webhooks.deliver import RETRY_SECONDS, Deliverer, Receiver
 
         count = metrics.webhooks.labels
         deliverer = Deliverer(
@@ -177,7 +177,7 @@ def _open_picture_fetcher(settings: Settings) -> PictureFetcher:
     """The fetcher of pictures; the guard of pages judges their addresses."""
     bounds, fetch = settings.picture_bounds or USUAL_BOUNDS, fetch_nothing
     if bounds.urls:
-        from service.search.fetcher import Fetcher, FetchLimits  # for who has it
+        from service.features.browser.search.fetcher import Fetcher, FetchLimits  # for who has it
 
         limits, judge = FetchLimits(bytes=bounds.bytes + 1), outside_of(settings.private_networks)
         fetch = Fetcher("pictures", PICTURE_TYPES, settings.search_hosts, limits, may_reach=judge).whole
@@ -201,7 +201,7 @@ def tracer_of(settings: Settings) -> Tracer:
     """The tracer of the settings. OpenTelemetry is imported only where they have a URL for traces."""
     if not settings.traces_url:
         return Tracer()
-    from service.tracing import TEXT_BYTES, TraceBounds, open_tracer
+    from service.features.traces.tracing import TEXT_BYTES, TraceBounds, open_tracer
 
     bounds = TraceBounds(settings.traces_ratio, TEXT_BYTES if settings.traces_contents else 0)
     headers = settings.traces_headers.get_secret_value()
@@ -213,7 +213,7 @@ def _tracing_of(settings: Settings) -> Tracing | None:
     """The spans within a response, where the settings have a URL for traces."""
     if not settings.traces_url:
         return None
-    from service.responses.traced import TRACING  # for who traces
+    from service.features.traces.traced import TRACING  # for who traces
 
     return TRACING
 
@@ -420,8 +420,8 @@ def open_toolbox(settings: Settings, store: ConversationHistoryStore, sandbox: S
     """
     limits, opener = ToolLimits(call_seconds=settings.tool_seconds), no_server
     if settings.mcp_servers or settings.mcp_allow:
-        from service.tools.session import opener_of
-        from service.tools.transports import PROCESSES, Processes, tls
+        from service.features.mcp.session import opener_of
+        from service.features.mcp.transports import PROCESSES, Processes, tls
 
         tls()
         processes = Processes(PROCESSES, several=lambda: settings.several_tenants)
@@ -443,10 +443,10 @@ def open_toolbox(settings: Settings, store: ConversationHistoryStore, sandbox: S
 
 def _open_browser(settings: Settings) -> Tool:
     """The browser over what the settings search. The HTML reader is imported only where there is a browser."""
-    from service.search.folder import ADDRESS, Folder
-    from service.search.services import searcher_of
-    from service.search.web import Web
-    from service.tools.browsing import Browsing
+    from service.features.browser.browsing import Browsing
+    from service.features.browser.search.folder import ADDRESS, Folder
+    from service.features.browser.search.services import searcher_of
+    from service.features.browser.search.web import Web
 
     if settings.search == "folder":
         folder = Folder(Path(settings.search_folder), settings.search_url or ADDRESS)

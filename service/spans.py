@@ -1,8 +1,8 @@
 """The trace of a piece of work: a span, with facts under OpenTelemetry's names.
 
 Where nothing is traced, as by default, each span is UNTRACED, of which all that can be asked does nothing, and costs
-nothing. Nothing here imports OpenTelemetry: service/tracing.py does, where a setting wants spans. A span has ids,
-names, numbers and times. Never give it what somebody wrote where it doesn't want that (`shows`), and never a key, a
+nothing. Nothing here imports OpenTelemetry: a feature does, where a setting wants spans. A span has ids, names, numbers
+and times. Never give it what somebody wrote where it doesn't want that (`shows`), and never a key, a
 tenant's name or the words of an error.
 """
 
@@ -98,7 +98,7 @@ current: ContextVar[Span] = ContextVar("span", default=UNTRACED)
 
 
 class Tracer:
-    """Traces nothing. Where traces are on, service/tracing.py has another one."""
+    """Traces nothing. Where traces are on, service/features/traces/tracing.py has another one."""
 
     on = False
 

@@ -10,7 +10,7 @@ from typing import Self
 from bench._background.processes import submit
 from bench._prepared import HEADER, PROSE_WORDS
 from service.background.log_sink import SNAPSHOT_EVENTS, LogSink
-from service.engine.demo.prose import story
+from service.features.demo.prose import story
 from service.harmony import tokens
 from service.responses.drive import machine_of
 from service.responses.output.machine import Machine

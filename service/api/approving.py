@@ -1,6 +1,6 @@
 """The port of approvals: calls that somebody has to approve before the service makes them, and the answers.
 
-Tools bring it (service/tools/approvals.py).
+Tools bring it (service/features/mcp/approvals.py).
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The port of citations: what finds those of an answer. Tools bring it (service/tools/citing.py)."""
+"""The port of citations: what finds those of an answer. Tools bring it (service/features/browser/citing.py)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol

@@ -23,6 +23,7 @@ from service.api.response import Extensions, Response, ResponseStatus
 from service.api.steer import NotSteered
 from service.background.submit import give_back, succeed
 from service.background.timing import TIMING, Timing
+from service.features.webhooks.settings import WebhookSettings
 from service.logs import event
 from service.responses.append import mark_unconfirmed
 from service.responses.output.journal import Batch, batch_of, encode_batch
@@ -31,7 +32,6 @@ from service.responses.plan import Plan, turn_of
 from service.responses.refusals import refusal_of
 from service.responses.run import Taken
 from service.responses.service import Service
-from service.settings.webhooks import WebhookSettings
 from service.store_away import retry
 from store.errors import (
     LeaseLost,

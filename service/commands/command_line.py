@@ -14,14 +14,14 @@ from service.app import create_app
 from service.build import this_build
 from service.commands import serve as serving
 from service.commands import worker as working
-from service.commands.archive import archive
-from service.commands.backup import backup, restore
-from service.commands.client.command_line import app as client
-from service.commands.client.options import command_line
-from service.commands.doctor import doctor
-from service.commands.fsck import fsck
 from service.commands.options import AsJson, fail, load, show, with_settings
-from service.commands.tenants import audit, keys, projects, usage
+from service.features.archive.archive_command import archive
+from service.features.archive.backup_command import backup, restore
+from service.features.client.command_line import app as client
+from service.features.client.options import command_line
+from service.features.operator.doctor import doctor
+from service.features.operator.fsck import fsck
+from service.features.tenants.command import audit, keys, projects, usage
 from service.settings.group import display
 from service.settings.settings import Settings
 from service.settings.sources import variable
@@ -127,7 +127,7 @@ def sandbox(settings: Settings) -> None:
     It first has a session try all that it must not be able to do. If anything of that succeeds, it says what, and ends
     with status 1. Over TCP it needs `HARMONIUM_SANDBOX_KEY`.
     """
-    from service.commands import sandbox as confining  # not at the top: `serve` needs nothing of it
+    from service.features.sandbox import command as confining  # not at the top: `serve` needs nothing of it
 
     with _starting():
         confining.run(settings)

@@ -18,9 +18,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from service.commands.client.options import flag, option
 from service.commands.signals import be_interruptible
 from service.errors import ApiError
+from service.features.client.options import flag, option
 from service.settings.engines import ENGINE_URLS
 from service.settings.settings import Settings, load_settings
 from service.settings.sources import SettingsError

@@ -41,10 +41,12 @@ from service.commands.signals import (
 )
 from service.commands.terminal import TerminalFormatter, card
 from service.engine.vllm.servers import UNTOLD, read_release
+from service.features.archive.settings import SQLITE
+from service.features.open_responses.dialect import OPEN_RESPONSES
+from service.features.sockets.protocol import SocketProtocol
 from service.metrics.processes import take_number
 from service.metrics.scrape import read_shards
 from service.process import open_jobs, open_layout, open_store, open_store_archive
-from service.settings.archive import SQLITE
 from service.settings.core import counting_together
 from service.settings.engines import DEMO, ENGINE_URLS, no_name_of_demo
 from service.settings.group import display
@@ -53,8 +55,6 @@ from service.settings.settings import Settings
 from service.settings.sources import env_file, service_links, variable
 from service.web.dialect import OPENAI
 from service.web.http_protocol import LINGER_BYTES, BoundedHttpProtocol, ConnectionLimits
-from service.web.open_responses import OPEN_RESPONSES
-from service.web.socket.protocol import SocketProtocol
 from service.web.stopping import HANG_UP, STOP_SIGNALS, StartTerminal
 from store.embedded import EmbeddedServer
 from store.errors import (

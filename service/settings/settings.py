@@ -8,15 +8,15 @@ frozen object that is passed on: never look at the environment anywhere else.
 import difflib
 from collections.abc import Iterable
 
-from service.settings.archive import ArchiveSettings
+from service.features.archive.settings import ArchiveSettings
+from service.features.browser.settings import SearchSettings
+from service.features.mcp.settings import McpSettings
+from service.features.sandbox.settings import SandboxSettings
+from service.features.tenants.settings import TenantSettings
+from service.features.traces.settings import TraceSettings
+from service.features.webhooks.settings import WebhookSettings
 from service.settings.core import CoreSettings
-from service.settings.mcp import McpSettings
-from service.settings.sandbox import SandboxSettings
-from service.settings.search import SearchSettings
 from service.settings.sources import CLIENTS, PREFIX, GivenSources, SettingsError, file_variable, in_files, variable
-from service.settings.tenants import TenantSettings
-from service.settings.traces import TraceSettings
-from service.settings.webhooks import WebhookSettings
 
 
 class Settings(

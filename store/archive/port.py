@@ -2,7 +2,7 @@
 
 A backend holds values by key. It changes one only where nobody else has since, by compare-and-set: that is all that
 the correctness of an archive rests on, so a probe proves it of every store before it is used (archive.py). There
-is no way to write without a condition. Every backend passes one suite, tests/store/archive/test_conformance.py.
+is no way to write without a condition. Every backend passes one suite, test_conformance.py.
 
 Callers use `store.archive.archive.Archive`, which checks its arguments, bounds time and tries again. A backend
 does none of that.

@@ -43,7 +43,13 @@ IMPURE = (
 )
 CLOCKS = ("now", "utcnow", "today")
 PURE = (
-    *("service/harmony/", "service/grammar/", "service/markup/", "service/browser/", "service/api/"),
+    *(
+        "service/harmony/",
+        "service/grammar/",
+        "service/features/models/markup/",
+        "service/features/browser/browser/",
+        "service/api/",
+    ),
     *(
         "service/responses/prompt/",
         "service/responses/output/",
@@ -84,11 +90,11 @@ PURE_BESIDES_STDLIB = (
 )
 WIRE = "service/api/request.py"
 SETTINGS = ("service/settings/sources.py", "service/settings/core.py")
-SESSIONS = "service/sandbox/inside/zygote.py"
+SESSIONS = "service/features/sandbox/inside/zygote.py"
 """Makes the environment of the sessions that it forks."""
-GUEST = "service/engine/vllm/library.py"
+GUEST = "service/features/vllm_local/library.py"
 """Sets variables for vLLM, which is told some things in no other way."""
-CLIENT = "service/commands/client/options.py"
+CLIENT = "service/features/client/options.py"
 """The commands of a client know no settings of a service; its environment goes from here to its profile."""
 
 REGISTRY = re.compile(r"[a-z+]+://|--(?:extra-)?index-url|--find-links|--trusted-host", re.IGNORECASE)

@@ -81,7 +81,7 @@ def test_a_wheel_has_the_files_of_the_console_and_every_dictionary_that_stored_v
     with zipfile.ZipFile(wheel) as packed:
         found = {name: packed.read(name) for name in packed.namelist()}
     shown = {Path(name).name for name in found if "/console/static/" in name}
-    assert shown == {file.name for file in (ROOT / "service/web/console/static").iterdir()}
+    assert shown == {file.name for file in (ROOT / "service/features/console/static").iterdir()}
     for number in SHIPPED:
         assert found[f"store/dictionaries/{number}.zdict"] == file_of(number).read_bytes()
 

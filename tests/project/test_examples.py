@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 
-from service.engine.demo import DemoEngine
 from service.engine.port import Between, Chunk, Generation, ModelCard, Take
+from service.features.demo.engine import DemoEngine
 from service.harmony import tokens
 from service.harmony.segments import Closed, Opened, Segment, Segmenter
 from service.settings.core import DEFAULT_TENANT

@@ -1,5 +1,5 @@
 """What surrounds the code: scripts that parse and say what they want, and container files that keep their
-promises. Nothing here may need Docker: tests/deploy/test_compose.py runs them in one.
+promises. Nothing here may need Docker: tests/together/deploy/test_compose.py runs them in one.
 """
 
 import json

@@ -21,11 +21,14 @@ SMOL = {"smol": "scripts/setup"}
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
-        ("tests/settings", {}),
-        ("tests/engine/llama/test_smol.py", SMOL),
-        ("tests/deploy/test_proxies.py", PROXIES),
-        ("tests/store/archive/test_links.py", POSTGRES | {"redis-server": "redis-server"}),  # of the store's conftest
-        ("tests/chaos", POSTGRES | SMOL),
+        ("tests/core/settings", {}),
+        ("tests/features/llama/test_smol.py", SMOL),
+        ("tests/together/deploy/test_proxies.py", PROXIES),
+        (
+            "tests/features/archive/archive/test_links.py",
+            POSTGRES | {"redis-server": "redis-server"},
+        ),
+        ("tests/together/chaos", SMOL),
     ],
 )
 def test_tests_need_what_they_and_their_conftests_import(path: str, expected: dict[str, str]) -> None:
@@ -83,5 +86,5 @@ def test_a_clients_command_loads_little() -> None:
     )
     done = subprocess.run([sys.executable, "-c", asking], capture_output=True, text=True, check=True)
     modules = set(done.stderr.split())
-    assert "service.commands.client.command_line" in modules
+    assert "service.features.client.command_line" in modules
     assert not {"fastapi", "starlette", "redis", "aiohttp", "service.settings"} & modules

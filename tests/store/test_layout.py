@@ -14,7 +14,7 @@ from store.history.history import ConversationHistoryStore
 from store.keys import SECRET_BYTES
 from store.layout import LAYOUT, Layout, StoreRecord, Terms, changes, mismatch, shared_secret
 from store.redis.connection import Server, connect
-from tests.store.conftest import OpenStore
+from tests.support.store.fixtures import OpenStore
 from tests.support.store.servers import PLAIN, server
 from tests.support.store.verdict import checked
 

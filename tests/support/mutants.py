@@ -32,11 +32,15 @@ class Mutant(NamedTuple):
 
 JOBS, LIMITS, FORGET = (
     "tests/store/jobs/test_jobs.py",
-    "tests/store/test_limits.py",
+    "tests/features/tenants/test_stored_limits.py",
     "tests/store/history/test_forget.py",
 )
-AUTH, ERRORS, SEALING = "tests/web/test_auth.py", "tests/web/test_errors.py", "tests/responses/test_sealing.py"
-ADDRESSES, HISTORIES = "tests/webhooks/test_addresses.py", "tests/responses/test_histories.py"
+AUTH, ERRORS, SEALING = (
+    "tests/core/web/test_auth.py",
+    "tests/core/web/test_errors.py",
+    "tests/core/responses/test_sealing.py",
+)
+ADDRESSES, HISTORIES = "tests/features/webhooks/test_addresses.py", "tests/core/responses/test_histories.py"
 
 MUTANTS = (
     Mutant("fence", "store/redis/lua/journal.lua", "if holder ~= token then", "if false then", JOBS),
@@ -48,7 +52,7 @@ MUTANTS = (
     Mutant("tenant", "service/entrance.py", "        return Entry(tenant)", '        return Entry("acme")', AUTH),
     Mutant("header", "service/web/auth.py", "names.count(name) > 1", "False", ERRORS),
     Mutant("seal", "service/responses/seal.py", "_derive(tenant,", '_derive("",', SEALING),
-    Mutant("speaker", "service/responses/recognise.py", "speaker.key, *speaker.names", '""', HISTORIES),
+    Mutant("speaker", "service/features/chats/recognise.py", "speaker.key, *speaker.names", '""', HISTORIES),
     Mutant("twin", "store/redis/lua/said.lua", "'#' .. (count_of(entry) or 1) + 1", "own", HISTORIES),
     Mutant(
         "fork",

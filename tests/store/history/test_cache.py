@@ -13,7 +13,7 @@ from store.history import read
 from store.history.history import ConversationHistoryStore
 from store.history.read import TurnCache
 from store.turn import Messages, StoredMessage
-from tests.store.conftest import OpenStore
+from tests.support.store.fixtures import OpenStore
 from tests.support.store.sample import TENANT, grow
 
 

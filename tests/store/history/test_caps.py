@@ -9,9 +9,9 @@ from redis.asyncio import Redis
 from store.errors import ChainTooLong, NotFound, ParentNotFound, TurnTooLarge
 from store.history.caps import Caps
 from store.turn import Status, Turn
-from tests.store.conftest import OpenStore
 from tests.support.store.audit import dump
 from tests.support.store.counted import Usage, usage
+from tests.support.store.fixtures import OpenStore
 from tests.support.store.sample import LONG_AGO, TENANT, alive, grow, said, set_use
 
 

@@ -11,9 +11,9 @@ from redis.asyncio import Redis
 
 from store.errors import ConversationHeld
 from store.history.conversations import Conversations
-from tests.store.conftest import OpenStore
 from tests.support.lengths import lengths
 from tests.support.store.crashes import talkers
+from tests.support.store.fixtures import OpenStore
 from tests.support.store.programs.killed_conversations import HELD_SECONDS
 from tests.support.store.sample import TENANT
 from tests.support.store.verdict import faults

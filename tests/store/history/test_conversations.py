@@ -15,8 +15,8 @@ from store.history.history import ConversationHistoryStore
 from store.history.listing import Listing
 from store.keys import conversation_id
 from store.redis import scripts
-from tests.store.conftest import OpenStore
 from tests.support.store.backups import back_up, bring_back
+from tests.support.store.fixtures import OpenStore
 from tests.support.store.named import SHOWN, add, begun, tip_of, words
 from tests.support.store.sample import TENANT, turn
 from tests.support.waiting import until

@@ -5,9 +5,9 @@ from redis.asyncio import Redis
 
 from store.errors import NotFound, ParentNotFound
 from store.history.history import ConversationHistoryStore
-from tests.store.conftest import OpenStore
 from tests.support.store.audit import complaints, dump
 from tests.support.store.counted import Usage, usage
+from tests.support.store.fixtures import OpenStore
 from tests.support.store.sample import TENANT, grow, said, turn
 from tests.support.waiting import until
 

@@ -13,9 +13,9 @@ from store.history.caps import Caps
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
 from store.turn import Status, Turn
-from tests.store.conftest import OpenStore
 from tests.support.store.audit import complaints, dump, scores
 from tests.support.store.counted import Usage, usage
+from tests.support.store.fixtures import OpenStore
 from tests.support.store.sample import TENANT, grow, said, turn
 
 MALFORMED = ["", "resp_1", "resp_" + "0" * 47, "resp_" + "G" * 48, "resp_ff" + "0" * 46, "conv_" + "0" * 48]

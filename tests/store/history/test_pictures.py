@@ -7,7 +7,7 @@ from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.jobs.log import LogEntry
 from store.turn import MOST_PICTURES, Picture, Status, Turn, digest_of
-from tests.store.conftest import OpenStore
+from tests.support.store.fixtures import OpenStore
 from tests.support.store.sample import TENANT, turn, with_pictures
 
 CAT, DOG = b"cat" * 1_000, b"dog" * 2_000

@@ -10,8 +10,8 @@ import pytest
 from store.errors import StoreFull
 from store.history.history import ConversationHistoryStore
 from store.turn import Status, Turn
-from tests.store.conftest import OpenStore
 from tests.support.store.counted import usage
+from tests.support.store.fixtures import OpenStore
 from tests.support.store.sample import alive, grow
 
 NOISY, OTHER, THIRD = "noisy", "other", "third"

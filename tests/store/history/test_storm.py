@@ -15,11 +15,11 @@ from redis.asyncio import Redis
 
 from store.fsck.faults import Fault
 from store.history.history import ConversationHistoryStore
-from tests.store.conftest import OpenStore
 from tests.support import ROOT
 from tests.support.lengths import lengths
 from tests.support.store.audit import LEAF_BYTES, TREE_BYTES
 from tests.support.store.counted import usage
+from tests.support.store.fixtures import OpenStore
 from tests.support.store.programs.stormer import CAPS, PIN_SECONDS, SHARDS, SHREDDER, STEADY, Report
 from tests.support.store.verdict import checked, faults
 

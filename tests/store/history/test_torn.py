@@ -19,10 +19,10 @@ from store.errors import NotFound
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
 from store.turn import Turn
-from tests.store.conftest import OpenStore
 from tests.support.lengths import lengths
 from tests.support.store.audit import dump
 from tests.support.store.counted import Usage, usage
+from tests.support.store.fixtures import OpenStore
 from tests.support.store.sample import TENANT
 from tests.support.store.verdict import faults
 from tests.support.store.witness import objections, witness

@@ -10,7 +10,7 @@ from store.history.history import ConversationHistoryStore
 from store.history.listing import ScoredDigits, Tree, TreeListing
 from store.history.tree_turns import SHOWN_BYTES, shown_of, turns_of
 from store.turn import Status, Turn
-from tests.store.conftest import OpenStore
+from tests.support.store.fixtures import OpenStore
 from tests.support.store.sample import TENANT, grow, set_use
 
 OTHER = "other"

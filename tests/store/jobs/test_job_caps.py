@@ -12,8 +12,8 @@ from store.jobs.jobs import Jobs
 from store.jobs.log import LogEntry
 from store.jobs.model import WINDOWS, JobLimits, Priority, Successor
 from store.turn import Status
-from tests.store.conftest import OpenStore
 from tests.support.store.counted import usage
+from tests.support.store.fixtures import OpenStore
 from tests.support.store.sample import LONG_AGO, TENANT, alive, grow, said, set_use, turn
 from tests.support.store.work import ACCEPTED, age, claim, finish, queued, submit
 

@@ -16,7 +16,7 @@ from store.jobs.log import EventLog, LogEntry
 from store.jobs.model import Job, JobLimits, Priority, Steer, Successor
 from store.jobs.outbox import Outbox
 from store.turn import Status
-from tests.store.conftest import OpenStore
+from tests.support.store.fixtures import OpenStore
 from tests.support.store.sample import TENANT, grow, said, turn
 from tests.support.store.work import ACCEPTED, claim, queued, status, submit, successor
 

@@ -18,9 +18,9 @@ from service.api.response import Message, Response
 from service.background.follow import Following
 from service.background.tasks import Background
 from service.background.timing import TIMING, Timing
-from service.engine.demo import DemoEngine
 from service.engine.port import Between, Engine, Generation, ModelCard, Take
 from service.entrance import Entry
+from service.features.demo.engine import DemoEngine
 from service.process import DEMO_CONTEXT_TOKENS, close_service, open_service
 from service.responses.service import Caller, Service
 from service.settings.core import DEFAULT_TENANT

@@ -19,20 +19,20 @@ from service import app, process
 from service.api.conversation import New
 from service.background.control import cancel, steer
 from service.background.tasks import Background
-from service.engine.demo import DemoEngine
 from service.engine.port import Between, Engine, Generation, Take
 from service.entrance import Entry
 from service.errors import InvalidRequest
+from service.features.browser.search import web
+from service.features.demo.engine import DemoEngine
+from service.features.mcp import session, transports
+from service.features.sandbox import remote
 from service.harmony.tokens import decode
 from service.process import open_service
 from service.responses import edit_conversation as by_hand
 from service.responses.conversation_hold import joining
 from service.responses.service import Caller, Service
-from service.sandbox import remote
-from service.search import web
 from service.settings.core import DEFAULT_TENANT
 from service.settings.settings import Settings, load_settings
-from service.tools import session, transports
 from service.web import idempotency
 from store.backup.archiving.store_archive import StoreArchive
 from tests.support.archive.steps import ARCHIVING, ASKING, NOTING, tell_of_steps

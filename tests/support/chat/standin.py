@@ -11,8 +11,8 @@ from typing import Any
 
 from aiohttp import web
 
-from service.engine.chat.servers import ByChat, VllmByChat
 from service.engine.port import ModelCard
+from service.features.chat_servers.servers import ByChat, VllmByChat
 from tests.support.engine.misbehaviour import transport_of
 from tests.support.engine.scripted import ScriptedEngine
 from tests.support.engine.standin_wire import DONE, error_body, event

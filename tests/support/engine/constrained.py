@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from service.engine.demo.sampling import sampled_answer
+from service.features.demo.sampling import sampled_answer
 from service.harmony.tokens import CALL, CHANNEL, CONSTRAIN, END, FIRST_SPECIAL, MESSAGE, RETURN, START, STOPS, decode
 
 

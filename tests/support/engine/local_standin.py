@@ -6,11 +6,11 @@ from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
 
-from service.engine.vllm import library
+from service.features.vllm_local import library
 
 
 def is_installed() -> bool:
-    """Whether the real one is. A folder of this name, as tests/vllm, is found too, but as nothing that has a file."""
+    """Whether the real one is. A folder of this name is found too, but as nothing that has a file."""
     found = find_spec("vllm")
     return found is not None and found.origin is not None
 

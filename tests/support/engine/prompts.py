@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from openai_harmony import Role
 
-from service.engine.demo.sampling import sampled_answer
+from service.features.demo.sampling import sampled_answer
 from service.harmony.tokens import ASSISTANT, CALL, CHANNEL, CONSTRAIN, END, MESSAGE, RETURN, START, decode, encode
 from tests.support.oracles.harmony import Oracle
 

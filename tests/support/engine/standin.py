@@ -1,6 +1,6 @@
 """A stand-in for a vLLM server: its wire over an engine of ours, in the test's own loop.
 
-It can be told to be another server (its traits), and what any stand-in can (standing.py). tests/vllm/test_standin.py
+It can be told to be another server (its traits), and what any stand-in can (standing.py). core/vllm/test_standin.py
 holds it to what a real server answers. Never teach it to be nicer than that.
 """
 
@@ -13,8 +13,8 @@ from typing import Any
 from aiohttp import web
 
 from service.engine.port import Engine, EngineError, EngineRefused, Generation, Sampling
-from service.engine.servers.speech import Disarming
 from service.engine.vllm.servers import ABORT, TokensEndpoint, Vllm
+from service.features.models.speech import Disarming
 from service.harmony.tokens import LAST_LEGAL
 from tests.support.engine import chatting
 from tests.support.engine.standin_wire import DONE, error_body, error_event, events, metrics_page, usage_event

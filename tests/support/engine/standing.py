@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 import msgspec
 from aiohttp import web
 
-from service.engine.demo.engine import Prefix, Prefixes
 from service.engine.port import Chunk, Engine, Finish, Generation
 from service.engine.servers.kind import ServerKind
+from service.features.demo.engine import Prefix, Prefixes
 from service.harmony.tokens import RETURN, encode
 from tests.support.engine.generating import generated
 from tests.support.engine.misbehaviour import Instead, misbehave, transport_of

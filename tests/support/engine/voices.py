@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from service.engine.llama.servers import COMPLETION
-from service.engine.servers.experimental import COMPLETIONS, GENERATE
 from service.engine.vllm.servers import TokensEndpoint
+from service.features.experimental.servers import COMPLETIONS, GENERATE
+from service.features.llama.servers import COMPLETION
 from tests.support.engine import standin_wire as vllm
 from tests.support.llama import wire as llama
 from tests.support.sglang import wire as sglang

@@ -3,10 +3,10 @@
 from typing import Protocol
 
 from service.engine import port
-from service.engine.demo import DemoEngine
 from service.engine.port import Between, Generation, Take
-from service.engine.servers.passing import PassingEngine
-from service.engine.vllm.local import VllmLocalEngine
+from service.features.demo.engine import DemoEngine
+from service.features.proxy.passing import PassingEngine
+from service.features.vllm_local.local import VllmLocalEngine
 
 
 class Engine(port.Engine, Protocol):

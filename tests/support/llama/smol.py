@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from service.engine.llama.local import packaged_file
+from service.features.llama.local import packaged_file
 from tests.support.llama.talker import LlamaProcess
 
 NEEDS = {"smol": "scripts/setup"}

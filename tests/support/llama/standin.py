@@ -1,6 +1,6 @@
 """A stand-in for a llama.cpp server, for what a real one can't be made to do: its wire over an engine of ours.
 
-tests/engine/llama/ has all else with a real server.
+tests/features/llama/ has all else with a real server.
 """
 
 from contextlib import aclosing
@@ -8,8 +8,8 @@ from typing import Any
 
 from aiohttp import web
 
-from service.engine.llama.servers import COMPLETION, VOCABULARY, Llama
 from service.engine.port import Finish, Generation, Sampling
+from service.features.llama.servers import COMPLETION, VOCABULARY, Llama
 from service.harmony.tokens import ENDS, decode
 from tests.support.engine.standing import Standing, as_json, healthy, streaming
 from tests.support.llama.wire import event, stop_event

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.engine.llama.child import Began, WantedServer
+from service.features.llama.child import Began, WantedServer
 from tests.support import ROOT
 
 FILE = ROOT / ".venv" / "talker.gguf"
@@ -40,7 +40,7 @@ class LlamaProcess:
     ) -> None:
         """Of the talker, or of the model in a file, as `alias`."""
         wanted = WantedServer(str(file or built()), alias, KEY, port, slots, CONTEXT_TOKENS, {**OPTIONS, **options})
-        command = [sys.executable, "-m", "service.engine.llama.child"]
+        command = [sys.executable, "-m", "service.features.llama.child"]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=ROOT
         )

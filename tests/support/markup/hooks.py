@@ -11,11 +11,11 @@ import msgspec
 import pytest
 
 from service.api.tools.callee import Callee
-from service.markup.chat import Parser
-from service.markup.families import FAMILIES, MARKUPS
+from service.features.models.markup.chat import Parser
+from service.features.models.markup.families import FAMILIES, MARKUPS
+from service.features.models.templated import TemplatedChat
 from service.responses.output.machine import Machine
 from service.responses.output.rules import Rules
-from service.responses.templated import TemplatedChat
 from tests.support.markup import writing
 from tests.support.markup.speaker import Say, Speaker
 from tests.support.markup.streams import END, SCHEMAS, SPECIAL, Token, parser, tokens_of

@@ -21,7 +21,7 @@ from service.engine.port import (
     TokenLogprobs,
     Transcript,
 )
-from service.markup.families import ENDS, FAMILIES, MARKS
+from service.features.models.markup.families import ENDS, FAMILIES, MARKS
 from tests.support.engine.generating import GeneratingEngine
 from tests.support.markup.writing import WRITING, Turn, written
 

@@ -5,9 +5,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from service.features.models.markup.chat import Parser, make
+from service.features.models.markup.families import ENDS, MARKS
 from service.harmony.segments import Closed, Opened, Segment
-from service.markup.chat import Parser, make
-from service.markup.families import ENDS, MARKS
 
 FIRST_ORDINARY, LAST_ORDINARY = 1000, (1 << 31) - 1
 END = "<|im_end|>"

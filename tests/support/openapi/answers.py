@@ -7,7 +7,8 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from service.api import containers, conversation, events, items, response
+from service.api import conversation, events, items, response
+from service.features.python import shapes as containers
 from service.responses.prompt.compaction import Compacted
 from service.web.routes.create import InputTokens
 from tests.support.openapi import bodies

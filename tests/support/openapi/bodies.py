@@ -1,7 +1,7 @@
 """What clients send, as types: the wire's own structs, with the type of each member that those keep as JSON.
 
 A reader decodes level by level, so a struct of it says `Raw` where another one reads on. Here that one's type stands in
-its place. Kinds of items, hosted tools and tiers are those that the readers know. `tests/web/test_openapi.py` holds
+its place. Kinds of items, hosted tools and tiers are those that the readers know. `test_openapi.py` holds
 readers and types against each other. Never describe here what no reader takes.
 """
 
@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from service.api import content, conversation, history, items, passed, request, steer
+from service.api import content, conversation, history, items, request, steer
 from service.api import read as inputs
 from service.api.request import CreateBody, TextParam
 from service.api.tools import choice, client
@@ -20,6 +20,7 @@ from service.api.tools import format as formats
 from service.api.tools.client import CustomTool, FunctionTool
 from service.api.tools.hosted import HOSTED
 from service.api.tools.read import NamespaceTool
+from service.features.proxy import passed
 from service.grammar.grammars import MAX_GRAMMAR_CHARS
 from service.harmony.header import CHANNELS
 from service.responses.prompt.compaction import CompactBody

@@ -12,7 +12,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
 from service.build import this_build
-from service.web.chats import routes as chats
+from service.features.chats import routes as chats
 from service.web.queries import FILTER
 from service.web.routes.welcome import DOCS, OPENAPI
 from tests.support.openapi import bodies

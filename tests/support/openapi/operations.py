@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from service.api import containers, conversation, response
+from service.api import conversation, response
+from service.features.python import shapes as containers
 from service.responses.prompt.compaction import Compacted
 from service.web.routes.create import InputTokens
 from tests.support.openapi import answers, bodies

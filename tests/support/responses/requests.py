@@ -8,11 +8,11 @@ import msgspec
 from service.api.approving import Approvals
 from service.api.content import USUAL_BOUNDS
 from service.api.request import CreateRequest, read_create
+from service.features.mcp.approvals import AnsweredApprovals
 from service.responses.output.sealed import ForeignSeal, Opener
 from service.responses.prompt.build import Prompt, build_prompt
 from service.responses.prompt.read import Read, read_request
 from service.steps import in_one_go
-from service.tools.approvals import AnsweredApprovals
 from store.turn import StoredMessage
 
 Json = dict[str, Any]

@@ -18,12 +18,12 @@ from service.api.events import Event
 from service.api.response import Response, ResponseError, ResponseStatus
 from service.api.tools.callee import Callee
 from service.engine.port import TokenLogprobs
+from service.features.browser.citing import citing_of
 from service.harmony import tokens
 from service.harmony.tokens import CALL, CHANNEL, CONSTRAIN, END, MESSAGE, RETURN, START, encode
 from service.responses.output.machine import Ending, Machine
 from service.responses.output.phases import Phase
 from service.responses.output.rules import Rules
-from service.tools.citing import citing_of
 
 RESPONSE_ID = f"resp_{'0123456789ab' * 4}"
 FUNCTIONS = frozenset({"get_weather", "lookup"})

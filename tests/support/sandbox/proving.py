@@ -15,10 +15,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from service.sandbox.inside import mounts
-from service.sandbox.inside.zygote import python_folders
-from service.sandbox.local import LocalSandbox, SessionPlaces
-from service.sandbox.port import SessionLimits, Unusable
+from service.features.sandbox.inside import mounts
+from service.features.sandbox.inside.zygote import python_folders
+from service.features.sandbox.local import LocalSandbox, SessionPlaces
+from service.features.sandbox.port import SessionLimits, Unusable
 from tests.support import ROOT
 
 NOBODY = 65_534

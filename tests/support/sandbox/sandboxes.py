@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
-from service.sandbox.local import LocalSandbox, SessionPlaces
-from service.sandbox.port import SessionLimits
+from service.features.sandbox.local import LocalSandbox, SessionPlaces
+from service.features.sandbox.port import SessionLimits
 from tests.support.service.process import Process
 
 MOST = SessionLimits(

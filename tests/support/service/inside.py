@@ -18,11 +18,11 @@ from service.app import create_app
 from service.background.timing import TIMING, Timing
 from service.commands.serve import KEEP_ALIVE_SECONDS, SOCKET_PATHS, listen
 from service.engine.port import Engine, ModelCard
+from service.features.sandbox.port import Sandbox
+from service.features.sockets.protocol import SocketProtocol
 from service.harmony.tokens import CALL, CHANNEL, CONSTRAIN, END, MESSAGE, RETURN, START, encode
-from service.sandbox.port import Sandbox
 from service.settings.settings import Settings
 from service.web.http_protocol import BoundedHttpProtocol, ConnectionLimits
-from service.web.socket.protocol import SocketProtocol
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
 from tests.support.engine.scripted import ScriptedEngine, ScriptSource

@@ -1,8 +1,8 @@
 """The limits and the tally of a service in this process."""
 
+from service.features.tenants.entrance import CountingEntrance
+from service.features.tenants.usage import Tally
 from service.responses.service import Service
-from service.tenants.entrance import CountingEntrance
-from service.tenants.usage import Tally
 from store.limits import Limits
 
 

@@ -1,4 +1,4 @@
-"""A stand-in for a vLLM server whose model sees, asked by ids: tests/vllm/test_pictures.py has a real one.
+"""A stand-in for a vLLM server whose model sees, asked by ids: tests/core/vllm/test_pictures.py has a real one.
 
 Each character is a token, and so is each mark. Its template marks a picture with PICTURE; the prompt that the model
 reads has PATCHES in the place of each, and so has each prompt that the server tells of messages.
@@ -10,9 +10,9 @@ from typing import Any
 from aiohttp import web
 
 from service.engine.port import ModelCard
-from service.engine.servers.speech import Disarming
 from service.engine.vllm.pictures import RENDER
 from service.engine.vllm.servers import TokensEndpoint, Vllm
+from service.features.models.speech import Disarming
 from tests.support.engine.misbehaviour import transport_of
 from tests.support.engine.scripted import ScriptedEngine
 from tests.support.engine.standin_wire import DONE, error_body, event

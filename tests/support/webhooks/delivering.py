@@ -1,10 +1,10 @@
-"""A process that delivers webhooks until it is killed. Run by tests/webhooks/test_webhooks.py."""
+"""A process that delivers webhooks until it is killed. Run by tests/features/webhooks/test_webhooks.py."""
 
 import asyncio
 import sys
 
+from service.features.webhooks.deliver import Deliverer, DeliveryTiming, Receiver
 from service.settings.settings import Settings
-from service.webhooks import Deliverer, DeliveryTiming, Receiver
 from store.history.history import ConversationHistoryStore
 from store.jobs.outbox import Outbox
 from store.redis.connection import connect

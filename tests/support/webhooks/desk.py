@@ -9,8 +9,8 @@ from typing import Any
 from openai import OpenAI
 
 from service.backoff import Backoff
+from service.features.webhooks.deliver import AT_ONCE, Deliverer, DeliveryTiming, Outcome, Receiver
 from service.settings.settings import Settings
-from service.webhooks import AT_ONCE, Deliverer, DeliveryTiming, Outcome, Receiver
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.jobs.log import LogEntry

@@ -1,0 +1,531 @@
+"""`harmonium archive`: what an operator does with an archive, and how it is printed. Never show what was said.
+
+The archive alone is opened where that is enough, so these work while there is no Redis. Else the settings' Redis is
+asked, or the embedded server, which may run.
+"""
+
+import asyncio
+import logging
+import os
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack, aclosing
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import IO, Annotated, Any, TypeVar
+
+import msgspec
+import typer
+import zstandard
+
+from service.build import this_build
+from service.commands.options import EXIT_FAILED, EXIT_UNABLE, AsJson, Pace, TenantOption, asking, fail, load, show
+from service.features.archive.backup_command import bar_on, last_of, left_out
+from service.features.client.options import flag, option
+from service.features.operator.doctor import on_store, with_archive
+from service.features.tenants.audit import COMMAND_LINE, Actor, AuditEvent, note
+from service.logs import event
+from service.process import open_archive, open_layout
+from service.settings.group import display
+from service.settings.settings import Settings
+from store.archive.archive import Archive
+from store.backup import ownership
+from store.backup.archiving.marks import Marks
+from store.backup.archiving.shards import Failed, Waiting, failed_trees, waiting
+from store.backup.heads import Heads
+from store.backup.upkeep.backup import Backup, BackupScope
+from store.backup.upkeep.backup_file import BackupHeader, BackupProgress, reading
+from store.backup.upkeep.erasing import Erased
+from store.backup.upkeep.erasing import erase as erase_all
+from store.backup.upkeep.exporting import Export, Exported
+from store.backup.upkeep.refilling import Refill, Refilled, newest
+from store.backup.upkeep.verifying import MEANINGS, ArchiveFault, Verified, Verify
+from store.backup.upkeep.walking import Counts, counts
+from store.errors import ArchiveForeign, ArchiveUnfit, ArchiveWentBack, StoreError, StoreUnavailable
+from store.fsck.faults import Fault
+from store.history.history import ConversationHistoryStore
+from store.keys import HEX_DIGITS, checked_tenant, digits_of, id_of
+from store.registry import ADMINISTRATORS, Registry
+
+logger = logging.getLogger(__name__)
+
+ZST = ".zst"
+
+FAILED = 100
+"""How many of the trees that could not be archived are named."""
+
+SHOWN = 100
+"""The most faults that are shown one by one; JSON has up to a thousand."""
+
+SAMPLE = 1_000
+"""How many trees `verify` looks at unless it is told otherwise."""
+
+T = TypeVar("T")
+
+
+class NoArchive(StoreError):
+    """The settings name no archive."""
+
+    def __init__(self) -> None:
+        super().__init__("there is none: set HARMONIUM_ARCHIVE_URL")
+
+
+class ArchiveStatus(msgspec.Struct):
+    """The state of an archive: why it can't be used, if so, its warnings, and the counts of what is `stored`; in Redis
+    the trees that wait, by shard, and some that could not be archived, or why those aren't known.
+    """
+
+    archive: str
+    usable: bool = True
+    unfit: str | None = None
+    warnings: list[str] = []
+    redis: str | None = None
+    shards: list[Waiting] = []
+    failed: list[Failed] = []
+    stored: Counts | None = None
+
+    def refuse(self, why: object) -> None:
+        """Note why it can't be used."""
+        self.usable, self.unfit = False, str(why)
+
+
+archive = typer.Typer(
+    no_args_is_help=True,
+    help="The archive behind Redis: look at it, check, export, bring back, erase, hold it. The settings are those of "
+    "`serve`, and all of it may run while the service does.",
+)
+
+Tenant = Annotated[str, option("--tenant", "NAME", "Whose it is.")]
+Work = Callable[[Archive, ConversationHistoryStore], Awaitable[T]]
+
+
+@archive.command("status")
+def status(
+    quick: Annotated[bool, flag("--quick", "Without counting what is in it.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Where the archive is, whether it can be used, what waits to be archived, and how much is in it.
+
+    Its store is probed with a value of its own. Counting lists all keys: a request for each thousand, and looks at all
+    keys of Redis for what was deleted within the last minute, which nobody brings back. Trees that could not be
+    archived are named, with why.
+
+    The exit status is 0 where it can be used, 1 where the store can't be an archive, 2 where nothing could be asked.
+    """
+    settings = load()
+
+    async def look(archive: Archive) -> None:
+        try:
+            found.warnings = list(await archive.probe())
+        except ArchiveUnfit as error:
+            found.refuse(error)
+        else:
+            if not quick:
+                steps = counts(archive)
+                found.stored = await last_of(
+                    steps, Counts, lambda step: BackupProgress(step.values, 0, "listing values")
+                )
+
+    async def wait(archive: Archive, store: ConversationHistoryStore) -> None:
+        server, keyspace, heads = store.server, store.keyspace, None
+        if found.usable:
+            heads = Heads(server, keyspace, archive)
+            try:
+                await ownership.check(server, keyspace, archive)
+            except ArchiveForeign as error:
+                found.refuse(error)
+        found.shards = await waiting(server, keyspace, heads, fences=not quick)
+        found.failed = await failed_trees(server, keyspace, FAILED)
+
+    with _asking():
+        found = ArchiveStatus(str(display(settings_with_archive(settings))["archive_url"]))
+        _on_archive(settings, look)
+        try:
+            _on_both(settings, wait, own=False)
+        except (StoreUnavailable, OSError) as error:
+            found.redis = str(error)
+    lines = [f"archive: {found.archive}", f"probe: {found.unfit or 'passed'}"]
+    lines += [*(f"warning: {each}" for each in found.warnings), *_waiting(found)]
+    lines += [f"not archived: tenant {each.tenant}, {each.root}: {each.reason}" for each in found.failed]
+    if (has := found.stored) is not None:
+        lines.append(f"in the archive: {has.trees:,} trees, {has.values:,} values, {has.bytes:,} bytes")
+    show(msgspec.to_builtins(found), lines, as_json=as_json)
+    raise typer.Exit(0 if found.usable else EXIT_FAILED)
+
+
+@archive.command("verify")
+def verify_archive(
+    whole: Annotated[bool, flag("--all", "All trees, in the archive and in Redis.")] = False,
+    sample: Annotated[
+        int, typer.Option("--sample", min=1, max=1_000_000, metavar="N", help="About so many of each, at random.")
+    ] = SAMPLE,
+    alone: Annotated[bool, flag("--alone", "The archive alone, without Redis.")] = False,
+    repair: Annotated[bool, flag("--repair", "Mend what can be mended.")] = False,
+    turns_per_second: Pace = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Check that what is archived can be read and is whole, and that it has what Redis has.
+
+    Without `--repair` it changes nothing. A repair copies a damaged value below v1/damaged/ before it puts an empty one
+    in its place, has the service archive again what the archive lacks, and deletes again in Redis what was deleted.
+    docs/archive.md lists the faults. Of what was said, nothing is shown.
+
+    The exit status is 0 if nothing is wrong, 1 if something is, 2 if the check could not be done, or if a later release
+    wrote some of it.
+    """
+    settings, most = load(), None if whole else sample
+    with _asking():
+        found = verify(settings, most=most, repair=repair, alone=alone, turns_per_second=turns_per_second)
+    lines = lines_of(found, repair=repair)
+    if found.unjudged and not alone:
+        numbers = ", ".join(f"{number:02x}" for number in found.unjudged)
+        lines.append(f"Redis was not compared in shard {numbers}: it has no archive there yet, or not for all of it")
+    if found.moved:
+        lines.append(f"Damaged values that were moved away: {found.moved:,}")
+    if found.left and not repair:
+        lines.append("`harmonium archive verify --repair` mends what can be; see docs/archive.md")
+    show(object_of(found), lines, as_json=as_json)
+    raise typer.Exit(EXIT_UNABLE if found.newer else EXIT_FAILED if found.left else 0)
+
+
+@archive.command("export")
+def export(
+    tenant: Tenant,
+    file: Annotated[
+        str, typer.Argument(metavar="[FILE]", help="A new file, compressed if it ends with .zst; - is stdout.")
+    ] = "-",
+    tree: Annotated[str | None, option("--tree", "ID", "Only the tree with this response.")] = None,
+) -> None:
+    """Write all that a tenant has as lines of JSON, one for each turn; deleted ones are left out.
+
+    It is taken from Redis and from the archive, as a backup is, which it needs room for in the folder for temporary
+    files. While Redis can't be reached it has what is archived. docs/archive.md has the form of the lines.
+
+    The exit status is 0 if all is in it, 1 if something could not be read, 2 if it could not be done.
+    """
+    settings = load()
+    digits = None if tree is None else digits_of(tree)
+    if digits is not None and not re.fullmatch(rf"[0-9a-f]{{{HEX_DIGITS}}}", digits):
+        fail(f"--tree {str(tree)[:80]}: should be the id of a response, or of a conversation", EXIT_UNABLE)
+
+    async def write(file: IO[bytes], archive: Archive) -> Exported:
+        export = Export(archive, checked_tenant(tenant))
+        with bar_on() as bar:
+            task = bar.add_task("exporting turns", total=None)
+            async with aclosing(export.lines(digits)) as lines:
+                async for line in lines:
+                    file.write(line + b"\n")
+                    bar.update(task, completed=export.done.turns)
+        return export.done
+
+    async def save(store: ConversationHistoryStore, archive: Archive | None) -> BackupHeader:
+        scope = BackupScope(tenant, digits and id_of(digits), secret=False)
+        return await last_of(Backup(store, archive).run(saved, scope, release=str(this_build())), BackupHeader)
+
+    async def write_saved(file: IO[bytes]) -> Exported:
+        async with reading(saved) as (archive, _):
+            return await write(file, archive)
+
+    missing = ""
+    with _asking(), ExitStack() as files:
+        opened: IO[bytes] = sys.stdout.buffer
+        if file != "-":
+            opened = files.enter_context(open(file, "xb", opener=_own))
+        if file.endswith(ZST):
+            opened = files.enter_context(zstandard.ZstdCompressor().stream_writer(opened, closefd=True))
+        saved = Path(files.enter_context(TemporaryDirectory())) / "backup"
+        settings_with_archive(settings)
+        try:
+            broken = on_store(settings, save).broken
+        except StoreUnavailable as error:
+            missing = f"{error}: what is in Redis alone is not in it"
+            done = _on_archive(settings, partial(write, opened))
+        else:
+            done = asyncio.run(write_saved(opened))
+            done.unreadable += broken
+    typer.echo(f"{done.turns:,} turns of {done.trees:,} trees", err=True)
+    if done.unreadable:
+        typer.echo(f"{done.unreadable:,} values could not be read: see `harmonium archive verify`", err=True)
+    if missing:
+        typer.echo(missing, err=True)
+    raise typer.Exit(EXIT_FAILED if done.unreadable or missing else 0)
+
+
+@archive.command("restore")
+def restore(
+    into_memory: Annotated[bool, flag("--into-memory", "Bring trees back into Redis now, the newest first.")] = False,
+    tenant: TenantOption = None,
+    since: Annotated[
+        datetime | None,
+        typer.Option("--since", formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"], help="Only what was archived since, UTC."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say how an empty Redis gets back what the archive has: by itself, as it is read. Or bring it back now.
+
+    Point the service at an empty Redis and at the archive: each conversation comes back when its id is asked for. With
+    `--into-memory` the newest come back now, up to 100,000 trees, as far as there is room: nothing is evicted for it.
+
+    The exit status is 0 if all that was asked for is back, 1 if some is not, 2 if it could not be done.
+    """
+    settings = load()
+    if not into_memory:
+        with _asking():
+            settings_with_archive(settings)
+        typer.echo("Nothing has to be copied: what is archived comes back from there when its id is asked for.")
+        typer.echo("Until then no list has it but that of `harmonium ls --archived`, and the console's of the archive.")
+        typer.echo("`harmonium archive restore --into-memory` brings back the newest now, as far as there is room.")
+        return
+
+    async def bring(archive: Archive, store: ConversationHistoryStore) -> Refilled:
+        trees = await newest(archive, tenant, 0.0 if since is None else since.replace(tzinfo=UTC).timestamp())
+        steps = Refill(store, archive, after_seconds=settings.archive_after_seconds).run(trees)
+        return await last_of(
+            steps, Refilled, lambda step: BackupProgress(step.looked, step.wanted, "bringing trees back")
+        )
+
+    with _asking():
+        done = _on_both(settings, bring)
+    there = f"{done.trees:,} of {done.wanted:,} trees are in Redis, with {done.restored + done.kept:,} turns"
+    show(msgspec.to_builtins(done), [there, *left_out(done)], as_json=as_json)
+    raise typer.Exit(0 if done.whole else EXIT_FAILED)
+
+
+@archive.command("erase")
+def erase(
+    tenant: Tenant,
+    yes: Annotated[bool, flag("--yes", "Do it; without this it only says what it would.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Erase all that a tenant has, in the archive and in Redis, for good.
+
+    A mark comes first: what the tenant had until now is neither archived nor told any more, whoever still has it. What
+    the tenant makes from then on is kept. Keys and limits stay: `harmonium projects archive` ends those. Where it was
+    interrupted, or a response was under way, run it again. Conversations on hold are not erased.
+
+    The exit status is 0 if all is gone, 1 if some is under way, 2 if it could not be done.
+    """
+    settings = load()
+    if not yes:
+        fail(
+            f"this erases all that tenant {tenant} has, in the archive and in Redis, for good; say --yes to do it",
+            EXIT_UNABLE,
+        )
+
+    async def go(archive: Archive, store: ConversationHistoryStore) -> Erased:
+        return await erase_all(archive, Marks(archive), tenant, await store.cut_time(), store)
+
+    with _asking():
+        gone = _on_both(settings, go)
+        done = {"trees": gone.trees_in_redis, "values": gone.deleted, "under_way": gone.under_way}
+        _add_to_log(settings, AuditEvent("archive.erased", tenant, data=done))
+    lines = [f"erased: {gone.trees_in_redis:,} trees in Redis, {gone.deleted:,} values in the archive"]
+    if gone.under_way:
+        lines.append(f"{gone.under_way:,} trees have a response under way: run it again when those have ended")
+    show({"tenant": tenant, **msgspec.structs.asdict(gone)}, lines, as_json=as_json)
+    raise typer.Exit(EXIT_FAILED if gone.under_way else 0)
+
+
+@archive.command("hold")
+def hold(
+    tenant: Tenant,
+    release: Annotated[bool, flag("--release", "End the hold.")] = False,
+) -> None:
+    """Hold what a tenant has in the archive: it is not deleted for its age, nor erased as a whole.
+
+    Users go on deleting single responses and conversations: a hold doesn't stop that.
+    """
+    settings = load()
+
+    async def mark(archive: Archive) -> bool:
+        """Put the tenant on hold, or end that; whether it was on hold before."""
+        marks = Marks(archive)
+        if not release:
+            return not await marks.hold(tenant, round(time.time() * 1e6))
+        before = await marks.is_held(tenant)
+        await marks.release(tenant)
+        return before
+
+    with _asking():
+        before = _on_archive(settings, mark)
+        if before == release:
+            _add_to_log(settings, AuditEvent("archive.released" if release else "archive.held", tenant))
+    if release:
+        typer.echo(f"tenant {tenant} is no longer on hold" if before else f"tenant {tenant} was not on hold")
+    else:
+        typer.echo(f"tenant {tenant} was on hold already" if before else f"tenant {tenant} is on hold")
+
+
+@archive.command("accept")
+def accept(
+    yes: Annotated[bool, flag("--yes", "Do it; without this it only says what it would accept.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Take the archive as it is, though it is an older copy than the store had.
+
+    No service starts with one: it lacks what was archived since, and has again what was deleted since. So put the
+    newest copy in its place, if there is one. Else accept this one: all that is in memory is archived anew. What left
+    memory since is lost, and deletions since have to be made again.
+
+    The exit status is 0 if it is accepted, or is no older copy; 1 without --yes where it is one; 2 if nothing could be
+    asked.
+    """
+    settings = load()
+
+    async def go(archive: Archive, store: ConversationHistoryStore) -> list[ArchiveWentBack]:
+        take = ownership.accept if yes else ownership.older_shards
+        return await take(store.server, store.keyspace, archive)
+
+    with _asking():
+        older = _on_both(settings, go, own=False)
+        if older and yes:
+            since = min(each.at for each in older)
+            _add_to_log(settings, AuditEvent("archive.accepted", settings.key_prefix, data={"since_us": since}))
+    rows = [{"shard": each.shard, "since_us": each.at} for each in older]
+    lines = [f"shard {each.shard:02x} is {each.age}" for each in older]
+    lines.append(("accepted" if yes else "say --yes to accept it") if older else "the archive is no older copy")
+    show({"accepted": yes and bool(older), "shards": rows}, lines, as_json=as_json)
+    raise typer.Exit(EXIT_FAILED if older and not yes else 0)
+
+
+def _asking() -> AbstractContextManager[None]:
+    """Something is asked of an archive in the block."""
+    return asking("the archive", EXIT_UNABLE)
+
+
+def settings_with_archive(settings: Settings) -> Settings:
+    """The settings with the archive that the service has with them. Raises NoArchive."""
+    found = with_archive(settings)
+    if not found.has_archive:
+        raise NoArchive
+    return found
+
+
+def _on_archive(settings: Settings, work: Callable[[Archive], Awaitable[T]]) -> T:
+    """Do something with the settings' archive alone. Raises StoreError, and ValueError for a URL that names none."""
+
+    async def do() -> T:
+        archive = open_archive(settings_with_archive(settings))
+        if archive is None:
+            raise NoArchive
+        try:
+            return await work(archive)
+        finally:
+            await archive.close()
+
+    return asyncio.run(do())
+
+
+def _on_both(settings: Settings, work: Work[T], *, own: bool = True) -> T:
+    """Do something with the settings' archive and their Redis. Raises StoreError, OSError, ValueError; ArchiveForeign
+    where the archive isn't the store's `own`, unless that doesn't matter.
+    """
+
+    async def do(store: ConversationHistoryStore, archive: Archive | None) -> T:
+        assert archive is not None
+        await open_layout(settings, store.server).check(limits=False)
+        if own:
+            await ownership.check(store.server, store.keyspace, archive)
+        return await work(archive, store)
+
+    settings_with_archive(settings)  # before a server is started for it
+    return on_store(settings, do)
+
+
+def verify(settings: Settings, *, most: int | None, repair: bool, alone: bool, turns_per_second: float) -> Verified:
+    """Check the archive, and compare it with Redis unless it is to be checked `alone`."""
+
+    async def check(archive: Archive, store: ConversationHistoryStore | None = None) -> Verified:
+        steps = Verify(archive, store, turns_per_second=turns_per_second).run(most=most, repair=repair)
+        return await last_of(
+            steps, Verified, lambda step: BackupProgress(step.trees + step.compared, 0, "checking trees")
+        )
+
+    found = _on_archive(settings, check) if alone else _on_both(settings, check)
+    log_repairs(settings, "archive.repaired", found.faults, found.left)
+    return found
+
+
+def log_repairs(
+    settings: Settings, kind: str, faults: Mapping[ArchiveFault, bool] | Mapping[Fault, bool], left: int
+) -> None:
+    """Have the audit log say how many faults were repaired, if any were."""
+    if repaired := Counter(fault.what for fault, done in faults.items() if done):
+        data = {"repaired": dict(repaired), "left": left}
+        _add_to_log(settings, AuditEvent(kind, settings.key_prefix, data=data))
+
+
+def _add_to_log(settings: Settings, happened: AuditEvent) -> None:
+    """Have the audit log of the settings' Redis say what somebody has done on the command line. Where that can't be
+    reached it is done all the same, and is logged.
+    """
+
+    async def add(store: ConversationHistoryStore, archive: Archive | None) -> None:
+        await note(Registry(store), ADMINISTRATORS, Actor(COMMAND_LINE), happened)
+
+    try:
+        on_store(settings, add)
+    except OSError as error:
+        why = {"type": happened.type, "id": happened.id, "reason": str(error)}
+        event(logger, logging.WARNING, "no entry was made in the audit log", **why)
+
+
+def _waiting(found: ArchiveStatus) -> list[str]:
+    """Lines on the trees that wait to be archived, shard by shard."""
+    if found.redis is not None:
+        return [f"Redis: {found.redis}"]
+    shards, lines = found.shards, list[str]()
+    for each in shards:
+        if not each.noted:
+            lines.append(f"shard {each.shard:02x}: no service has told it of an archive yet")
+        elif each.trees:
+            waits = f"{each.trees:,} trees wait, the oldest for {each.oldest_seconds:,.0f} s"
+            failed = f", {each.failed:,} of them could not be archived" if each.failed else ""
+            lines.append(f"shard {each.shard:02x}: {waits}{failed}")
+        if each.behind:
+            lines.append(f"shard {each.shard:02x}: it went back in time, and has what was deleted since")
+        if each.fences:
+            lines.append(f"shard {each.shard:02x}: {each.fences:,} deletions were archived within the last minute")
+    where = f"{len(shards)} shard{'' if len(shards) == 1 else 's'}"
+    if not any(each.trees or not each.noted for each in shards):
+        lines.insert(0, f"nothing waits to be archived, in {where}")
+    return lines
+
+
+def lines_of(found: Verified, *, repair: bool) -> list[str]:
+    """The faults, each in three lines, and the result."""
+    lines: list[str] = []
+    for fault, repaired in list(found.faults.items())[:SHOWN]:
+        done = f"; {'repaired' if repaired else 'not repaired'}" if repair else ""
+        lines.append(fault.id or fault.key)
+        detail = f": {fault.detail}" if fault.detail else ""
+        lines.append(f"    {fault.what}: {MEANINGS[fault.what].says}{detail}")
+        lines.append(f"    tenant {fault.tenant}, {fault.key}{done}")
+    if found.found > min(SHOWN, len(found.faults)):
+        lines.append(f"… and more: {found.found:,} faults in all")
+    read = f"{found.trees:,} trees with {found.turns:,} turns in the archive"
+    return [*lines, f"{read}, {found.compared:,} trees of Redis: {outcome(found.found, found.left, repair=repair)}"]
+
+
+def outcome(found: int, left: int, *, repair: bool) -> str:
+    """The result of a check in words."""
+    if not found:
+        return "nothing is wrong"
+    done = f", {left:,} of them left" if left else ", all repaired"
+    return f"{found:,} faults{done if repair else ''}"
+
+
+def object_of(found: Verified) -> dict[str, Any]:
+    """All of it by names."""
+    faults = [{**fault._asdict(), "repaired": repaired} for fault, repaired in found.faults.items()]
+    return {**msgspec.structs.asdict(found), "left": found.left, "faults": faults}
+
+
+def _own(path: str, flags: int) -> int:
+    """A file that its owner alone may read: it has what was said."""
+    return os.open(path, flags, 0o600)

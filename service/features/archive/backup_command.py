@@ -1,0 +1,242 @@
+"""`harmonium backup` and `restore`: the conversations of the settings' Redis and archive in a file, what is in such a
+file, and the way back.
+
+store/backup/ reads and writes; this asks it, shows how far it is, and what became of each turn. Never show what anybody
+said.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.filesize import decimal
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bar
+
+from service.build import this_build
+from service.commands.options import (
+    EXIT_FAILED,
+    EXIT_UNABLE,
+    AsJson,
+    Pace,
+    TenantOption,
+    TreeOption,
+    asking,
+    fail,
+    show,
+    with_settings,
+)
+from service.features.client.options import argument, flag
+from service.features.operator.doctor import on_store
+from service.settings.settings import Settings
+from store.archive.archive import Archive
+from store.backup.upkeep.backup import Backup, BackupScope
+from store.backup.upkeep.backup_file import BackupHeader, BackupProgress, Contents, reading
+from store.backup.upkeep.refilling import Refilled
+from store.backup.upkeep.restore import Restore, Restored
+from store.errors import ArchiveUnavailable, BadBackup, StoreUnavailable
+from store.history.history import ConversationHistoryStore
+
+SHOWN = 20
+"""The most conflicts that are shown as lines; JSON has more."""
+
+SECRETS = {
+    "restored": "The store has the backup's secret now",
+    "other": "The store keeps the secret that it has: what clients have kept sealed by the backup's can't be opened",
+}
+
+WHERE_RESTORED = (
+    "They are in the archive: `harmonium ls --archived` lists them, and each comes back into memory when its id is "
+    "asked for",
+    "`harmonium archive restore --into-memory` brings back the newest now, as far as there is room",
+)
+
+E = TypeVar("E")
+
+
+@with_settings("redis_url", "data_dir")
+def backup(
+    settings: Settings,
+    file: Annotated[Path, argument("FILE", "The file to write; with --verify, to read.")],
+    tenant: TenantOption = None,
+    tree: TreeOption = None,
+    secret: Annotated[
+        bool | None,
+        typer.Option(
+            "--secret/--no-secret",
+            metavar="",
+            help="With the store's secret, to open what clients keep sealed. A whole backup has it unless told not to, "
+            "one of a tenant or a conversation only if you ask for it.",
+            show_default=False,
+        ),
+    ] = None,
+    resume: Annotated[bool, flag("--resume", "Go on with what an interrupted backup has left.")] = False,
+    verify: Annotated[bool, flag("--verify", "Check the file instead; needs no store.")] = False,
+    turns_per_second: Pace = 0,
+    as_json: AsJson = False,
+) -> int:
+    """Write all conversations, in memory and in the archive, to one file, while the service runs.
+
+    The file is an archive itself, with a digest over all that it has. It has what users wrote and models answered, so
+    only you may read it. It appears under its name when it is complete: until then it is FILE.partial, and `--resume`
+    goes on with that. A file that is there is never replaced. Nothing in the store changes, and nothing counts as used
+    by it.
+
+    Event logs, responses under way and webhooks that wait aren't in it; docs/operating.md has all of that, and a line
+    for cron. The exit status is 0 for a file that has everything, 1 if some turns could not be read (or, with
+    `--verify`, for a file that isn't whole), 2 if there is none.
+    """
+
+    async def save(store: ConversationHistoryStore, archive: Archive | None) -> BackupHeader:
+        asked = BackupScope(tenant, tree, secret if secret is not None else not (tenant or tree))
+        backup = Backup(store, archive, turns_per_second=turns_per_second)
+        return await last_of(backup.run(file, asked, release=str(this_build()), resume=resume), BackupHeader)
+
+    async def look() -> BackupHeader:
+        async with reading(file) as (opened, size):
+            return await last_of(Contents(opened, size).check(), BackupHeader)
+
+    with asking(f"can't {'check' if verify else 'make'} the backup", EXIT_UNABLE):
+        try:
+            found = asyncio.run(look()) if verify else on_store(settings, save)
+        except BadBackup as error:
+            fail(f"{file}: {error}", EXIT_FAILED if verify else EXIT_UNABLE)
+        except ArchiveUnavailable as error:
+            if verify or not error.disk_full:
+                raise
+            fail(f"the disk of {file} has no room for the rest of it. Make room, and add --resume", EXIT_UNABLE)
+    show(_about(file, found), _sentences(file, found), as_json=as_json)
+    return EXIT_FAILED if not verify and (found.broken or found.unsettled) else 0
+
+
+@with_settings("redis_url", "data_dir")
+def restore(
+    settings: Settings,
+    file: Annotated[Path, argument("FILE", "A file that `harmonium backup` wrote.")],
+    tenant: TenantOption = None,
+    tree: TreeOption = None,
+    turns_per_second: Pace = 0,
+    as_json: AsJson = False,
+) -> int:
+    """Store the conversations of a backup again, under the ids that they had, while the service runs.
+
+    The whole file is checked first: else nothing of it is restored. Where there is an archive all goes there, and comes
+    back into memory when it is asked for; what the archive knows as deleted stays deleted. Without one it goes into
+    memory as far as there is room, first what was used last: nothing is evicted for it. A turn that is there already
+    stays as it is; where another one has its id, that one stays, and is reported. So an interrupted restore is run
+    again.
+
+    The exit status is 0 when everything is there, 1 if there was no room for some, or turns were refused, 2 if it could
+    not be done, or not to the end.
+    """
+
+    async def bring(store: ConversationHistoryStore, archive: Archive | None) -> Restored:
+        restore = Restore(store, archive, turns_per_second=turns_per_second)
+        return await last_of(restore.run(file, release=str(this_build()), tenant=tenant, tree=tree), Restored)
+
+    with asking(f"can't restore {file}", EXIT_UNABLE):
+        try:
+            with file.open("rb"):  # before a server is started for it
+                pass
+            done = on_store(settings, bring)
+        except (ArchiveUnavailable, StoreUnavailable) as error:
+            fail(f"the restore is not complete: {error}. Run it again for the rest", EXIT_UNABLE)
+    fields = msgspec.to_builtins(done) | {"backup": _about(file, done.backup)}
+    lines = [
+        f"{done.restored:,} turns restored, {done.kept:,} were there, of {done.backup.turns:,} in "
+        f"{done.backup.trees:,} conversations, {done.seconds:.1f} s",
+        *left_out(done),
+    ]
+    if done.removed:
+        lines.append(f"{_many(done.removed, 'turn')} of the store deleted, as the backup says so")
+    if done.archived and done.restored:
+        lines += WHERE_RESTORED
+    show(fields, [*lines, *filter(None, [SECRETS.get(done.secret)])], as_json=as_json)
+    return 0 if done.whole else EXIT_FAILED
+
+
+async def last_of(
+    steps: AsyncGenerator[Any], kind: type[E], told: Callable[[Any], BackupProgress | None] = lambda step: step
+) -> E:
+    """The last of the steps, which is of a `kind`. A bar shows how far the others are, as `told` says, or None."""
+    with bar_on() as bar:
+        task = bar.add_task("", total=None)
+        async with aclosing(steps):
+            step = await anext(steps)
+            async for later in steps:
+                if at := told(step):
+                    bar.update(task, description=at.doing, completed=at.at, total=at.of or None)
+                step = later
+    assert isinstance(step, kind), f"it ends with a {kind.__name__}"
+    return step
+
+
+def bar_on() -> Bar:
+    """A bar on stderr that is gone in the end; nothing where that is no terminal."""
+    console = Console(stderr=True)
+    shown = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Bar(*shown, console=console, transient=True, disable=not console.is_terminal)
+
+
+def _about(path: Path, found: BackupHeader) -> dict[str, Any]:
+    """The contents of a file, by name."""
+    times = {"created": _moment(found.created), "finished": _moment(found.finished)}
+    return {"file": str(path), **msgspec.structs.asdict(found), **times}
+
+
+def _sentences(path: Path, found: BackupHeader) -> list[str]:
+    """The contents of a file, for people."""
+    lines = [
+        f"{path}: {found.turns:,} turns in {found.trees:,} conversations of {_many(found.tenants, 'tenant')}, "
+        f"{decimal(found.bytes)}",
+        f"made {_moment(found.created)} by {found.release}, {_many(found.shards, 'shard')}, format {found.version}",
+        f"content {found.content}",
+    ]
+    if found.tenant or found.tree:
+        lines.append("of " + " and ".join(filter(None, [found.tenant and f"tenant {found.tenant}", found.tree])))
+    if found.secret:
+        lines.append("It has the store's secret: keep it as you keep the store")
+    if found.broken:
+        lines.append(
+            f"{found.broken:,} turns or values could not be read, with all that continue them: see `harmonium fsck`, "
+            "and `harmonium archive verify`"
+        )
+    if found.unsettled:
+        lines.append(
+            f"{_many(found.unsettled, 'conversation')} changed all the time: the newest turns may not be in it"
+        )
+    return lines
+
+
+def left_out(done: Refilled) -> list[str]:
+    """The turns and conversations that are not there as they were asked for, for people."""
+    lines: list[str] = []
+    if done.conflicts:
+        lines.append(
+            f"{done.conflicts:,} turns not restored, as the store has others with these ids, or continue such:"
+        )
+        lines += [f"  {each.tenant} {each.id}" for each in done.refused[:SHOWN]]
+        lines += ["  …"] if done.conflicts > SHOWN else []
+    if done.deleted:
+        lines.append(f"{done.deleted:,} turns stay deleted, as they were deleted since")
+    if done.lost:
+        lines.append(f"{done.lost:,} turns not restored, as what they continue was deleted in the store")
+    if done.no_room:
+        lines.append(f"No room for {_many(done.no_room, 'conversation')}: nothing is evicted for them")
+    if done.unreadable:
+        lines.append(f"{done.unreadable:,} could not be read: see `harmonium archive verify`")
+    return lines
+
+
+def _many(number: int, what: str) -> str:
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def _moment(micros: int) -> str:
+    return datetime.fromtimestamp(micros / 1e6, UTC).isoformat(timespec="seconds")

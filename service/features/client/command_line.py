@@ -1,0 +1,360 @@
+"""The options of the commands that talk to a service over HTTP, and how they end.
+
+Every command prints its result on stdout and all else on stderr, and says how it went by its exit status: 0 done,
+1 failed, 2 wrong usage, 3 not found, 4 refused (a key, a limit), 5 unreachable, 130 interrupted.
+"""
+
+import json
+import sys
+from base64 import b64encode
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from service.features.client import asking, printing, reading
+from service.features.client.errors import EXIT_INTERRUPTED, EXIT_USAGE, ClientError
+from service.features.client.options import (
+    AsJson,
+    AsLines,
+    Id,
+    argument,
+    command_line,
+    completion,
+    environment,
+    flag,
+    option,
+    talking,
+)
+from service.features.client.profile import keep_last, last_of
+from service.features.client.reading import LAST
+from service.features.client.service import Json, RemoteService
+from service.features.client.trees import app as trees
+
+MAX_INPUT_BYTES = 8 * 1024 * 1024
+"""The most that is read from stdin or a file: the service takes no more by default."""
+
+app = command_line()
+
+Model = Annotated[str | None, option("--model", "-m", "NAME", "The model; else the first one.")]
+From = Annotated[str | None, option("--from", "ID", "Continue this response.")]
+Instructions = Annotated[str | None, option("--instructions", "-s", "WORDS", "Instructions for the model.")]
+Quiet = Annotated[bool, flag("--no-reasoning", "-R", "Don't show what the model thinks.")]
+Temperature = Annotated[
+    float | None, typer.Option(min=0, max=2, metavar="N", help="How freely to sample, 0 to 2.", show_default=False)
+]
+Effort = Annotated[Literal["low", "medium", "high"] | None, option("--effort", "low|medium|high", "How long to think.")]
+
+
+@app.command()
+@talking
+def ask(
+    service: RemoteService,
+    words: Annotated[list[str] | None, argument("WORDS", "The message. Stdin is added.")] = None,
+    on: Annotated[bool, flag("--continue", "-c", "Continue what was asked last here.")] = False,
+    before: From = None,
+    conversation: Annotated[str | None, option("--conv", "ID", "Say it in this conversation.")] = None,
+    instructions: Instructions = None,
+    model: Model = None,
+    effort: Effort = None,
+    temperature: Temperature = None,
+    images: Annotated[
+        list[Path] | None, option("--image", "FILE", "A picture for it to see; as often as wanted.")
+    ] = None,
+    schema: Annotated[Path | None, option("--schema", "FILE", "A JSON schema that the answer should fit.")] = None,
+    background: Annotated[bool, flag("--background", "Don't wait: print the id. `harmonium tail` follows it.")] = False,
+    no_stream: Annotated[bool, flag("--no-stream", "Print the answer when it is whole.")] = False,
+    no_reasoning: Quiet = False,
+    usage: Annotated[bool, flag("--usage", "-u", "Say what it took, too.")] = False,
+    as_json: AsJson = False,
+) -> int | None:
+    """Ask for one response, and print its answer as it comes. The id goes to stderr at the end.
+
+    `harmonium ask "Why is the sky blue?"`, and `git diff | harmonium ask "Review this."`. Go on with `-c`, or from any
+    response with `--from`. Ctrl-C ends the answer; what was said until then is kept.
+    """
+    if on + (before is not None) + (conversation is not None) > 1:
+        raise ClientError("only one of --continue, --from and --conv makes sense", EXIT_USAGE)
+    body: Json = {"input": _input(words or []) if not images else _with_pictures(words or [], images)}
+    if on or before is not None:
+        body["previous_response_id"] = before if before is not None else last_of(service.url, environment())
+    if conversation is not None:
+        body["conversation"] = conversation
+    body |= _request_fields(instructions, effort, temperature)
+    if schema is not None:
+        body["text"] = {"format": {"type": "json_schema", "name": "answer", "strict": True, "schema": _schema(schema)}}
+    body["model"] = model or service.first_model()
+    if background:
+        response = asking.begin(service, body)
+        keep_last(service.url, response["id"], environment())
+        printing.out(json.dumps(response) if as_json else response["id"])
+        return None
+    live = not (no_stream or as_json)
+    answer = asking.stream(service, body, reasoning=live and not no_reasoning and sys.stderr.isatty(), words=live)
+    if answer.id is None:
+        return EXIT_INTERRUPTED
+    keep_last(service.url, answer.id, environment())
+    if as_json:
+        printing.out(json.dumps(answer.response))
+    elif no_stream:
+        printing.out(printing.output_text(answer.response))
+    printing.remark(printing.head_of(answer.response) if usage else answer.id)
+    if answer.interrupted:
+        return EXIT_INTERRUPTED
+    return asking.exit_status(answer.response)
+
+
+@app.command()
+@talking
+def chat(
+    service: RemoteService,
+    before: From = None,
+    instructions: Instructions = None,
+    model: Model = None,
+    effort: Effort = None,
+    temperature: Temperature = None,
+    no_reasoning: Quiet = False,
+) -> None:
+    """Talk with a model, line by line. `/help` says how to go back, try again and fork; Ctrl-D ends it."""
+    body = {"model": model or service.first_model()} | _request_fields(instructions, effort, temperature)
+    asking.with_history()
+    asking.OpenChat(service, body, not no_reasoning and sys.stderr.isatty(), before).run()
+
+
+@app.command()
+@talking
+def show(
+    service: RemoteService,
+    id: Id = LAST,
+    items: Annotated[bool, flag("--items", "Its items instead, a JSON object a line.")] = False,
+    events: Annotated[bool, flag("--events", "Its events instead, a JSON object a line, if it keeps them.")] = False,
+    tokens: Annotated[bool, flag("--tokens", "Its tokens instead; with --json as the service tells them.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Print a response: what it was told, what it says, and what it took."""
+    if items + events + (tokens or as_json) > 1:
+        raise ClientError("only one of --items, --events, --tokens and --json makes sense", EXIT_USAGE)
+    path = f"/v1/responses/{id}"
+    if tokens:
+        _show_tokens(service.pages(f"/console/api/turns/{id}/tokens"), as_json=as_json)
+    elif as_json:
+        printing.out(json.dumps(service.call("GET", path)))
+    elif items:
+        for item in reading.items(service, f"{path}/input_items"):
+            printing.out(json.dumps(item))
+        for item in service.call("GET", path)["output"]:
+            printing.out(json.dumps(item))
+    elif events:
+        for event in service.stream("GET", path, stream="true"):
+            printing.out(json.dumps(event))
+    else:
+        head, *paragraphs = reading.paragraphs_of(service, id)
+        printing.bold(head)
+        for paragraph in paragraphs:
+            printing.out(f"\n{paragraph}")
+
+
+def _show_tokens(pages: Iterator[Json], *, as_json: bool) -> None:
+    """Print the pages of a response's tokens."""
+    for number, page in enumerate(pages):
+        if as_json:
+            printing.out(json.dumps(page))
+            continue
+        for line in reading.token_lines(page):
+            printing.out(line)
+        if number == 0:
+            printing.remark(reading.tokens_told(page))
+
+
+app.add_typer(trees, name="")
+
+
+@app.command()
+@talking
+def log(
+    service: RemoteService,
+    id: Id = LAST,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="How many at most.")] = 20,
+    as_json: AsLines = False,
+) -> None:
+    """Print the chain of a response: itself, what it continues and so on, the newest first."""
+    for response, told in reading.chain(service, id, limit):
+        if as_json:
+            printing.out(json.dumps(response))
+            continue
+        printing.bold(printing.head_of(response))
+        printing.out(f"  < {printing.excerpt(told)}\n  > {printing.excerpt(printing.output_text(response))}")
+
+
+@app.command()
+@talking
+def diff(
+    service: RemoteService,
+    one: Id,
+    other: Annotated[str, argument("ID", "The id of another one.")],
+    as_json: AsJson = False,
+) -> int:
+    """Compare two responses: what they have in common is counted, what only one has is printed. 1 if they differ."""
+    same, ones, others = reading.differing(service, one, other)
+    if as_json:
+        printing.out(json.dumps({"in_common": same, one: ones, other: others}))
+    else:
+        printing.remark(f"{same} item{'' if same == 1 else 's'} in common")
+        for sign, items in ("-", ones), ("+", others):
+            for paragraph in printing.transcript(items):
+                printing.out("\n".join(f"{sign} {line}" for line in paragraph.split("\n")))
+    return 1 if ones or others else 0
+
+
+@app.command()
+@talking
+def tail(
+    service: RemoteService,
+    id: Id,
+    after: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Only the events behind this number.", show_default=False)
+    ] = None,
+    no_reasoning: Quiet = False,
+    as_json: Annotated[bool, flag("--json", "Print its events, an object a line.")] = False,
+) -> int:
+    """Follow a background response to its end, across broken connections and restarts. Ctrl-C stops following only."""
+    events = service.follow(id, after)
+    response: Json = {}
+    if as_json:
+        for event in events:
+            response = event.get("response", response)
+            printing.out(json.dumps(event))
+        return asking.exit_status_of(response)
+    answer = asking.print_answer(events, reasoning=not no_reasoning and sys.stderr.isatty())
+    printing.remark(printing.head_of(answer.response))
+    if answer.interrupted:
+        return EXIT_INTERRUPTED
+    return asking.exit_status(answer.response)
+
+
+@app.command()
+@talking
+def wait(
+    service: RemoteService,
+    id: Id,
+    timeout: Annotated[
+        float | None, typer.Option(min=0, metavar="SECONDS", help="How long at most.", show_default=False)
+    ] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Wait until a response has ended, and print what it says."""
+    response = reading.waited_for(service, id, timeout)
+    printing.out(json.dumps(response) if as_json else printing.output_text(response))
+    return asking.exit_status(response)
+
+
+@app.command()
+@talking
+def cancel(
+    service: RemoteService,
+    id: Id,
+    as_json: AsJson = False,
+) -> None:
+    """Stop a background response. Its output so far stays."""
+    response = service.call("POST", f"/v1/responses/{id}/cancel")
+    printing.out(json.dumps(response) if as_json else printing.head_of(response))
+
+
+@app.command()
+@talking
+def jobs(
+    service: RemoteService,
+    watch: Annotated[bool, flag("--watch", "-w", "Go on until Ctrl-C, and tell what changes.")] = False,
+    as_json: AsLines = False,
+) -> None:
+    """List background responses that wait or run, the newest first. `harmonium tail ID` follows one."""
+    if watch and sys.stdout.isatty() and not as_json:
+        reading.draw(service, reading.pause)
+    found, more = (reading.changes(service, reading.pause), False) if watch else reading.jobs_of(service)
+    for job in found:
+        printing.out(json.dumps(job) if as_json else reading.line_of(job))
+    if more:
+        printing.remark(f"… and more than {reading.MOST_JOBS}")
+    elif not found:
+        printing.remark(reading.NOTHING_RUNS)
+
+
+@app.command()
+@talking
+def rm(
+    service: RemoteService,
+    id: Id,
+    tree: Annotated[bool, flag("--tree", "The whole conversation, with all forks.")] = False,
+    erase: Annotated[bool, flag("--erase", "Also what was said, where later turns go on from it.")] = False,
+    yes: Annotated[bool, flag("--yes", "-y", "Don't ask.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete a response. Responses that continue it stay, and still know what was said, unless it is told otherwise."""
+    what = "the whole conversation of" if tree else "and erase" if erase else ""
+    if not yes and not typer.confirm(f"Delete {what} {id}?".replace("  ", " "), err=True):
+        raise ClientError("nothing was deleted")
+    query: dict[str, str | int] = {name: "true" for name, wanted in (("tree", tree), ("erase", erase)) if wanted}
+    deleted = service.call("DELETE", f"/v1/responses/{id}", None, **query)
+    printing.out(json.dumps(deleted) if as_json else f"deleted {deleted['id']}")
+
+
+app.command()(completion)
+
+
+def _request_fields(instructions: str | None, effort: str | None, temperature: float | None) -> Json:
+    """The fields of a request that both `ask` and `chat` may set."""
+    reasoning = None if effort is None else {"effort": effort}
+    fields = {"instructions": instructions, "reasoning": reasoning, "temperature": temperature}
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _input(words: list[str], *, needed: bool = True) -> str:
+    """The input: the words, and below them the text that is piped in. Raises ClientError, too where there is none and
+    some is `needed`.
+    """
+    said = " ".join(words)
+    piped = "" if sys.stdin.isatty() else _input_text(sys.stdin.buffer.read(MAX_INPUT_BYTES + 1), "stdin")
+    if needed and not (said.strip() or piped.strip()):
+        raise ClientError("nothing to say: give words, or pipe some in", EXIT_USAGE)
+    return f"{said}\n\n{piped}" if said and piped else said or piped
+
+
+def _with_pictures(words: list[str], images: list[Path]) -> list[Json]:
+    """The input: a message of the words, where there are any, and these pictures. Raises ClientError."""
+    text = _input(words, needed=False)
+    said = [{"type": "input_text", "text": text}] if text.strip() else []
+    return [{"role": "user", "content": [*said, *map(_picture, images)]}]
+
+
+def _picture(file: Path) -> Json:
+    """A picture as a part of a message. The service knows its format by its bytes."""
+    content = _content(file)
+    if len(content) > MAX_INPUT_BYTES:
+        raise ClientError(f"{file} has more than {MAX_INPUT_BYTES} bytes", EXIT_USAGE)
+    return {"type": "input_image", "image_url": f"data:image/*;base64,{b64encode(content).decode()}"}
+
+
+def _content(file: Path) -> bytes:
+    """The content of a file, up to a byte more than is taken. Raises ClientError."""
+    try:
+        with file.open("rb") as opened:
+            return opened.read(MAX_INPUT_BYTES + 1)
+    except OSError as error:
+        raise ClientError(f"can't read {file}: {error.strerror}", EXIT_USAGE) from None
+
+
+def _input_text(content: bytes, where: str) -> str:
+    if len(content) > MAX_INPUT_BYTES:
+        raise ClientError(f"{where} has more than {MAX_INPUT_BYTES} bytes", EXIT_USAGE)
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        raise ClientError(f"{where} is no UTF-8 text", EXIT_USAGE) from None
+
+
+def _schema(file: Path) -> Any:
+    try:
+        return json.loads(_input_text(_content(file), str(file)))
+    except ValueError as error:
+        raise ClientError(f"{file} is no JSON: {error}", EXIT_USAGE) from None

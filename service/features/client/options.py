@@ -1,0 +1,161 @@
+"""The shared parts of the client's commands: the options that name a service, and how a command ends; and
+Typer's script by which a shell completes commands and options.
+
+A shell asks by running `harmonium` without arguments and with VARIABLE set. Typer answers, once it knows shells.
+"""
+
+import functools
+import inspect
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal, ParamSpec
+
+import typer
+from typer.completion import get_completion_inspect_parameters, shell_complete
+from typer.core import TyperGroup
+
+from service.features.client import printing
+from service.features.client.errors import EXIT_FAILED, EXIT_INTERRUPTED, ClientError
+from service.features.client.profile import DEFAULT_URL, read_profile
+from service.features.client.reading import whole_id
+from service.features.client.service import RemoteService
+
+P = ParamSpec("P")
+
+
+def flag(*words: str) -> Any:
+    """An option that is there or not: its names, and its help."""
+    *names, text = words
+    return typer.Option(*names, metavar="", help=text)
+
+
+def option(*words: str, panel: str | None = None) -> Any:
+    """An option with a value: its names, unless it has its parameter's, the placeholder of its value, and its help."""
+    *names, metavar, text = words
+    return typer.Option(*names, metavar=metavar, help=text, show_default=False, rich_help_panel=panel)
+
+
+def argument(metavar: str, text: str) -> Any:
+    """An argument: its placeholder and its help."""
+    return typer.Argument(metavar=metavar, help=text, show_default=False)
+
+
+def command_line(kind: type[TyperGroup] | None = None) -> typer.Typer:
+    """A command line as all of `harmonium`'s are, without commands."""
+    return typer.Typer(
+        name=NAME,
+        cls=kind,
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,  # its tracebacks show variables, and so could show keys
+        rich_markup_mode="markdown",
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+
+Id = Annotated[str, argument("ID", "The id of a response, its beginning, or @last for the newest.")]
+AsJson = Annotated[bool, flag("--json", "Print JSON.")]
+AsLines = Annotated[bool, flag("--json", "Print a JSON object a line.")]
+
+_PANEL = "Service"
+_PROFILE = "A profile of ~/.config/harmonium/config.toml: HARMONIUM_PROFILE, or its default."
+_KEY_ENV = "The variable that holds the key: HARMONIUM_CLIENT_KEY without this."
+_SERVICE = {
+    "url": option("--url", "URL", f"Where the service is: HARMONIUM_URL, or {DEFAULT_URL}.", panel=_PANEL),
+    "profile": option("--profile", "NAME", _PROFILE, panel=_PANEL),
+    "key_env": option("--key-env", "VARIABLE", _KEY_ENV, panel=_PANEL),
+}
+"""The options that name a service, by the parameters of `service_of`."""
+
+_IDS = ("id", "one", "other", "before")
+"""The parameters of commands that name responses."""
+
+_SHAPELESS = (LookupError, TypeError, AttributeError, ValueError, ArithmeticError)
+"""The errors from reading an answer that lacks something, or has something else in its place."""
+
+NAME = "harmonium"
+VARIABLE = "_HARMONIUM_COMPLETE"
+"""The variable that a shell sets when it asks: Typer derives it from NAME."""
+
+know_shells = get_completion_inspect_parameters
+"""Registers Typer's shells, which it does itself only where its own options for completion are wanted."""
+
+
+def ending(command: Callable[P, int | None]) -> Callable[P, None]:
+    """A command that ends the process with the status that it returns, or that its error has."""
+
+    @functools.wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        _open_what_is_closed()
+        try:
+            status = command(*args, **kwargs)
+        except ClientError as error:
+            printing.wrong(str(error))
+            status = error.exit_status
+        except KeyboardInterrupt:
+            status = EXIT_INTERRUPTED
+        except BrokenPipeError:  # whoever read the output has enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            status = 1
+        except OSError as error:
+            printing.wrong(f"can't write: {error.strerror or error}")
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            status = EXIT_FAILED
+        raise typer.Exit(status or 0)
+
+    return run
+
+
+def _open_what_is_closed() -> None:
+    """Have nothing to read, or nobody to read, where the caller has closed stdin, stdout or stderr."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
+
+
+def talking(command: Callable[..., int | None]) -> Callable[..., None]:
+    """A command with the options that name a service, which it gets first, and whole ids. It ends as `ending` says."""
+
+    @functools.wraps(command)
+    def run(**given: Any) -> int | None:
+        named = {name: given.pop(name) for name in _SERVICE}
+        service = service_of(**named)
+        try:
+            ids = {name: whole_id(service, given[name]) for name in _IDS if given.get(name) is not None}
+            return command(service, **given | ids)
+        except _SHAPELESS as error:
+            raise ClientError(f"an answer is not as harmonium's are: {type(error).__name__}: {error}") from error
+
+    _, *own = inspect.signature(command).parameters.values()
+    named = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, option])
+        for name, option in _SERVICE.items()
+    ]
+    run.__dict__["__signature__"] = inspect.Signature([*own, *named])  # where Typer looks for options
+    return ending(run)
+
+
+def environment() -> Mapping[str, str]:
+    """The variables that commands of the client may read."""
+    return os.environ
+
+
+def service_of(url: str | None = None, profile: str | None = None, key_env: str | None = None) -> RemoteService:
+    """The service that is meant. Raises ClientError."""
+    return RemoteService(read_profile(url, profile, key_env, environment()))
+
+
+def completion(
+    context: typer.Context,
+    shell: Annotated[Literal["bash", "zsh", "fish"], argument("bash|zsh|fish", "The shell.")],
+) -> None:
+    """Print what has bash, zsh or fish complete commands and options.
+
+    `eval "$(harmonium completion bash)"`, or `zsh`; `harmonium completion fish | source`. To have it in every shell,
+    put that line into `~/.bashrc`, `~/.zshrc` (below `compinit`) or `~/.config/fish/config.fish`.
+    """
+    know_shells()
+    raise typer.Exit(shell_complete(context.find_root().command, {}, NAME, VARIABLE, f"source_{shell}"))

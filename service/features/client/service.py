@@ -1,0 +1,182 @@
+"""A service as a client sees it: requests, their answers as JSON, and streams of events that go on after a break.
+
+http.client is enough for one request at a time, and is there in no time. Every wait and every body has a bound.
+"""
+
+import http.client
+import json
+import time
+from collections.abc import Generator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, cast
+from urllib.parse import urlencode, urlsplit
+
+from service.features.client.errors import EXIT_FAILED, ClientError, RefusedByService, ServiceUnreachable
+from service.features.client.profile import Profile
+
+TERMINAL_EVENTS = ("response.completed", "response.incomplete", "response.failed")
+TERMINAL_STATUSES = ("completed", "incomplete", "failed", "cancelled")
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class ClientBounds:
+    """How long a service is waited for, and how much of it is read."""
+
+    silence_seconds: float = 120.0
+    """How long it may say nothing at all: a stream says that it is alive every HARMONIUM_KEEPALIVE_SECONDS."""
+
+    answer_bytes: int = 64 * 1024 * 1024
+    """The largest answer, and the largest event."""
+
+    resumes: int = 8
+    """How often in a row a stream that broke is asked for again without that anything came of it."""
+
+    resume_seconds: float = 0.5
+    """The pause before the first of them; each further one is twice as long."""
+
+
+BOUNDS = ClientBounds()
+
+
+class RemoteService:
+    """The service of a profile. Each call raises Unreachable, Refused or ClientError."""
+
+    def __init__(self, profile: Profile, bounds: ClientBounds = BOUNDS) -> None:
+        self._profile = profile
+        self._bounds = bounds
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return self._profile.url
+
+    def call(self, method: str, path: str, body: Json | None = None, /, **query: str | int) -> Json:
+        """The JSON that a request is answered with."""
+        with self._answer(method, path, body, query) as answer:
+            return object_in(self._whole(answer))
+
+    def stream(self, method: str, path: str, body: Json | None = None, /, **query: str | int) -> Generator[Json]:
+        """The events that a request is answered with, as they come. Closing it closes the connection."""
+        with self._answer(method, path, body, query) as answer:
+            yield from self._events(answer)
+
+    def pages(self, path: str, **query: str | int) -> Generator[Json]:
+        """The pages of a list of the console's API, each of which says behind what the next one is."""
+        while True:
+            page = self.call("GET", path, None, **query)
+            yield page
+            if page.get("after") is None:
+                return
+            query["after"] = page["after"]
+
+    def follow(self, id: str, after: int | None = None) -> Generator[Json]:
+        """The events of a background response up to its end, from the one behind `after` on, even if streams break."""
+        tries = 0
+        while True:
+            query: dict[str, str | int] = {"stream": "true"} | ({} if after is None else {"starting_after": after})
+            try:
+                for event in self.stream("GET", f"/v1/responses/{id}", **query):
+                    tries, after = 0, event.get("sequence_number", after)
+                    yield event
+                    if event.get("type") in TERMINAL_EVENTS:
+                        return
+                broken = ServiceUnreachable("the stream ended before the response did")
+            except ServiceUnreachable as error:
+                broken = error
+            except RefusedByService as error:
+                if error.status < 500:
+                    raise
+                broken = error
+            if tries == self._bounds.resumes:
+                raise broken
+            time.sleep(self._bounds.resume_seconds * 2**tries)
+            tries += 1
+
+    def first_model(self) -> str:
+        """The model for a client that names none."""
+        if self._profile.model is not None:
+            return self._profile.model
+        models = self.call("GET", "/v1/models").get("data")
+        if not models:
+            raise ClientError("the service lists no model; name one with --model")
+        return str(models[0]["id"])
+
+    @contextmanager
+    def _answer(
+        self, method: str, path: str, body: Json | None, query: dict[str, str | int]
+    ) -> Generator[http.client.HTTPResponse]:
+        """The answer to a request, unread, if it is no error."""
+        url = urlsplit(self._profile.url)
+        assert url.hostname is not None
+        kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
+        where = f"{url.path}{path}" + (f"?{urlencode(query, errors='replace')}" if query else "")
+        headers = {"user-agent": "harmonium"}
+        if self._profile.key is not None:
+            headers["authorization"] = f"Bearer {self._profile.key}"
+        if body is not None:
+            headers["content-type"] = "application/json"
+        content = None if body is None else json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
+        with closing(kind(url.hostname, url.port, timeout=self._bounds.silence_seconds)) as connection:
+            try:
+                connection.request(method, where, content, headers)
+                answer = connection.getresponse()
+                if answer.status >= 400:
+                    raise self._refusal(answer)
+                if answer.status >= 300:
+                    raise ClientError(f"{self._profile.url} sends elsewhere (HTTP {answer.status}); name its real URL")
+                yield answer
+            except TimeoutError:
+                raise ServiceUnreachable(
+                    f"{self._profile.url} said nothing for {self._bounds.silence_seconds:g} s"
+                ) from None
+            except (OSError, http.client.HTTPException) as error:
+                reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+                raise ServiceUnreachable(f"can't reach {self._profile.url}: {reason}") from None
+
+    def _whole(self, answer: http.client.HTTPResponse) -> bytes:
+        content = answer.read(self._bounds.answer_bytes + 1)
+        if len(content) > self._bounds.answer_bytes:
+            raise ClientError(f"the answer has more than {self._bounds.answer_bytes} bytes")
+        return content
+
+    def _refusal(self, answer: http.client.HTTPResponse) -> RefusedByService:
+        """The error in an answer, from OpenAI's envelope."""
+        if answer.status == 401 and self._profile.key is None:
+            return RefusedByService(401, NO_KEY)
+        message: object = None
+        with suppress(ClientError, LookupError, TypeError):  # then it is not harmonium's, but of something before it
+            message = object_in(self._whole(answer))["error"]["message"]
+        return RefusedByService(
+            answer.status, message if isinstance(message, str) else f"the service answered {answer.reason}"
+        )
+
+    def _events(self, answer: http.client.HTTPResponse) -> Generator[Json]:
+        """The events of a stream, one line of data each (https://html.spec.whatwg.org/multipage/server-sent-events.html),
+        but those that keep it alive.
+        """
+        while line := answer.readline(self._bounds.answer_bytes + 1):
+            if len(line) > self._bounds.answer_bytes:
+                raise ClientError(f"an event has more than {self._bounds.answer_bytes} bytes")
+            field, _, value = line.rstrip(b"\r\n").partition(b":")
+            if field == b"data" and (value := value.strip()) != b"[DONE]":
+                event = object_in(value)
+                if event.get("type") != "keepalive":
+                    yield event
+
+
+NO_KEY = "the service asks for a key: put it into HARMONIUM_CLIENT_KEY, or name the variable that has it with --key-env"
+NO_HARMONIUM = "the answer is no JSON object: that is no harmonium, or something stands before it"
+
+
+def object_in(content: bytes, otherwise: str = NO_HARMONIUM, exit_status: int = EXIT_FAILED) -> Json:
+    """A JSON object. Raises ClientError with `otherwise` for anything else."""
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError):  # it may be nested too deeply to be read
+        found = None
+    if not isinstance(found, dict):
+        raise ClientError(otherwise, exit_status)
+    return cast(Json, found)

@@ -1,0 +1,504 @@
+"""`harmonium ls`, `tree`, `export` and `import`: trees at a terminal, listed and drawn, and as files.
+
+A tree is drawn as `git log --graph --oneline` does: the newest turn first, a column for each branch. A file has a JSON
+object a line: a head, then the turns, each behind the one that it continues. A turn goes into the file as a service
+gives it, with the seal that brings it back; nothing is known here of what is in that.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, BinaryIO
+
+import typer
+
+from service.features.client import printing
+from service.features.client.errors import EXIT_USAGE, ClientError, RefusedByService
+from service.features.client.options import AsJson, AsLines, Id, argument, flag, option, talking
+from service.features.client.reading import LAST, MOST_TREES, PAGE, TREES, check_id, tree_of, whole_id
+from service.features.client.service import Json, RemoteService, object_in
+
+ARCHIVED_TREES = "/console/api/archived_trees"
+
+SHOWN_ENDS = 10
+"""How many branches that are in the archive alone are named."""
+
+MOST_AWAY_PAGES = 100
+"""How many pages are asked for where the trees of most are in memory, too; each takes two seconds at most."""
+
+MOST_COLUMNS = 40
+"""The most branches that are drawn beside each other; further ones are drawn in the last column."""
+
+EXCERPT_CHARS = 48
+
+SHORT_ID_CHARS = 15
+"""How much of an id a list at a terminal has: of 500 trees two begin alike once in 30,000 lists."""
+
+MINUTE_CHARS = 16
+"""How much of a time such a list has."""
+
+_AGO = re.compile(r"([0-9]{1,6})([smhd])")
+_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+
+TURNS = "/console/api/turns"
+
+FORMAT = "harmonium.tree"
+VERSION = 1
+"""The head of a tree in a file, and the newest that is read."""
+
+MAX_LINE_BYTES = 64 * 1024 * 1024
+MAX_TOLD = 10
+"""How many times it is told that something is missing, or was refused; all are counted."""
+
+PROGRESS_TURNS = 100
+"""After how many turns it is told how far it is."""
+
+_UNDER_WAY = ("queued", "in_progress")
+
+app = typer.Typer()
+
+
+def trees(service: RemoteService, limit: int, filters: dict[str, str | int], after: str | None) -> Iterator[Json]:
+    """Pages of at most `limit` trees in all, the one used last first. Raises ClientError."""
+    while limit > 0:
+        query = filters | ({} if after is None else {"after": after})
+        page = service.call("GET", TREES, None, limit=min(limit, PAGE), **query)
+        yield page
+        limit -= len(page["data"])
+        after = page.get("after")
+        if after is None or page["searched"].get("stopped"):
+            return
+
+
+def away(service: RemoteService, limit: int, after: str | None = None) -> Iterator[Json]:
+    """Pages of at most `limit` trees in all that are in the archive alone, in no order. Raises ClientError."""
+    for _ in range(MOST_AWAY_PAGES):
+        query: dict[str, str | int] = {} if after is None else {"after": after}
+        page = service.call("GET", ARCHIVED_TREES, None, limit=min(limit, PAGE), **query)
+        page["data"] = [tree for tree in page["data"] if not tree["in_memory"]]
+        yield page
+        limit, after = limit - len(page["data"]), page["after"]
+        if after is None or limit <= 0:
+            return
+
+
+def away_line(tree: Json) -> str:
+    """A tree of the archive in a list: an id by which it comes back, when it was added to, and how large it is."""
+    return "  ".join((tree["end"], printing.when(tree["newest_at"]), turns_text(tree)))
+
+
+def empty_note(service: RemoteService, *, has_archive: bool) -> str:
+    """A line on a memory without conversations: how many are in the archive. Raises ClientError."""
+    try:
+        page = next(away(service, PAGE)) if has_archive else None
+    except RefusedByService as error:
+        if error.status < 500:
+            raise
+        return f"Nothing is in memory, and the archive doesn't answer: {error}"
+    if page is None or not (page["data"] or page["has_more"]):
+        return "no conversations"
+    number = f"{len(page['data'])} conversation{'' if len(page['data']) == 1 else 's'}"
+    found = f"The archive has {number}{' or more' if page['has_more'] else ''}"
+    if not page["data"]:
+        found = "The archive may have some"
+    return f"Nothing is in memory. {found}: `harmonium ls --archived` lists them"
+
+
+def filters_of(
+    status: str | None, model: str | None, since: str | None, metadata: list[str], text: str | None = None
+) -> dict[str, str | int]:
+    """The filters of a list. Raises ClientError."""
+    asked = {"status": status, "model": model, "text": text}
+    found: dict[str, str | int] = {name: value for name, value in asked.items() if value is not None}
+    if since is not None:
+        found["since"] = moment_of(since)
+    for pair in metadata:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise ClientError(f"{printing.excerpt(pair)!r} is no pair; write KEY=VALUE", EXIT_USAGE)
+        found[f"metadata[{name}]"] = value
+    return found
+
+
+def moment_of(text: str, now: datetime | None = None) -> int:
+    """The second since 1970 of a date, a date and time, or so long ago. Raises ClientError."""
+    if match := _AGO.fullmatch(text):
+        return max(0, int((now or datetime.now(UTC)).timestamp()) - int(match[1]) * _UNITS[match[2]])
+    try:
+        return max(0, int(datetime.fromisoformat(text).astimezone().timestamp()))
+    except (ValueError, OverflowError):
+        raise ClientError(
+            f"{printing.excerpt(text)!r} is no time; write 2026-11-23, 2026-11-23T10:00, or 30m, 2h or 7d",
+            EXIT_USAGE,
+        ) from None
+
+
+def line_of(tree: Json, columns: int = 0) -> str:
+    """A tree in a list: its newest turn, when it was used, how large it is, and what was said last. In so many
+    `columns` the id is a beginning that `whole_id` finds; 0 is as many as it takes.
+    """
+    newest: Json = tree["newest"]
+    turns = turns_text(tree)
+    id, used = str(newest["id"]), printing.when(tree["last_used_at"])
+    if columns == 0:
+        return "  ".join((id, used, turns, _turn_text(newest)))
+    if newest["kind"] == "response":  # others have a mark in front of what tells them apart
+        id = id[:SHORT_ID_CHARS]
+    return printing.fitting("  ".join((id, used[:MINUTE_CHARS], turns, _turn_text(newest))), columns)
+
+
+def turns_text(tree: Json) -> str:
+    """How many turns a tree in a list has."""
+    return f"{tree['turns']}{'' if tree['turns_complete'] else '+'} turn{'' if tree['turns'] == 1 else 's'}"
+
+
+def search_note(page: Json) -> str:
+    """A line on how far a stopped search looked, or that there is more; '' where it has come to its end."""
+    found, after = page["searched"], page.get("after")
+    if after is None:
+        return ""
+    if found.get("stopped"):
+        back = printing.when(found.get("back_to"))
+        return f"… looked at {found['trees']} trees, back to {back}; --after {after} goes on"
+    return f"… --after {after} shows more"
+
+
+def archive_note(tree: Json) -> str:
+    """Which branches of a tree are in the archive alone, each of which comes back when its id is asked for; '' where
+    there are none.
+    """
+    away: Json | None = tree.get("archived", {"ends": [], "complete": True})
+    if away is None:
+        return "branches that the archive doesn't tell of"
+    ends: list[str] = away["ends"]
+    more = "" if away["complete"] else " or more"
+    if not ends:
+        return "branches in the archive" if more else ""
+    return (
+        f"{len(ends)}{more} branch{'' if len(ends) == 1 else 'es'} in the archive, with {' '.join(ends[:SHOWN_ENDS])}"
+    )
+
+
+def draw(tree: Json) -> Iterator[str]:
+    """The lines of a drawing of a tree."""
+    turns: dict[str, Json] = {turn["id"]: turn for turn in tree["turns"] if turn["kind"] != "conversation"}
+    names: dict[str, list[str]] = {}
+    for turn in tree["turns"]:
+        if turn["kind"] == "conversation":
+            names.setdefault(str(turn["parent"]), []).append(turn["id"])
+    columns: list[str | None] = []
+    for turn in newest_first(turns):
+        if turn["id"] not in columns:
+            columns.append(turn["id"])
+        id = str(turn["id"])
+        mark = " ".join(names.get(id, []) + (["this one"] if id == tree["asked"] else []))
+        head = f"{id} ({mark})" if mark else id
+        yield f"{'| ' * min(len(columns) - 1, MOST_COLUMNS)}* {head}  {_turn_text(turn)}"
+        columns[-1] = turn["parent"]
+        if len(columns) > 1 and columns[-1] == columns[-2]:
+            columns.pop()
+            yield f"{'| ' * min(len(columns) - 1, MOST_COLUMNS)}|/"
+        elif turn["parent"] not in turns:
+            columns.pop()
+
+
+def newest_first(turns: dict[str, Json]) -> Iterator[Json]:
+    """Turns, each behind all that continue it; of branches the one with the newest turn first."""
+    below: dict[str | None, list[str]] = {}
+    newest: dict[str, tuple[int, int]] = {}
+    for place, (id, turn) in reversed([*enumerate(turns.items())]):  # parents come before their children
+        parent = turn["parent"] if turn["parent"] in turns else None
+        below.setdefault(parent, []).append(id)
+        newest[id] = max(newest.get(id, (0, 0)), (turn["created_at"], place))
+        if parent is not None:
+            newest[parent] = max(newest.get(parent, (0, 0)), newest[id])
+    waiting = [(id, False) for id in sorted(below.get(None, []), key=lambda each: newest[each])]
+    while waiting:
+        id, is_done = waiting.pop()
+        if is_done or id not in below:
+            yield turns[id]
+            continue
+        waiting.append((id, True))
+        waiting += [(each, False) for each in sorted(below[id], key=lambda each: newest[each])]
+
+
+def _turn_text(turn: Json) -> str:
+    """How a turn ended, if not well, what it was told and what it says."""
+    told = printing.excerpt(turn["input"], EXCERPT_CHARS) if turn.get("input") else ""
+    says = printing.excerpt(turn["output"], EXCERPT_CHARS) if turn.get("output") else ""
+    status = "" if turn["status"] == "completed" else f"[{turn['status']}] "
+    kind = {"items": "[items] ", "omission": "[omits] "}.get(turn["kind"], "")
+    return f"{status}{kind}{told}{' → ' if told and says else ''}{says}".rstrip()
+
+
+@dataclass
+class ExportCounts:
+    """The counts of an export: its trees and turns, and how many times something is missing of them."""
+
+    trees: int = 0
+    turns: int = 0
+    missing: int = 0
+
+    def lacks(self, what: str) -> None:
+        """Something is missing."""
+        self.missing += 1
+        if self.missing <= MAX_TOLD:
+            printing.remark(f"without {what}")
+
+
+@dataclass
+class ImportCounts:
+    """The outcomes of a file's turns."""
+
+    imported: int = 0
+    kept: int = 0
+    deleted: int = 0
+    """The turns that were deleted there since, and stay so."""
+    refused: int = 0
+
+    @property
+    def turns(self) -> int:
+        """How many there were."""
+        return self.imported + self.kept + self.deleted + self.refused
+
+    def __str__(self) -> str:
+        deleted = f", {self.deleted} stay{'s' if self.deleted == 1 else ''} deleted" if self.deleted else ""
+        refused = f", {self.refused} refused" if self.refused else ""
+        return f"{self.imported} turns imported, {self.kept} were there{deleted}{refused}"
+
+
+def export_lines(service: RemoteService, ids: Iterable[str], outcome: ExportCounts, seen: set[str]) -> Iterator[Json]:
+    """The lines of the trees that have these ids, but for those `seen`, which grows. Raises ClientError."""
+    for id in ids:
+        tree = tree_of(service, whole_id(service, id))
+        if tree["id"] not in seen:
+            seen.add(tree["id"])
+            yield from _lines_of(service, tree, outcome)
+
+
+def exported_from_archive(service: RemoteService, outcome: ExportCounts, seen: set[str]) -> Iterator[Json]:
+    """The lines of all trees in the archive, but for those `seen`, and those that were deleted just now."""
+    for page in service.pages(ARCHIVED_TREES, limit=PAGE):
+        for tree in page["data"]:
+            if tree["id"] not in seen and (found := _tree_if_there(service, tree["end"])):
+                seen.add(tree["id"])
+                yield from _lines_of(service, found, outcome)
+
+
+def _tree_if_there(service: RemoteService, id: str) -> Json | None:
+    try:
+        return tree_of(service, id)
+    except RefusedByService as error:
+        if error.status != 404:
+            raise
+        return None
+
+
+def _lines_of(service: RemoteService, tree: Json, outcome: ExportCounts) -> Iterator[Json]:
+    """The lines of a tree. Its branches in the archive are asked for one by one, which brings them back."""
+    outcome.trees += 1
+    yield {"object": FORMAT, "version": VERSION, "id": tree["id"]}
+    written, ends = set[str](), set[str]()
+    more: Json | None = tree
+    while more is not None:
+        tree, more = more, None
+        yield from _turns_of(service, [turn for turn in tree["turns"] if turn["id"] not in written], outcome)
+        written.update(turn["id"] for turn in tree["turns"])
+        for end in ends_of(tree):
+            if end not in ends and more is None:
+                ends.add(end)
+                more = _tree_if_there(service, end)
+    if not tree["turns_complete"]:
+        outcome.lacks(f"older branches of {tree['id']}")
+    elif not (tree["archived"] and tree["archived"]["complete"]):
+        outcome.lacks(f"{archive_note(tree)}, of {tree['id']}")
+
+
+def ends_of(tree: Json) -> list[str]:
+    """The ends of the branches of a tree that are in the archive alone, as far as they are known."""
+    return tree["archived"]["ends"] if tree["archived"] else []
+
+
+def _turns_of(service: RemoteService, turns: list[Json], outcome: ExportCounts) -> Iterator[Json]:
+    for turn in turns:
+        if turn["status"] in _UNDER_WAY:
+            outcome.lacks(f"{turn['id']}, which is under way")
+            continue
+        try:
+            whole = service.call("GET", f"{TURNS}/{check_id(turn['id'])}")
+        except RefusedByService as error:
+            if error.status != 404:
+                raise
+            outcome.lacks(f"{turn['id']}, which can't be read, or was deleted just now")
+            continue
+        outcome.turns += 1
+        if outcome.turns % PROGRESS_TURNS == 0:
+            printing.remark(f"… {outcome.turns} turns of {outcome.trees} trees")
+        yield whole
+
+
+def import_file(service: RemoteService, file: BinaryIO, outcome: ImportCounts) -> None:
+    """Bring back the turns of a file, in their order. Raises ClientError for what is no such file."""
+    for number, line in enumerate(_lines(file), start=1):
+        found = object_in(line, f"line {number} is no JSON object: that is no export", EXIT_USAGE)
+        if found.get("object") == FORMAT:
+            if found.get("version") != VERSION:
+                raise ClientError(
+                    f"line {number} begins a tree in version {found.get('version')!r}; this release reads {VERSION}"
+                )
+            continue
+        brought = {name: found.get(name) for name in ("turn", "seal")}
+        if not isinstance(brought["turn"], str):
+            raise ClientError(f"line {number} is no turn of an export: it has no 'turn'", EXIT_USAGE)
+        try:
+            said = service.call("POST", TURNS, brought)
+        except RefusedByService as error:
+            if error.status in (401, 403, 429) or error.status >= 500:
+                raise
+            outcome.refused += 1
+            if outcome.refused <= MAX_TOLD:
+                printing.remark(f"line {number}: {error}")
+            continue
+        if said["new"]:
+            outcome.imported += 1
+        elif said.get("deleted"):
+            outcome.deleted += 1
+        else:
+            outcome.kept += 1
+        if outcome.turns % PROGRESS_TURNS == 0:
+            printing.remark(f"… {outcome.turns} turns")
+
+
+def _lines(file: BinaryIO) -> Iterator[bytes]:
+    """The lines of a file that aren't empty. Raises ClientError for one that is too long."""
+    while line := file.readline(MAX_LINE_BYTES + 1):
+        if len(line) > MAX_LINE_BYTES:
+            raise ClientError(f"a line has more than {MAX_LINE_BYTES} bytes: that is no export", EXIT_USAGE)
+        if line.strip():
+            yield line
+
+
+@app.command()
+@talking
+def ls(
+    service: RemoteService,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="How many at most.")] = 20,
+    status: Annotated[str | None, option("STATUS", "Only those whose newest turn is so.")] = None,
+    model: Annotated[str | None, option("NAME", "Only those with a turn of this.")] = None,
+    since: Annotated[str | None, option("TIME", "Only those used since a date, or 2h or 7d ago.")] = None,
+    metadata: Annotated[list[str] | None, option("KEY=VALUE", "Only those with a turn that has this.")] = None,
+    text: Annotated[str | None, option("WORDS", "Only those with a turn that has all of these.")] = None,
+    archived: Annotated[bool, flag("--archived", "Those that left memory instead, in no order.")] = False,
+    after: Annotated[str | None, option("CURSOR", "Go on there.")] = None,
+    as_json: AsLines = False,
+) -> None:
+    """List conversations by their newest turns, the one used last first. `harmonium tree ID` draws the tree of one."""
+    filters, is_empty = filters_of(status, model, since, metadata or [], text), True
+    if archived:
+        list_away(service, limit, filters, after, as_json=as_json)
+        return
+    found_again = not (filters or after) and limit <= MOST_TREES  # by the beginnings of their ids
+    columns = printing.columns() if found_again else 0
+    page: Json | None = None
+    for page in trees(service, limit, filters, after):
+        for tree in page["data"]:
+            is_empty = False
+            printing.out(json.dumps(tree) if as_json else line_of(tree, columns))
+    if page is not None and (more := search_note(page)):
+        printing.remark(more)
+    elif is_empty and page is not None:
+        has_archive: bool = page["has_archive"]
+        where = " in memory is so; `harmonium ls --archived` lists those that left it" if has_archive else " is so"
+        is_narrowed = bool(filters or after)
+        printing.remark(f"no conversation{where}" if is_narrowed else empty_note(service, has_archive=has_archive))
+
+
+def list_away(
+    service: RemoteService, limit: int, filters: dict[str, str | int], after: str | None, *, as_json: bool
+) -> None:
+    """Print the trees that are in the archive alone. Raises ClientError."""
+    if filters:
+        raise ClientError("--archived has no filters: the archive is not searched", EXIT_USAGE)
+    page, is_empty = Json(), True
+    for page in away(service, limit, after):
+        for tree in page["data"]:
+            is_empty = False
+            printing.out(json.dumps(tree) if as_json else away_line(tree))
+    if page["after"] is not None:
+        printing.remark(f"… --archived --after {page['after']} shows more")
+    elif is_empty:
+        printing.remark("no conversation is in the archive alone")
+
+
+@app.command()
+@talking
+def tree(
+    service: RemoteService,
+    id: Id = LAST,
+    as_json: AsJson = False,
+) -> None:
+    """Draw the tree of a response: all that was said before it, after it and beside it, the newest first."""
+    found = tree_of(service, id)
+    if as_json:
+        printing.out(json.dumps(found))
+        return
+    for line in draw(found):
+        printing.out(line)
+    if not found["turns_complete"]:
+        printing.remark("… and older branches")
+    if away := archive_note(found):
+        printing.remark(f"… and {away}")
+
+
+@app.command()
+@talking
+def export(
+    service: RemoteService,
+    ids: Annotated[list[str] | None, argument("ID", "A response, an item or a conversation of each tree.")] = None,
+    everything: Annotated[bool, flag("--all", "All trees of the key, also those that left memory.")] = False,
+) -> int:
+    """Print whole trees as lines of JSON, for `harmonium import`: each turn with its ids, its tokens and a seal."""
+    if everything == bool(ids):
+        raise ClientError("give the id of a response, or --all", EXIT_USAGE)
+    outcome, seen, has_archive = ExportCounts(), set[str](), False
+
+    def in_memory() -> Iterator[str]:
+        nonlocal has_archive
+        for page in service.pages(TREES, limit=PAGE):
+            has_archive = page["has_archive"]
+            yield from (str(tree["id"]) for tree in page["data"])
+
+    for line in export_lines(service, ids or in_memory(), outcome, seen):
+        printing.out(json.dumps(line))
+    for line in exported_from_archive(service, outcome, seen) if has_archive and everything else ():
+        printing.out(json.dumps(line))
+    printing.remark(f"{outcome.turns} turns of {outcome.trees} tree{'' if outcome.trees == 1 else 's'}")
+    return 1 if outcome.missing else 0
+
+
+@app.command(name="import")
+@talking
+def import_(
+    service: RemoteService,
+    file: Annotated[Path, argument("FILE", "An exported file; - is stdin.")],
+    as_json: AsJson = False,
+) -> int:
+    """Bring back what was exported, under the ids that it had. Turns that are there stay as they are.
+
+    A response that was deleted there stays deleted, where the store has an archive, or others continue it.
+    """
+    outcome = ImportCounts()
+    try:
+        with sys.stdin.buffer if str(file) == "-" else file.open("rb") as opened:
+            import_file(service, opened, outcome)
+    except OSError as error:
+        raise ClientError(f"can't read {file}: {error.strerror}", EXIT_USAGE) from None
+    if as_json:
+        printing.out(json.dumps(asdict(outcome)))
+    else:
+        printing.out(str(outcome))
+    return 1 if outcome.refused else 0

@@ -1,0 +1,452 @@
+"""One turn of a tree: shown, exported and imported. It leaves a service and comes back with a seal, so that nobody
+can have changed it.
+
+    turn      base64 of packed; or where the response was deleted: packed, sealed, as nobody may read that any more
+    packed    version | packing | msgpack of what the store has of the turn (store/backup/records.py, store/codec.py)
+    seal      the digest of packed, sealed for the tenant (service/responses/seal.py)
+
+Nothing of a turn is read before its seal is. So it comes back only as it was, to the tenant that had it, at a service
+with the same HARMONIUM_SEAL_KEYS or the same store.
+
+Conversations are kept in Harmony's tokens, whichever model speaks. Samples of a model with a chat template are noted
+beside them, in ids of its own vocabulary, whose texts aren't known here. A special token is never shown as text is.
+"""
+
+import asyncio
+from base64 import b64decode, b64encode
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import asynccontextmanager
+from hashlib import blake2b
+from typing import Annotated, NamedTuple, TypeVar
+
+import msgspec
+from fastapi import APIRouter
+from fastapi import Query as InQuery
+from pydantic import Field
+from starlette.responses import Response
+
+from service.decoding import decode
+from service.errors import ApiError, InvalidRequest, invalid_value, not_allowed
+from service.features.console.trees import US, Kind, kind_of
+from service.features.models.known_ids import sampled_in
+from service.harmony.tokens import BYTES_A_TOKEN, LAST_LEGAL, byte_table, mark_of, unpack
+from service.responses.output.reading import READ
+from service.responses.output.sealed import MAX_PAYLOAD_BYTES, TooLong, Unsealable
+from service.responses.pictures import with_these
+from service.responses.seal import Sealer
+from service.web.entering import Aside
+from service.web.errors import JsonResponse
+from service.web.queries import Query
+from service.web.received import Received
+from store import codec
+from store.backup.records import Saved
+from store.backup.turns import Brought, bring_in, look_up, take_out
+from store.errors import Conflict, NotFound, NotTerminal, ParentNotFound, TenantErased
+from store.keys import digits_of, name_of
+from store.turn import StoredMessage
+
+FORMAT = 1
+_VERSION = bytes([FORMAT])
+
+TURN = "turn"
+DIGEST = "turn digest"
+"""The kinds of what is sealed."""
+
+DIGEST_BYTES = 32
+
+PIECE_CHARS = 1 << 18
+"""How much base64 is read or written in one go, in a millisecond or less: no other thread runs meanwhile."""
+
+PIECE_BYTES = PIECE_CHARS // 4 * 3
+
+T = TypeVar("T")
+
+
+class Portable(msgspec.Struct, frozen=True):
+    """A turn to bring back. `seal` is None where `turn` is sealed itself."""
+
+    turn: str
+    seal: str | None = None
+
+
+async def portable(sealer: Sealer, turn: Saved) -> Portable:
+    """The portable form of a turn, for the owner of the sealer. Raises InvalidRequest for one that is too large, and
+    StoreUnavailable.
+    """
+    return await _work(turn.payload, lambda: _portable(sealer, turn))
+
+
+async def read_portable(sealer: Sealer, given: Portable) -> Saved:
+    """The turn that comes back. Raises InvalidRequest for one that was changed, or isn't from here, and
+    StoreUnavailable.
+    """
+    return await _work(len(given.turn), lambda: _read(sealer, given))
+
+
+async def _work(size: int, work: Callable[[], T]) -> T:
+    """The result of `work`, done by a thread where it takes long."""
+    return work() if size <= codec.THREAD_FROM_BYTES else await asyncio.to_thread(work)
+
+
+def _portable(sealer: Sealer, turn: Saved) -> Portable:
+    packed = _VERSION + codec.squeeze(msgspec.msgpack.encode(msgspec.structs.replace(turn, used=0, held=0)))
+    if not turn.deleted:
+        return Portable(_base64(packed), sealer.seal(DIGEST, _digest(packed)))
+    try:
+        return Portable(sealer.seal(TURN, packed))
+    except TooLong:
+        raise not_allowed(
+            f"The turn '{turn.id}' was deleted, and what later turns know of it is too large to be sealed: it has "
+            f"{len(packed)} bytes, at most {MAX_PAYLOAD_BYTES} can be. 'harmonium backup' has it.",
+            "id",
+        ) from None
+
+
+def _read(sealer: Sealer, given: Portable) -> Saved:
+    if given.seal is None:
+        packed = _open(sealer, "turn", given.turn, TURN)
+    else:
+        packed = _check_seal(sealer, given.turn, given.seal)
+    if packed[:1] != _VERSION:
+        raise invalid_value("turn", packed[:1].hex(), "A later release exported it. Import it there.")
+    return msgspec.msgpack.decode(codec.unsqueeze(packed[1:]), type=Saved)
+
+
+def _check_seal(sealer: Sealer, turn: str, seal: str) -> bytes:
+    """The bytes of a turn whose seal is theirs."""
+    digest = _open(sealer, "seal", seal, DIGEST)
+    try:
+        packed = _bytes(turn)
+    except ValueError:
+        raise invalid_value("turn", turn, "It is no base64. Send the line as it was exported.") from None
+    if _digest(packed) != digest:  # no secret: who has the seal had the turn
+        raise invalid_value("seal", seal, "It is of another turn, or 'turn' was changed. Send the line as exported.")
+    return packed
+
+
+def _base64(packed: bytes) -> str:
+    pieces = (packed[at : at + PIECE_BYTES] for at in range(0, len(packed), PIECE_BYTES))
+    return "".join(b64encode(piece).decode() for piece in pieces)
+
+
+def _bytes(base64: str) -> bytes:
+    """Raises ValueError."""
+    pieces = (base64[at : at + PIECE_CHARS] for at in range(0, len(base64), PIECE_CHARS))
+    return b"".join(b64decode(piece, validate=True) for piece in pieces)
+
+
+def _open(sealer: Sealer, param: str, text: str, kind: str) -> bytes:
+    """The payload of a seal of this kind."""
+    try:
+        found, payload = sealer.open(text)
+    except Unsealable as error:
+        raise _foreign(param, text, str(error)) from None
+    if found != kind:
+        raise _foreign(param, text, "it is the seal of something else")
+    return payload
+
+
+def _foreign(param: str, text: str, reason: str) -> InvalidRequest:
+    return invalid_value(
+        param,
+        text,
+        f"The turn can't be imported: {reason}. It comes back to the project that exported it, at a service with the "
+        "same store or the same HARMONIUM_SEAL_KEYS.",
+    )
+
+
+def _digest(packed: bytes) -> bytes:
+    return blake2b(packed, digest_size=DIGEST_BYTES).digest()
+
+
+BODIES = 2
+"""How many times the size of a request a turn may have that comes back: it has what was asked and what came of it."""
+
+router = APIRouter()
+
+
+class WholeTurn(msgspec.Struct):
+    """A turn with all that there is of it: for people what it was given and what it says, null where that was deleted;
+    and what brings it back. Times are in seconds since 1970.
+    """
+
+    id: str
+    kind: Kind
+    root: str
+    parent: str | None
+    status: str
+    created_at: int
+    deleted: bool
+    input: msgspec.Raw | None
+    response: msgspec.Raw | None
+    turn: str
+    seal: str | None
+    object: str = "console.turn"
+
+
+class EndedTurn(NamedTuple):
+    """A turn that no longer changes: the id by which it is told, that of its tree's root, and all of it."""
+
+    name: str
+    root: str
+    turn: Saved
+
+
+class Imported(msgspec.Struct):
+    """The outcome of a turn's import: it is `new`, was `deleted` since and stays so, or was there. Where the store has
+    an archive, which keeps the ids of what was deleted, no deleted turn comes back.
+    """
+
+    id: str
+    new: bool
+    deleted: bool
+    object: str = "console.turn.imported"
+
+
+@router.get("/console/api/turns/{id}", include_in_schema=False)
+async def retrieve_turn(request: Aside, id: str) -> Response:
+    """A turn of a tree, or a conversation, that no longer changes."""
+    service, tenant = request.service, request.tenant
+    async with ended_turn(request, id) as (name, root, turn):
+        sealed = await portable((await service.seals.of(tenant)), turn)
+        digits = digits_of(turn.id)
+        answer = WholeTurn(
+            id=name,
+            kind=kind_of(digits),
+            root=root,
+            parent=None if turn.parent is None else name_of(digits_of(turn.parent)),
+            status=turn.status,
+            created_at=turn.created // US,
+            deleted=turn.deleted,
+            input=_raw(await _input_of(turn)),
+            response=_raw(turn.response),
+            turn=sealed.turn,
+            seal=sealed.seal,
+        )
+        return request.with_room(answer)
+
+
+@router.post("/console/api/turns", include_in_schema=False)
+async def import_turn(request: Aside) -> Response:
+    """Store a turn again, under its id, behind the one that it continues."""
+    service, tenant = request.service, request.tenant
+    body = await request.body(times=BODIES)
+    async with request.preparing(len(body)):
+        turn = await read_portable(await service.seals.of(tenant), decode(body, Portable))
+        name = name_of(digits_of(turn.id))
+        try:
+            became = await bring_in(service.store, tenant, turn)
+        except ParentNotFound:
+            raise ApiError(
+                404,
+                f"'{name}' continues '{turn.parent}', which is not there. Import the turns of a tree in their order. "
+                "Where that one stays deleted, this one can't come.",
+                code="previous_response_not_found",
+                param="turn",
+            ) from None
+        except NotFound:
+            raise invalid_value(
+                "turn", name, "Its id is of a store with more shards. Import it where HARMONIUM_SHARDS is no smaller."
+            ) from None
+        except Conflict:
+            raise ApiError(409, f"Another turn is stored as '{name}'.", code="conflict", param="turn") from None
+        except TenantErased:
+            raise ApiError(
+                409,
+                f"'{name}' was made before all of its project was erased, and stays erased. Import only turns that "
+                "were made since.",
+                code="conflict",
+                param="turn",
+            ) from None
+    return JsonResponse(Imported(name, became is Brought.NEW, became is Brought.DELETED))
+
+
+@asynccontextmanager
+async def ended_turn(request: Received, id: str, *, deleted: bool = True) -> AsyncGenerator[EndedTurn]:
+    """A turn of the caller's, or a conversation, which isn't used by that; a few large ones at once.
+
+    Raises NotFound, without `deleted` also for one that was deleted and that others continue, InvalidRequest for what
+    is under way, StoreUnavailable.
+    """
+    store, tenant = request.service.store, request.tenant
+    try:
+        found = await look_up(store, tenant, id)
+    except NotTerminal:
+        raise InvalidRequest(
+            f"The response '{id}' is still under way. Wait for its end, or cancel it.", param="id"
+        ) from None
+    async with request.preparing(found.bytes):
+        turn = await take_out(tenant, found)
+        if turn.deleted and not deleted:
+            raise NotFound(id)
+        yield EndedTurn(name_of(digits_of(turn.id)), found.root, turn)
+
+
+async def _input_of(turn: Saved) -> bytes | None:
+    """The input of a turn, with its pictures in the place of references."""
+    if turn.items is None or not turn.pictures:
+        return turn.items
+    pictures = {each.digest: each.data for each in turn.pictures}
+    return msgspec.json.encode(await with_these(msgspec.json.decode(turn.items, type=list[msgspec.Raw]), pictures))
+
+
+def _raw(text: bytes | None) -> msgspec.Raw | None:
+    return None if text is None else msgspec.Raw(text)
+
+
+# --- the tokens of a turn ---
+
+MOST_TOKENS = 4_096
+"""The most of a page: about a millisecond, and 105 kB of English."""
+
+LAST_TOKEN = 1 << 31
+"""A position behind the last token of any turn: a chain has less bytes."""
+
+HARMONY = "o200k_harmony"
+
+
+class Token(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A token. `text` is null where it is no whole text: then `bytes` has what it stands for, where that is known.
+    The text of a `special` one is its name, and nothing that anybody wrote.
+    """
+
+    id: int
+    text: str | None
+    special: bool = False
+    bytes: list[int] | None = None
+
+
+class TokenizedMessage(msgspec.Struct, frozen=True):
+    """A message of a turn, the `index`-th, of `length` tokens: those from its `first`-th on that are in the page.
+    `vocabulary` is null where it isn't known here.
+    """
+
+    index: int
+    role: str
+    name: str | None
+    channel: str | None
+    recipient: str | None
+    content_type: str | None
+    vocabulary: str | None
+    length: int
+    first: int
+    tokens: list[Token]
+
+
+class TurnTokens(msgspec.Struct, frozen=True):
+    """A page. `length` is how many tokens all of the turn's messages have, `after` what the next page is asked with;
+    the rest is of the response's usage, and null where it has none.
+    """
+
+    id: str
+    input_tokens: int | None
+    cached_tokens: int | None
+    output_tokens: int | None
+    length: int
+    messages: list[TokenizedMessage]
+    has_more: bool
+    after: int | None
+    object: str = "console.turn.tokens"
+
+
+class _Details(msgspec.Struct, frozen=True):
+    cached_tokens: int | None = None
+
+
+class _Usage(msgspec.Struct, frozen=True):
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    input_tokens_details: _Details | None = None
+
+
+class _Answered(msgspec.Struct, frozen=True):
+    usage: _Usage | None = None
+
+
+class TokenPage(NamedTuple):
+    """Messages with the tokens of a page, and how many there are in all."""
+
+    messages: list[TokenizedMessage]
+    length: int
+
+
+class TokensQuery(Query):
+    """The query for a page of tokens."""
+
+    limit: Annotated[int, Field(ge=1, le=MOST_TOKENS)] = MOST_TOKENS
+    after: Annotated[int, Field(ge=0, le=LAST_TOKEN)] = 0
+
+
+@router.get("/console/api/turns/{id}/tokens", include_in_schema=False)
+async def list_tokens(request: Aside, query: Annotated[TokensQuery, InQuery()], id: str) -> Response:
+    """The tokens of a turn that no longer changes, those behind the first `after` ones."""
+    async with ended_turn(request, id, deleted=False) as (name, _, turn):
+        page = page_of(turn.messages, query.after, query.limit)
+        usage = (
+            None if turn.response is None else msgspec.json.decode(turn.response, type=_Answered).usage
+        ) or _Usage()
+    end = query.after + query.limit
+    more = end < page.length
+    answer = TurnTokens(
+        id=name,
+        input_tokens=usage.input_tokens,
+        cached_tokens=(usage.input_tokens_details or _Details()).cached_tokens,
+        output_tokens=usage.output_tokens,
+        length=page.length,
+        messages=page.messages,
+        has_more=more,
+        after=end if more else None,
+    )
+    return request.with_room(answer)
+
+
+def page_of(messages: Iterable[StoredMessage], after: int, limit: int) -> TokenPage:
+    """The tokens of messages behind the first `after` ones, at most `limit`. Notes that have none are no messages."""
+    found: list[TokenizedMessage] = []
+    place = index = 0
+    for message in messages:
+        own = _own(message)
+        if not own:
+            continue
+        length = len(own) // BYTES_A_TOKEN
+        first, end = max(0, after - place), min(length, after + limit - place)
+        if first < end:
+            ids = unpack(own[first * BYTES_A_TOKEN : end * BYTES_A_TOKEN])
+            found.append(_tokenize(message, index, length, first, ids))
+        place += length
+        index += 1
+    return TokenPage(found, place)
+
+
+def _own(message: StoredMessage) -> bytes:
+    """The packed ids of a message, or of a note of what a model sampled."""
+    return sampled_in(message) if message.role == READ else message.tokens
+
+
+def _tokenize(message: StoredMessage, index: int, length: int, first: int, ids: Iterable[int]) -> TokenizedMessage:
+    is_known = message.role != READ
+    return TokenizedMessage(
+        index=index,
+        role=message.role,
+        name=message.name if message.role == "tool" else None,
+        channel=message.channel,
+        recipient=message.recipient,
+        content_type=message.content_type,
+        vocabulary=HARMONY if is_known else None,
+        length=length,
+        first=first,
+        tokens=[token_of(id) if is_known else Token(id, None) for id in ids],
+    )
+
+
+def token_of(id: int) -> Token:
+    """A token of Harmony's vocabulary; only its id where that hasn't it."""
+    if (mark := mark_of(id)) is not None:
+        return Token(id, mark, special=True)
+    said = byte_table()[id] if 0 <= id <= LAST_LEGAL else b""
+    if not said:
+        return Token(id, None)
+    try:
+        return Token(id, said.decode())
+    except UnicodeDecodeError:  # a part of a character
+        return Token(id, None, bytes=list(said))

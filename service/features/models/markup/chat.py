@@ -1,0 +1,162 @@
+"""The facts that a response needs of a model that speaks by a chat template, and how its words become segments.
+
+    messages ─▶ Transcript ─▶ the engine's template ─▶ ids of a prompt
+    sampled ids and their text ─▶ a parser of the model's family ─▶ segments, as Harmony's
+
+Segments name a message's recipient as Harmony does, so nothing behind them knows the model's markup.
+Pure.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from service.engine.port import SERVER, SHOWN, ShownTools, Transcript
+from service.features.models.markup.by_server import ByServer
+from service.features.models.markup.calls import Schemas
+from service.features.models.markup.families import ENDS, FAMILIES, MARKUPS, ReasoningPlace
+from service.features.models.markup.messages import chat_messages, form_of, messages_told
+from service.features.models.markup.stream import StreamParser
+from store.turn import StoredMessage
+
+THINK = "<think>"
+"""The mark behind which most models that reason do so; many templates end a prompt with it."""
+
+THINK_WITHIN = 4
+"""How near the end of a prompt that mark stands: only line ends come behind it."""
+
+
+Parser = StreamParser | ByServer
+
+
+def make(
+    family: str,
+    *,
+    marks: Mapping[str, int],
+    schemas: Schemas,
+    thinking: bool,
+    recipients: Mapping[str, str] | None = None,
+) -> Parser:
+    """The parser of a family's markup, or of a markup that is named itself.
+
+    `marks` are the special tokens of the vocabulary by their spelling: those of the markup, of which then only the id
+    counts, and those of ENDS, which end the model's turn. `schemas` are the schemas of the tools' arguments by the
+    names that the model knows, and `recipients` the recipients of their calls, where that isn't the name as a
+    function. `thinking` is whether the prompt ends inside of reasoning.
+    """
+    if family == SERVER:
+        return ByServer(recipients or {})
+    known = FAMILIES.get(family)
+    markup = MARKUPS[known.markup if known else family]
+    own = frozenset(markup.spellings)
+    return StreamParser(
+        markup,
+        marks={spelling: id for spelling, id in marks.items() if spelling in own},
+        ends={spelling: id for spelling, id in marks.items() if spelling in ENDS and spelling not in own},
+        schemas=schemas,
+        thinking=thinking,
+        recipients=recipients or {},
+    )
+
+
+class Chat(msgspec.Struct, frozen=True, dict=True):
+    """How to ask for and read one response. Queued jobs hold it.
+
+    `family`, `marks` and `ends` are those of the model's `Speech`. `names` are the tools' names by the recipient of
+    their calls, `schemas` the JSON schemas of their arguments by name. `opening` and `history` are the messages of the
+    prompt, JSON as in a Transcript: the request's instructions, and the conversation so far. `thinking` is whether the
+    prompt ends inside of reasoning.
+    """
+
+    family: str
+    marks: dict[str, int]
+    ends: tuple[int, ...]
+    names: dict[str, str]
+    schemas: bytes
+    opening: bytes
+    history: bytes
+    tools: bytes
+    options: bytes
+    thinking: bool = False
+    turns: tuple[tuple[int, int], ...] = ()
+    """Where turns stand in the prompt as they were sampled."""
+    noted: bool = True
+    """Whether the sampled ids are noted for later prompts: not where the prompt leaves messages out."""
+    salt: bytes = b""
+    """Of chance, for its note."""
+    key: bytes = b""
+    """Made of this salt and those of the conversation's notes, for digests."""
+    shown: ShownTools = SHOWN
+    """The parts of tools that the template shows."""
+    own: str = ""
+    """The secret text in our own marks; see Transcript."""
+    about: int = 0
+    """About how many tokens the prompt has, where only the server makes it."""
+    sees: bool = False
+    """Whether the model gets pictures."""
+
+    @property
+    def served(self) -> bool:
+        """Whether the server makes the prompts, and reads the model itself."""
+        return self.family == SERVER
+
+    @property
+    def spelled(self) -> tuple[str, ...]:
+        """The marks that the engine has to spell out: all but those that end a turn."""
+        return tuple(mark for mark, id in self.marks.items() if id not in self.ends)
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes."""
+        return sum(len(each) for each in (self.opening, self.history, self.tools, self.schemas))
+
+    @cached_property
+    def _recipients(self) -> dict[str, str]:
+        """The recipients of calls, by the tool's name."""
+        return {name: recipient for recipient, name in self.names.items()}
+
+    @cached_property
+    def _schemas(self) -> Schemas:
+        return msgspec.json.decode(self.schemas, type=dict[str, dict[str, Any]])
+
+    def parser(self, *, thinking: bool) -> Parser:
+        """The parser of a generation; `thinking` is whether its prompt ends inside of reasoning."""
+        return make(
+            self.family, marks=self.marks, schemas=self._schemas, thinking=thinking, recipients=self._recipients
+        )
+
+    @property
+    def shows_reasoning(self) -> bool:
+        """Whether the ids of a turn tell that there is reasoning in it, if its model reasons."""
+        return FAMILIES[self.family].reasoning is ReasoningPlace.NONE or THINK in self.marks
+
+    @cached_property
+    def mark_ids(self) -> frozenset[int]:
+        """The ids that are marks, but for the ends of turns."""
+        return frozenset(self.marks.values()) - frozenset(self.ends)
+
+    def transcript(self, messages: Sequence[StoredMessage], *, anew: bool = False) -> Transcript:
+        """The prompt's messages, and these behind them; `anew` leaves the conversation before them out."""
+        parts = (self.opening, b"[]" if anew else self.history, self.encode(messages))
+        return Transcript(join_lists(parts), self.tools, self.options, self.own)
+
+    def encode(self, messages: Sequence[StoredMessage]) -> bytes:
+        """Kept messages as the JSON of a Transcript, with their reasoning where a model of the family gets any."""
+        family = FAMILIES[self.family]
+        thoughts = family.reasoning is not ReasoningPlace.LEFT_OUT
+        made = chat_messages(messages, self.names, thoughts=thoughts, sees=self.sees)
+        form = form_of(family.markup, self.shown)
+        return msgspec.json.encode(made if form is None else messages_told(made, form, self.shown, self.own))
+
+    def thinks(self, prompt: Sequence[int]) -> bool:
+        """Whether a prompt ends inside of reasoning."""
+        mark = self.marks.get(THINK)
+        return mark is not None and mark in prompt[-THINK_WITHIN:]
+
+
+def join_lists(parts: Sequence[bytes]) -> bytes:
+    """JSON lists as one."""
+    inside = (part[1:-1] for part in parts)
+    return b"[" + b",".join(part for part in inside if part) + b"]"

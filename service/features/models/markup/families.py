@@ -1,0 +1,254 @@
+"""How models write: the families, and the markup of each, which is data; the parser of all of them is in stream.py.
+
+These are the two tables of it; docs/models.md shows the first, with its sources and the models that were tried. A model
+is recognised by its name, and where that says nothing by the marks that are single tokens of its vocabulary. Any other
+model is read as plain text, or with its reasoning taken out where it has marks for that.
+"""
+
+import re
+from collections.abc import Collection, Mapping
+from enum import Enum
+
+import msgspec
+
+from service.engine.port import SERVER
+from service.features.models.markup.calls import JsonForm, XmlForm
+
+
+class CallsForm(msgspec.Struct, frozen=True):
+    """How a template writes calls: the text around a section of them, between two, and around the arguments of one.
+
+    `before` and `behind` have the name in the place of `{}`; `style` is xgrammar's name for arguments in XML, and
+    `number` is the mark behind the number of a call, where it has one.
+    """
+
+    before: str
+    behind: str
+    style: str = "json"
+    opens: str = ""
+    closes: str = ""
+    between: str = "\n"
+    number: str = ""
+
+
+class Markup(msgspec.Struct, frozen=True):
+    """How a model writes its turns. An empty spelling is a mark that the markup lacks."""
+
+    think: str = "<think>"
+    think_end: str = "</think>"
+    sections: tuple[str, ...] = ()
+    """The openings of a section of calls, in each way that models write it."""
+    section_end: str = ""
+    call: str = ""
+    call_end: str = ""
+    reads: JsonForm | XmlForm | None = None
+    """How calls are read; None where there are none."""
+    form: CallsForm | None = None
+    """How calls are written, where they can be constrained."""
+    inner: tuple[str, ...] = ()
+    """Marks inside of a call that may be one token each."""
+    thinking_seam: str = "\n"
+    """The characters that a template strips around reasoning."""
+    call_seam: str = "\n"
+    """The characters that it strips around calls."""
+
+    @property
+    def spellings(self) -> tuple[str, ...]:
+        """All its marks that may be one token of a vocabulary."""
+        every = (self.think, self.think_end, *self.sections, self.section_end, self.call, self.call_end, *self.inner)
+        return tuple(filter(None, every))
+
+
+BAR, LOW = "\uff5c", "\u2581"
+CALL, CALL_END = "<tool_call>", "</tool_call>"
+
+
+def _bars(words: str) -> str:
+    """A special token of DeepSeek's."""
+    return f"<{BAR}{words.replace(' ', LOW)}{BAR}>"
+
+
+_HERMES = Markup(
+    call=CALL,
+    call_end=CALL_END,
+    reads=JsonForm(frozenset((CALL, CALL_END))),
+    form=CallsForm('<tool_call>\n{{"name": "{}", "arguments": ', "}\n</tool_call>"),
+)
+
+
+def _named_calls(
+    sections: tuple[str, str], call: tuple[str, str], separator: str, head: str, form: CallsForm
+) -> Markup:
+    """Calls whose names stand before their arguments, between special tokens."""
+    return Markup(
+        sections=sections[:1],
+        section_end=sections[1],
+        call=call[0],
+        call_end=call[1],
+        reads=JsonForm(frozenset((*call, sections[1])), frozenset((separator,)), re.compile(head, re.DOTALL)),
+        form=msgspec.structs.replace(form, opens=sections[0], closes=sections[1]),
+        inner=(separator,),
+        thinking_seam="",
+        call_seam="",
+    )
+
+
+_CALLS = _bars("tool calls begin"), _bars("tool calls end")
+_ONE, _ONE_END, _SEPARATOR = _bars("tool call begin"), _bars("tool call end"), _bars("tool sep")
+_KIMI_CALLS = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"
+_KIMI_ARGUMENTS = "<|tool_call_argument_begin|>"
+
+
+def _functions(section: tuple[str, str], style: str = "", *, line: bool, think: str = "think") -> Markup:
+    """Calls as `<function=NAME>`, in a section each."""
+    return Markup(
+        f"<{think}>",
+        f"</{think}>",
+        sections=section[:1],
+        section_end=section[1],
+        call="<function=",
+        call_end="</function>",
+        reads=XmlForm("</function>", "<parameter=", "</parameter>", line=line, last=section[1:]),
+        form=CallsForm(f"{section[0]}\n<function={{}}>\n", f"\n</function>\n{section[1]}", style) if style else None,
+    )
+
+
+def _invokes(prefix: str, section: str, style: str, *others: str, thinking_seam: str = "") -> Markup:
+    """Calls as `<invoke name="NAME">`, in one section; `prefix` stands before the names of all tags."""
+    opens, closes, ending = f"<{prefix}", f"</{prefix}", f"</{section}>"
+    return Markup(
+        sections=(f"<{section}>", *others),
+        section_end=ending,
+        call=f"{opens}invoke ",
+        call_end=f"{closes}invoke>",
+        reads=XmlForm(f"{closes}invoke>", f"{opens}parameter ", f"{closes}parameter>", tagged=True, last=(ending,)),
+        form=CallsForm(f'{opens}invoke name="{{}}">\n', f"{closes}invoke>\n", style, f"<{section}>\n", ending, ""),
+        thinking_seam=thinking_seam,
+    )
+
+
+DSML = f"{BAR}DSML{BAR}"
+
+MARKUPS: Mapping[str, Markup] = {
+    "plain": Markup("", ""),
+    "think": Markup(),
+    "hermes": _HERMES,
+    "qwen": _HERMES,
+    "qwen-coder": _functions((CALL, CALL_END), "qwen_xml", line=True),
+    "glm": Markup(
+        call=CALL,
+        call_end=CALL_END,
+        reads=XmlForm(
+            CALL_END, "<arg_key>", "</arg_value>", "</arg_key>", "<arg_value>", name_ends=("\n", "<arg_key>")
+        ),
+        form=CallsForm("<tool_call>{}\n", "\n</tool_call>", "glm_xml"),
+        inner=("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
+    ),
+    "deepseek-v3": _named_calls(
+        _CALLS,
+        (_ONE, _ONE_END),
+        _SEPARATOR,
+        rf"\s*function\s*{_SEPARATOR}(?P<name>[^\n{BAR}]*)\n",
+        CallsForm(f"{_ONE}function{_SEPARATOR}{{}}\n```json\n", f"\n```{_ONE_END}"),
+    ),
+    "deepseek-v3.1": _named_calls(
+        _CALLS,
+        (_ONE, _ONE_END),
+        _SEPARATOR,
+        rf"(?P<name>.*?){_SEPARATOR}",
+        CallsForm(f"{_ONE}{{}}{_SEPARATOR}", _ONE_END, between=""),
+    ),
+    "deepseek-v3.2": _invokes(DSML, f"{DSML}function_calls", "deepseek_xml"),
+    "deepseek-v4": _invokes(DSML, f"{DSML}tool_calls", "deepseek_xml", f"<{DSML}toolcalls>", f"<{DSML}tool>"),
+    "deepseek-v4.1": _invokes(f"{DSML} ", f"{DSML} calls", "deepseek_v4_1_xml"),
+    "kimi": _named_calls(
+        _KIMI_CALLS,
+        ("<|tool_call_begin|>", "<|tool_call_end|>"),
+        _KIMI_ARGUMENTS,
+        rf"\s*+(?:functions\.)?(?P<name>.*?)(?::\d+\s*)?{re.escape(_KIMI_ARGUMENTS)}",
+        CallsForm("<|tool_call_begin|>functions.{}:", "<|tool_call_end|>", between="", number=_KIMI_ARGUMENTS),
+    ),
+    "minimax": _invokes("", "minimax:tool_call", "minimax_xml", thinking_seam="\n"),
+    "seed": _functions(("<seed:tool_call>", "</seed:tool_call>"), line=False, think="seed:think"),
+}
+"""Every markup that we can read, by its name in settings; a server that reads its model itself has none."""
+
+
+class ReasoningPlace(Enum):
+    """The place of a turn's reasoning in the prompts of later turns."""
+
+    NONE = "none"
+    """The family doesn't reason."""
+    LEFT_OUT = "left out"
+    """It must not be passed: the model was trained without, or its API refuses it."""
+    TEMPLATE = "template"
+    """It is passed, and the template writes or drops it: most drop it before the last words of the user."""
+    WITH_CALLS = "with calls"
+    """It must be passed with every turn that called something, also before the last words of the user."""
+
+
+class Family(msgspec.Struct, frozen=True):
+    """One row: its markup, and how it is recognised (`names`, a regex searched in the model's name in any case;
+    `marks`, of which each is one token).
+    """
+
+    name: str
+    markup: str
+    reasoning: ReasoningPlace
+    names: str = ""
+    marks: tuple[str, ...] = ()
+
+
+MARKS = (
+    *("<think>", "</think>", CALL, CALL_END, *MARKUPS["glm"].inner, *_CALLS, _ONE, _ONE_END, _SEPARATOR),
+    *(*_KIMI_CALLS, "<|tool_call_begin|>", _KIMI_ARGUMENTS, "<|tool_call_end|>"),
+    *("<minimax:tool_call>", "</minimax:tool_call>"),
+    *("<seed:think>", "</seed:think>", "<seed:tool_call>", "</seed:tool_call>"),
+)
+"""All marks that some vocabulary has as one token."""
+
+ENDS = (
+    *("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<end_of_turn>", "</s>"),
+    *(_bars("end of sentence"), "<|user|>", "<|observation|>", "[EOS]", "[e~[", "<seed:eos>"),
+    *("<|end|>", "<|return|>", "<|end_of_role|>", "<turn|>", "<|eos|>", "<eos>"),
+)
+"""The special tokens that end a model's turn. In ordinary tokens they are text."""
+
+_CODER_NAMES = r"qwen[-_ ]?3(?:\.[5-9]|[-_ ]?coder)|nemotron[-_ ]?(?:v?3)|step[-_ ]?3\.5"
+
+FAMILIES = {
+    family.name: family
+    for family in (
+        Family("kimi-k2", "kimi", ReasoningPlace.WITH_CALLS, r"kimi[-_ ]?k2", _KIMI_CALLS[:1]),
+        Family("deepseek-v4.1", "deepseek-v4.1", ReasoningPlace.WITH_CALLS, r"deepseek[-_ ]?v4\.1"),
+        Family("deepseek-v4", "deepseek-v4", ReasoningPlace.WITH_CALLS, r"deepseek[-_ ]?v4"),
+        Family("deepseek-v3.2", "deepseek-v3.2", ReasoningPlace.WITH_CALLS, r"deepseek[-_ ]?v3\.2(?!-exp)", (DSML,)),
+        Family("deepseek-v3.1", "deepseek-v3.1", ReasoningPlace.LEFT_OUT, r"deepseek[-_ ]?v3\.(?:1|2-exp)"),
+        Family("deepseek-r1", "deepseek-v3", ReasoningPlace.LEFT_OUT, r"deepseek[-_ ]?r1(?!.*distill)"),
+        Family("deepseek-v3", "deepseek-v3", ReasoningPlace.NONE, r"deepseek[-_ ]?v3", _CALLS[:1]),
+        Family("deepseek-r1-distill", "think", ReasoningPlace.LEFT_OUT, r"deepseek[-_ ]?r1.*distill"),
+        Family("glm-4.7", "glm", ReasoningPlace.WITH_CALLS, r"glm[-_ ]?(?:4\.[7-9]|5)"),
+        Family("glm", "glm", ReasoningPlace.TEMPLATE, r"glm[-_ ]?4\.[56]", (CALL, "<arg_key>")),
+        Family("minimax-m2", "minimax", ReasoningPlace.WITH_CALLS, r"minimax[-_ ]?m2", ("<minimax:tool_call>",)),
+        Family("seed-oss", "seed", ReasoningPlace.TEMPLATE, r"seed[-_ ]?oss", ("<seed:tool_call>",)),
+        Family("qwen3-coder", "qwen-coder", ReasoningPlace.TEMPLATE, _CODER_NAMES),
+        Family("qwen3", "qwen", ReasoningPlace.TEMPLATE, r"qwen[-_ ]?3|qwq", (CALL, "<think>")),
+        Family("hermes", "hermes", ReasoningPlace.NONE, r"hermes|qwen[-_ ]?2|smollm", (CALL,)),
+        Family("server", SERVER, ReasoningPlace.TEMPLATE),
+        Family("think", "think", ReasoningPlace.TEMPLATE, marks=("<think>",)),
+        Family("plain", "plain", ReasoningPlace.NONE),
+    )
+}
+"""Every family by its name, in the order in which they are tried."""
+
+
+def family_of(model: str, marks: Collection[str]) -> str:
+    """The name of a model's family, by the model's name, or by those of MARKS that are one token of it."""
+    for family in FAMILIES.values():
+        if family.names and re.search(family.names, model, re.IGNORECASE):
+            return family.name
+    return next(
+        family.name
+        for family in FAMILIES.values()
+        if family.name == "plain" or (family.marks and all(mark in marks for mark in family.marks))
+    )

@@ -1,0 +1,118 @@
+"""The dialect of the Open Responses specification: what is under `/open-responses/v1` is answered in it.
+
+The forms are those of service/features/open_responses/shapes.py. Never answer in it by anything but the path.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from service.api import events
+from service.api.events import Event
+from service.api.response import OutputText, Response, decode_response
+from service.decoding import Json
+from service.features.open_responses.shapes import StreamTranslation, open_compaction, open_event, open_response
+from service.responses.prompt.compaction import Compacted
+from service.web.dialect import Dialect
+from service.web.errors import JsonResponse
+from service.web.sse import KEEP_ALIVE, Encoder
+
+
+class OpenResponses(Dialect):
+    """The Open Responses specification's."""
+
+    name = "open_responses"
+    prefix = "/open-responses/v1"
+
+    def answer(self, content: object) -> JsonResponse:
+        """See Dialect. Objects outside the specification, such as a list of models, are the same in both."""
+        if isinstance(content, bytes) and _kind(content).object == "response":
+            content = decode_response(content)
+        if isinstance(content, Response):
+            content = open_response(_plain(content))
+        elif isinstance(content, Compacted):
+            content = open_compaction(msgspec.json.decode(msgspec.json.encode(content)))
+        return JsonResponse(content)
+
+    def encoder(self, *, obfuscate: bool) -> Encoder:
+        """See Dialect."""
+        return OpenEncoder(obfuscate=obfuscate)
+
+
+class OpenEncoder(Encoder):
+    """The encoder of Open Responses: mostly sse.Encoder's work, as most events are the same in both dialects."""
+
+    def __init__(self, *, obfuscate: bool) -> None:
+        super().__init__(obfuscate=obfuscate)
+        self._translation = StreamTranslation()
+
+    def keep_alive(self) -> bytes:
+        """See Encoder. The specification has no such event."""
+        return KEEP_ALIVE
+
+    def append(self, batch: Sequence[Event], buffer: bytearray) -> None:
+        """Write the events at the buffer's end, each in one piece."""
+        for place, event in enumerate(batch):
+            if type(event) in _RENAMED:
+                piece = bytearray()
+                super().append((event,), piece)
+                buffer += piece.replace(*_RENAMED[type(event)], 2)
+                continue
+            translated = self._translation.event(event)
+            if isinstance(translated, events.OutputTextDone) and place + 1 < len(batch):
+                following = batch[place + 1]
+                if isinstance(following, events.ContentPartDone) and isinstance(following.part, OutputText):
+                    # its own log probabilities have no bytes; those of the part that follows have
+                    known = tuple(following.part.logprobs)
+                    super().append((msgspec.structs.replace(translated, logprobs=known),), buffer)
+                    continue
+            if isinstance(translated, _NARROWED) or (isinstance(translated, _WITH_LOGPROBS) and translated.logprobs):
+                body = open_event(_plain(translated))
+                buffer += b"event: %b\ndata: %b\n\n" % (body["type"].encode(), msgspec.json.encode(body))
+            else:
+                super().append((translated,), buffer)
+
+
+class _Kind(msgspec.Struct):
+    object: str = ""
+
+
+_kind = msgspec.json.Decoder(_Kind).decode
+
+
+def _plain(content: object) -> Json:
+    """A response or an event as dictionaries and lists. Log probabilities, which are the same in both dialects and may
+    be megabytes, stay JSON.
+    """
+    return msgspec.to_builtins(content, builtin_types=(msgspec.Raw,))
+
+
+_REASONING = (b"response.reasoning_text.", b"response.reasoning.")
+_OURS = (b"response.", b"harmonium:response.")
+_RENAMED: dict[type[Event], tuple[bytes, bytes]] = {
+    events.ReasoningTextDelta: _REASONING,
+    events.ReasoningTextDone: _REASONING,
+    events.SteerFailed: _OURS,
+    events.CodeInterpreterCallCompleted: _OURS,
+    events.WebSearchCallSearching: _OURS,
+    events.WebSearchCallCompleted: _OURS,
+    events.FileSearchCallSearching: _OURS,
+    events.FileSearchCallCompleted: _OURS,
+    events.OutputTextAnnotationAdded: _OURS,
+}
+"""Events with other names, which stand twice at the beginning, in `event:` and in `type`; text further on may say the
+same. Events outside the specification get a prefix."""
+
+_NARROWED = (
+    events.Lifecycle,
+    events.OutputItemAdded,
+    events.OutputItemDone,
+    events.FunctionCallArgumentsDone,
+    events.Error,
+)
+"""Events that hold something with more keys, or other ones, than the specification's."""
+
+_WITH_LOGPROBS = (events.OutputTextDelta, events.OutputTextDone)
+
+
+OPEN_RESPONSES = OpenResponses()

@@ -1,0 +1,205 @@
+"""`harmonium fsck`: goes over the conversations of the settings' Redis, and some of their archive, and shows what is
+wrong with them.
+
+store/fsck/check.py and store/backup/upkeep/verifying.py find and repair faults; this prints them. Shown are ids,
+tenants and numbers, never what anybody said.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, nullcontext, suppress
+from textwrap import fill, indent
+from typing import Annotated, Any
+
+import msgspec
+from rich.console import Console
+from rich.text import Text
+
+from service.commands.options import EXIT_FAILED, EXIT_UNABLE, AsJson, Pace, asking, show, with_settings
+from service.features.archive.archive_command import SAMPLE, lines_of, log_repairs, object_of, outcome, verify
+from service.features.archive.backup_command import last_of
+from service.features.archive.settings import SQLITE
+from service.features.client.options import flag
+from service.features.operator.doctor import server_url, with_archive
+from service.process import open_archive, open_store
+from service.settings.settings import Settings
+from store.backup import ownership
+from store.backup.archiving.archived_turns import ArchivedTurns
+from store.backup.upkeep.backup_file import BackupProgress as Shown
+from store.backup.upkeep.verifying import Verified
+from store.embedded import ARCHIVE
+from store.errors import ArchiveForeign, ArchiveUnavailable, StoreError
+from store.fsck.check import Archived, CheckProgress, CheckReport, Fsck
+from store.fsck.faults import MEANINGS, Fault
+from store.redis.connection import connect
+
+SHOWN = 100
+"""The most faults that are shown one by one; JSON has them all."""
+
+INDENT = "    "
+
+
+@with_settings("redis_url", "data_dir")
+def fsck(
+    settings: Settings,
+    repair: Annotated[bool, flag("--repair", "Mend what is wrong, and check again.")] = False,
+    turns_per_second: Pace = 0,
+    as_json: AsJson = False,
+) -> int:
+    """Check that every turn is stored whole, and that the counters equal what is stored; and where there is an archive,
+    that a sample of both has the same. `archive verify --all` compares all.
+
+    It may run while conversations go on, and without `--repair` it changes nothing. A turn is judged at one moment, so
+    a sound store is never blamed; counters are judged where nothing changed during a look. Of what was said, nothing is
+    shown. docs/operating.md lists what can be wrong. A repair has one remedy: a turn that lacks something is taken out
+    of memory with all that continue it, so that it comes back from the archive, which is asked first. Without one only
+    what nobody can read any more goes, and is named. Places, counts and indexes are made again from the turns.
+
+    The exit status is 0 if nothing is wrong or all of it was repaired, 1 if something is wrong or was lost, 2 if the
+    check could not be done.
+    """
+    with asking("can't check the store", EXIT_UNABLE), server_url(settings) as url:
+        report = asyncio.run(_check_store(url, settings, repair, turns_per_second))
+        reached = settings.model_copy(update={"redis_url": url})
+        log_repairs(reached, "store.fsck_repaired", report.faults, report.left)
+    verified, failure = _checked_archive(settings, repair, turns_per_second)
+    if as_json:
+        show(_fields_of(report, verified, failure), (), as_json=True)
+    else:
+        _print(report, verified, failure, Console(), repair=repair)
+    if report.newer or failure or (verified and verified.newer):
+        return EXIT_UNABLE
+    return EXIT_FAILED if report.left or report.lost or (verified and verified.left) else 0
+
+
+def _has_archive(settings: Settings) -> bool:
+    """Whether there is an archive with these settings, which is not made for a check."""
+    known = with_archive(settings)
+    return known.has_archive and (known.archive_url != SQLITE or (known.data_dir / ARCHIVE).exists())
+
+
+def _checked_archive(settings: Settings, repair: bool, turns_per_second: float) -> tuple[Verified | None, str]:
+    """The result for a sample of the settings' archive, compared with Redis, or why there is none; neither without an
+    archive.
+    """
+    if not _has_archive(settings):
+        return None, ""
+    try:
+        return verify(settings, most=SAMPLE, repair=repair, alone=False, turns_per_second=turns_per_second), ""
+    except (StoreError, OSError, ValueError, TypeError) as error:
+        return None, str(error)
+
+
+def _fields_of(report: CheckReport, verified: Verified | None, failure: str) -> dict[str, Any]:
+    """All of a report as one object."""
+    archived = {"failure": failure} if failure else None if verified is None else object_of(verified)
+    return {
+        "shards": report.shards,
+        "turns": report.turns,
+        "found": report.found,
+        "left": report.left,
+        "complaints": [{**msgspec.structs.asdict(each), "mended": mended} for each, mended in report.faults.items()],
+        "counters_judged": not report.unjudged,
+        "shards_not_judged": report.unjudged,
+        "turns_to_sweep": report.unneeded,
+        "turns_of_a_later_release": report.newer,
+        "unknown_keys": report.unknown,
+        "lost": [{"tenant": tenant, "id": id} for tenant, id in report.lost],
+        "seconds": round(report.seconds, 3),
+        "archive": archived,
+    }
+
+
+def _print(report: CheckReport, verified: Verified | None, failure: str, console: Console, *, repair: bool) -> None:
+    """Print the faults, and the result in sentences. An id stands on a line of its own, never broken."""
+    for each, repaired in list(report.faults.items())[:SHOWN]:
+        done = f"; {'repaired' if repaired else 'not repaired'}" if repair else ""
+        place = f"shard {each.shard:02x}{f', tenant {each.tenant}' if each.tenant else ''}"
+        console.print(Text(each.id or "no turn", "bold"), soft_wrap=True)
+        detail = f": {each.detail}" if each.detail else ""
+        for line in (f"{each.what}: {MEANINGS[each.what].says}{detail}", f"{place}{done}"):
+            filled = fill(line, console.width - len(INDENT), break_long_words=False, break_on_hyphens=False)
+            console.print(Text(indent(filled, INDENT)), soft_wrap=True)
+    if report.found > min(SHOWN, len(report.faults)):
+        console.print(f"… and more: {report.found:,} faults in all")
+    for line in _lines(report, repair):
+        console.print(Text(line))
+    if failure:
+        console.print(Text(f"The archive was not checked: {failure}"))
+    elif verified:
+        for line in lines_of(verified, repair=repair):
+            console.print(Text(line), soft_wrap=True)
+        if verified.left or verified.trees >= SAMPLE:
+            console.print(Text("`harmonium archive verify --all` checks all of both; see docs/archive.md"))
+
+
+async def _check_store(url: str, settings: Settings, repair: bool, turns_per_second: float) -> CheckReport:
+    def show_step(step: CheckProgress | Fault) -> Shown | None:
+        if isinstance(step, Fault):
+            return None
+        action = "checking" if not step.round else f"repairing, round {step.round},"
+        return Shown(step.turns, step.total, f"{action} turns of shard {step.shard + 1} of {settings.shards}")
+
+    async with _asking_archive(url, settings) if repair else nullcontext() as archived:
+        fsck = Fsck(
+            connect(url, timeout_seconds=settings.store_timeout_seconds),
+            prefix=settings.key_prefix,
+            shards=settings.shards,
+            timeout_seconds=settings.store_timeout_seconds,
+            turns_per_second=turns_per_second,
+            archived=archived,
+        )
+        try:
+            return await last_of(fsck.run(repair=repair), CheckReport, show_step)
+        finally:
+            await fsck.close()
+
+
+@asynccontextmanager
+async def _asking_archive(url: str, settings: Settings) -> AsyncGenerator[Archived | None]:
+    """Whether the settings' archive has a turn, to be asked within the block; None where it can't be asked."""
+    archive = open_archive(with_archive(settings)) if _has_archive(settings) else None
+    if archive is None:
+        yield None
+        return
+    store = open_store(settings.model_copy(update={"redis_url": url}))
+    turns = ArchivedTurns(store, archive)
+
+    async def has(tenant: str, digits: str) -> bool:
+        return await turns.found(tenant, digits, remains=True) is not None
+
+    asked: Archived | None = None
+    try:
+        with suppress(ArchiveForeign, ArchiveUnavailable):
+            await ownership.check(store.server, store.keyspace, archive)
+            asked = has
+        yield asked
+    finally:
+        await store.close()
+        await archive.close()
+
+
+def _lines(report: CheckReport, repair: bool) -> list[str]:
+    """The report in sentences."""
+    where = "1 shard" if report.shards == 1 else f"{report.shards} shards"
+    result = outcome(report.found, report.left, repair=repair)
+    lines = [f"{report.turns:,} turns in {where}, {report.seconds:.1f} s: {result}"]
+    if report.left and not repair:
+        lines.append("`harmonium fsck --repair` repairs them; see docs/operating.md")
+    elif report.left:
+        lines.append(
+            "What is left waits for the archive, for a response, or for you to delete it; see docs/operating.md"
+        )
+    if report.lost:
+        lines.append(f"Turns that could not be read, and that no archive has: {len(report.lost):,} were taken out:")
+        lines += [f"{INDENT}{id}, tenant {tenant}" for tenant, id in report.lost[:SHOWN]]
+    if report.unjudged:
+        shards = ", ".join(f"{number:02x}" for number in report.unjudged)
+        lines.append(f"Counters of shard {shards}: not judged, as the store was changing all the time")
+    if report.unneeded:
+        lines.append(f"Deleted turns that the next sweep takes away: {report.unneeded:,}")
+    if report.unknown:
+        lines.append(f"Keys under the prefix that this release does not know, left alone: {report.unknown:,}")
+    if report.newer:
+        lines.append(f"Turns that a later release wrote: {report.newer:,}. Check and repair with that release")
+    return lines

@@ -1,0 +1,360 @@
+"""Containers: sessions of a sandbox by ids that their tenant knows, with a record of each.
+
+The store has the records, for all processes that share it; the variables and files are in the sandbox alone. A
+container expires when nobody used it for its time, or when its session was lost or gave its place up. It can still be
+told from one that never existed.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from hashlib import blake2b
+from itertools import count
+from typing import Any, NamedTuple
+
+import msgspec
+
+from service.backoff import Backoff
+from service.errors import ApiError, InvalidRequest, brief, unavailable
+from service.features.python.shapes import MEMORY, MemoryLimit
+from service.features.sandbox.port import (
+    FOLDER,
+    Full,
+    NoFile,
+    Sandbox,
+    SessionFile,
+    SessionGone,
+    SessionLimits,
+    Unusable,
+    begin,
+)
+from service.logs import event
+from store.errors import StoreError, StoreFull, StoreUnavailable
+from store.history.containers import StoredContainers as Records
+
+IDLE_MINUTES = 20
+"""The minutes for which a container may be idle, unless it is made with less."""
+
+FRESH_SECONDS = 10.0
+"""The time by which a record's last use may be too early."""
+
+MAX_UPLOADS = 256
+"""The most files of a container that are known to be its user's."""
+
+START_SECONDS = 5.0
+"""The time for which the start of a service waits for a sandbox elsewhere."""
+
+MAX_TRIES = 16
+"""The most tries to change a record that others change meanwhile."""
+
+_FILE_DIGEST_BYTES = 24
+_MARK_BYTES = 8
+
+logger = logging.getLogger(__name__)
+
+
+class ContainerRecord(msgspec.Struct, frozen=True):
+    """The record of a container. `place` is the sandbox that has its session, `uploads` are marks of the files that its
+    user has written. `lost`: the session is gone. `deleted`: its user deleted it. Then nobody is shown it, and a
+    response that still runs code in it learns that it is gone.
+    """
+
+    name: str
+    created_at: int
+    active_at: float
+    minutes: int
+    place: str
+    memory_limit: MemoryLimit | None = None
+    uploads: tuple[bytes, ...] = ()
+    lost: bool = False
+    deleted: bool = False
+
+
+class OpenedContainer(NamedTuple):
+    """A container that has a session: its id, its record, and its folder as its code sees it."""
+
+    id: str
+    record: ContainerRecord
+    folder: str
+
+
+class KeptFile(NamedTuple):
+    """A file of a container, by the id that it always has, and whether its user wrote it."""
+
+    id: str
+    file: SessionFile
+    uploaded: bool
+
+
+_RECORD = msgspec.msgpack.Decoder(ContainerRecord)
+
+
+def file_id(container: str, path: str) -> str:
+    """The id of a container's file."""
+    return "cfile_" + blake2b(f"{container}{path}".encode(), digest_size=_FILE_DIGEST_BYTES).hexdigest()
+
+
+class Containers:
+    """The containers of all tenants."""
+
+    def __init__(
+        self, records: Records, sandbox: Sandbox, place: str, clock: Callable[[], float], again: Backoff | None = None
+    ) -> None:
+        """`place` is how records name the sandbox. With `again`, one that can't be used at the start is tried later."""
+        self.sandbox = sandbox
+        self.usable = False
+        """Whether the sandbox has proved that its sessions are confined."""
+        self._records = records
+        self._place = place
+        self._clock = clock
+        self._again = again
+        self._trying: asyncio.Task[None] | None = None
+        self._opening: set[asyncio.Task[str]] = set()
+
+    async def start(self) -> None:
+        """Get the sandbox ready. Where it can't be used no code is run, and the log says why. It may start later than
+        this service, so then it is tried again and again.
+        """
+        try:
+            async with asyncio.timeout(None if self._again is None else START_SECONDS):
+                await self.sandbox.start()
+        except (Unusable, TimeoutError) as error:
+            reason = str(error) or f"it says nothing within {START_SECONDS:g} s"
+            event(logger, logging.ERROR, "no sandbox", reason=reason, remedy="harmonium doctor says what it finds")
+            if self._again is not None:
+                self._trying = asyncio.create_task(self._start_later(self._again))
+        else:
+            self.usable = True
+
+    async def _start_later(self, again: Backoff) -> None:
+        for failures in count(1):
+            await asyncio.sleep(again.seconds(failures))
+            with suppress(Unusable):
+                await self.sandbox.start()
+                self.usable = True
+                event(logger, logging.INFO, "the sandbox can be used now")
+                return
+
+    async def aclose(self) -> None:
+        """Let go of the sandbox."""
+        if self._trying is not None:
+            self._trying.cancel()
+            await asyncio.wait([self._trying])
+        await self.sandbox.aclose()
+
+    def new_id(self, tenant: str) -> str:
+        """An id for a container."""
+        return self._records.new_id(tenant)
+
+    async def find(self, tenant: str, id: str) -> ContainerRecord | None:
+        """The record of a container, also of a deleted one; None where there is none. Raises StoreError."""
+        found = await self._records.get(tenant, id)
+        return None if found is None else _RECORD.decode(found)
+
+    async def record(self, tenant: str, id: str) -> ContainerRecord:
+        """The record of a container, expired or not. Raises ApiError 404, StoreError."""
+        return _there(id, await self.find(tenant, id))
+
+    def lives(self, record: ContainerRecord) -> bool:
+        """Whether a container has not expired."""
+        idle = self._clock() - record.active_at
+        ended = record.lost or record.deleted
+        return not ended and record.place == self._place and idle < record.minutes * 60
+
+    async def found(self, tenant: str, id: str) -> ContainerRecord:
+        """The record of a container that has not expired. Raises ApiError 404 and 400, StoreError."""
+        return self._living(id, await self.find(tenant, id))
+
+    def _living(self, id: str, record: ContainerRecord | None) -> ContainerRecord:
+        there = _there(id, record)
+        if not self.lives(there):
+            raise expiry_refusal()
+        return there
+
+    async def all(self, tenant: str) -> list[tuple[str, ContainerRecord]]:
+        """A tenant's containers, the newest first. Raises StoreError."""
+        found = [(id, _RECORD.decode(record)) for id, record in (await self._records.all(tenant)).items()]
+        there = [each for each in found if not each[1].deleted]
+        return sorted(there, key=lambda each: (each[1].created_at, each[0]), reverse=True)
+
+    async def open(
+        self,
+        tenant: str,
+        id: str,
+        *,
+        name: str = "",
+        minutes: int = IDLE_MINUTES,
+        memory_limit: MemoryLimit | None = None,
+    ) -> OpenedContainer:
+        """Open a new container with this id. Raises Full, Unusable, SessionGone, StoreError.
+
+        Cancelled, it is opened all the same: an unknown session would keep its place until it was idle.
+        """
+        now = self._clock()
+        record = ContainerRecord(name, int(now), now, minutes, self._place, memory_limit)
+        opening = asyncio.create_task(self._open(tenant, id, record))
+        self._opening.add(opening)
+        opening.add_done_callback(self._opening.discard)
+        return OpenedContainer(id, record, await asyncio.shield(opening))
+
+    async def _open(self, tenant: str, id: str, record: ContainerRecord) -> str:
+        """Open a session and record it. Returns its folder as its code sees it."""
+        limits = SessionLimits(idle_seconds=record.minutes * 60)
+        if record.memory_limit is not None:
+            limits = msgspec.structs.replace(limits, memory_bytes=MEMORY[record.memory_limit])
+        opened = await self.sandbox.open(id, tenant, limits, lasting=bool(record.name))
+        try:
+            for each in opened.instead_of:
+                await self.lose(*each)
+            await self._begin(tenant, id, record)
+        except (Full, StoreError):
+            await self._close(id)
+            raise
+        return opened.folder
+
+    async def _begin(self, tenant: str, id: str, record: ContainerRecord) -> None:
+        encoded = msgspec.msgpack.encode(record)
+        try:
+            await self._records.keep(tenant, id, encoded)
+        except StoreFull:
+            records = {each: _RECORD.decode(known) for each, known in (await self._records.all(tenant)).items()}
+            ended = [each for each, known in records.items() if not self.lives(known)]
+            if not ended:
+                raise Full(f"a tenant may have {len(records)} containers") from None
+            for each in ended:
+                await self._records.drop(tenant, each)
+            await self._records.keep(tenant, id, encoded)
+
+    async def touch(self, tenant: str, id: str) -> ContainerRecord | None:
+        """Note that a container is used, unless it has expired. Returns its record, also of a deleted one; None where
+        there is none. Raises StoreError.
+        """
+        now = self._clock()
+        return await self._change(tenant, id, lambda known: {"active_at": now} if self.lives(known) else {})
+
+    async def use(self, tenant: str, id: str) -> ContainerRecord:
+        """The record of a container that has not expired; notes its use. Raises ApiError 404 and 400, StoreError."""
+        return self._living(id, await self.touch(tenant, id))
+
+    def is_fresh(self, record: ContainerRecord) -> bool:
+        """Whether a living container was used just now, by its record, so that its use needs no other note."""
+        return self._clock() - record.active_at < FRESH_SECONDS
+
+    async def lose(self, tenant: str, id: str) -> None:
+        """Note that the session of a container is gone. Raises StoreError."""
+        await self._change(tenant, id, lambda _: {"lost": True})
+
+    async def delete(self, tenant: str, id: str) -> None:
+        """End a container. Raises ApiError 404, StoreError."""
+        await self.record(tenant, id)
+        await self._change(tenant, id, lambda _: {"deleted": True, "uploads": ()})
+        await self._close(id)
+
+    async def _close(self, id: str) -> None:
+        try:
+            await self.sandbox.close(id)
+        except (SessionGone, Unusable) as error:
+            event(logger, logging.INFO, "a container had no session to be closed", reason=str(error))
+
+    async def _change(
+        self, tenant: str, id: str, change: Callable[[ContainerRecord], dict[str, Any]]
+    ) -> ContainerRecord | None:
+        """Change members of a record, also while others do. Returns the new record; None where there is none."""
+        for _ in range(MAX_TRIES):
+            before = await self._records.get(tenant, id)
+            if before is None:
+                return None
+            known = _RECORD.decode(before)
+            record = known if known.deleted else msgspec.structs.replace(known, **change(known))
+            if record == known or await self._records.keep(tenant, id, msgspec.msgpack.encode(record), before):
+                return record
+        raise StoreUnavailable(f"a container was changed by others {MAX_TRIES} times")
+
+    # --- files ---
+
+    async def files(self, tenant: str, id: str) -> list[KeptFile]:
+        """The files of a container, by path. Raises ApiError 404, 400 and 503, StoreError."""
+        record = await self.use(tenant, id)
+        async with self._refusing(tenant, id):
+            files = await self.sandbox.files(id)
+        return [KeptFile(file_id(id, file.path), file, _mark(file.path) in record.uploads) for file in files]
+
+    async def file(self, tenant: str, id: str, wanted: str) -> KeptFile:
+        """A file of a container. Raises as `files` does."""
+        for each in await self.files(tenant, id):
+            if each.id == wanted:
+                return each
+        raise no_file(wanted)
+
+    async def write(self, tenant: str, id: str, name: str, content: AsyncIterator[bytes]) -> KeptFile:
+        """Write a user's file into a container. Raises ApiError 404, 400 and 503, StoreError."""
+        await self.use(tenant, id)
+        async with self._refusing(tenant, id):
+            file = await self.sandbox.write(id, f"{FOLDER}/{name}", content)
+        now, mark = self._clock(), _mark(file.path)
+        await self._change(
+            tenant, id, lambda known: {"active_at": now, "uploads": (*_without(known, mark), mark)[-MAX_UPLOADS:]}
+        )
+        return KeptFile(file_id(id, file.path), file, uploaded=True)
+
+    async def read(self, tenant: str, id: str, wanted: str) -> AsyncIterator[bytes]:
+        """The content of a container's file. Raises as `files` does, before the first piece."""
+        path = (await self.file(tenant, id, wanted)).file.path
+        async with self._refusing(tenant, id):
+            return await begin(self.sandbox.read(id, path))
+
+    async def remove(self, tenant: str, id: str, wanted: str) -> None:
+        """Delete a file of a container. Raises as `files` does."""
+        path = (await self.file(tenant, id, wanted)).file.path
+        async with self._refusing(tenant, id):
+            await self.sandbox.remove(id, path)
+        await self._change(tenant, id, lambda known: {"uploads": _without(known, _mark(path))})
+
+    @asynccontextmanager
+    async def _refusing(self, tenant: str, id: str) -> AsyncGenerator[None]:
+        """Raise the errors for the client, made of the sandbox's."""
+        try:
+            yield
+        except SessionGone as error:
+            await self.lose(tenant, id)
+            raise expiry_refusal() from error
+        except Unusable as error:
+            raise unavailable("There is no sandbox at the moment.") from error
+        except (Full, NoFile) as error:
+            raise InvalidRequest(f"The file can't be there: {error}.", code="invalid_value", param="file") from error
+
+
+def _there(id: str, record: ContainerRecord | None) -> ContainerRecord:
+    """A record that may be shown. Raises ApiError 404."""
+    if record is None or record.deleted:
+        raise not_found(id)
+    return record
+
+
+def _mark(path: str) -> bytes:
+    """The mark of a file's path, which the record keeps."""
+    return blake2b(path.encode(), digest_size=_MARK_BYTES).digest()
+
+
+def _without(record: ContainerRecord, mark: bytes) -> tuple[bytes, ...]:
+    return tuple(each for each in record.uploads if each != mark)
+
+
+def not_found(id: str) -> ApiError:
+    """The refusal, 404: this tenant has no such container."""
+    return ApiError(
+        404, f"Container with id '{brief(id)}' not found.", code="container_not_found", param="container_id"
+    )
+
+
+def no_file(id: str) -> ApiError:
+    """The refusal, 404: the container has no such file."""
+    return ApiError(
+        404, f"Container file with id '{brief(id)}' not found.", code="container_file_not_found", param="file_id"
+    )
+
+
+def expiry_refusal() -> InvalidRequest:
+    """The refusal of an expired container: 400, in OpenAI's words."""
+    return InvalidRequest("Container is expired.", code="container_expired", param="container")

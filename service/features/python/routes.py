@@ -1,0 +1,196 @@
+"""Containers over HTTP: the sessions in which `code_interpreter` runs code, and their files, uploaded within bounds.
+
+service/features/python/containers.py knows what a container is, and when it has expired; here it is put on the wire.
+Without a sandbox there are none, and none can be made. Never open a session here, and never read a file without its
+container's tenant.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Annotated, Any, Literal, TypeVar
+
+from fastapi import APIRouter
+from fastapi import Query as InQuery
+from starlette.responses import Response, StreamingResponse
+
+from service.errors import ApiError, not_served, unavailable
+from service.features.python.containers import ContainerRecord, Containers, KeptFile, not_found
+from service.features.python.shapes import (
+    ContainerDeleted,
+    ContainerFile,
+    ContainerFileDeleted,
+    ContainerResource,
+    ExpiresAfter,
+    read_new,
+)
+from service.features.sandbox.port import Full, SessionGone, Unusable
+from service.web.entering import Aside, UploadsAside
+from service.web.errors import JsonResponse
+from service.web.queries import ListPage, OrderedQuery
+from service.web.received import Received
+from service.web.uploads import read_form
+
+RETRY_SECONDS = 30
+"""When a client may come back to a sandbox that is full."""
+
+router = APIRouter(prefix="/v1", tags=["Containers"])
+
+R = TypeVar("R", ContainerResource, ContainerFile)
+
+
+class ContainersQuery(OrderedQuery):
+    """The query for a page of containers."""
+
+    name: str | None = None
+
+
+@router.post("/containers", summary="Create a container", operation_id="createContainer")
+async def create(request: Aside) -> Response:
+    """A container with a `name`, in which code has variables and files of its own."""
+    tenant, sent = request.tenant, read_new(await request.body())
+    containers = _containers(request)
+    if containers is None or not containers.usable:
+        raise not_served("name", sent.name, "There is no sandbox here; its operator can set one up.")
+    minutes = (sent.expires_after or ExpiresAfter()).minutes
+    try:
+        made = await containers.open(
+            tenant, containers.new_id(tenant), name=sent.name, minutes=minutes, memory_limit=sent.memory_limit
+        )
+    except (Full, SessionGone, Unusable) as error:
+        raise _no_room(error) from error
+    return JsonResponse(_resource_of(containers, made.id, made.record))
+
+
+@router.get("/containers", summary="List containers", operation_id="listContainers")
+async def list_containers(request: Aside, query: Annotated[ContainersQuery, InQuery()]) -> Response:
+    """All containers, or those of a `name`, by when they were made, page by page."""
+    shown: list[ContainerResource] = []
+    if (containers := _containers(request)) is not None:
+        kept = await containers.all(request.tenant)
+        shown = [_resource_of(containers, id, record) for id, record in kept if query.name in (None, record.name)]
+    page = page_of(shown if query.order == "desc" else shown[::-1], query, "container")
+    return request.with_room(page)
+
+
+@router.get("/containers/{container_id}", summary="Retrieve a container", operation_id="retrieveContainer")
+async def retrieve(request: Aside, container_id: str) -> Response:
+    """The container, also where it has expired."""
+    containers = existing(request, container_id)
+    record = await containers.record(request.tenant, container_id)
+    return JsonResponse(_resource_of(containers, container_id, record))
+
+
+@router.delete("/containers/{container_id}", summary="Delete a container", operation_id="deleteContainer")
+async def delete(request: Aside, container_id: str) -> Response:
+    """End a container, and delete its variables and files."""
+    await existing(request, container_id).delete(request.tenant, container_id)
+    return JsonResponse(ContainerDeleted(container_id))
+
+
+def _containers(request: Received) -> Containers | None:
+    return request.service.toolbox.containers
+
+
+def existing(request: Received, id: str) -> Containers:
+    """The containers, of which one has this id. Raises ApiError 404 where there can be none."""
+    containers = _containers(request)
+    if containers is None:
+        raise not_found(id)
+    return containers
+
+
+def _resource_of(containers: Containers, id: str, record: ContainerRecord) -> ContainerResource:
+    return ContainerResource(
+        id=id,
+        created_at=record.created_at,
+        name=record.name,
+        status="running" if containers.lives(record) else "expired",
+        expires_after=ExpiresAfter(record.minutes),
+        last_active_at=int(record.active_at),
+        memory_limit=record.memory_limit,
+    )
+
+
+def page_of(shown: Sequence[R], query: OrderedQuery, what: str) -> ListPage[R]:
+    """At most `limit` of the shown objects, behind the one with the id `after`. Raises ApiError 400."""
+    start, limit, after = 0, query.limit, query.after
+    if after is not None:
+        start = next((place for place, each in enumerate(shown, 1) if each.id == after), 0)
+        if not start:
+            raise ApiError(
+                400, f"There is no {what} '{after[:80]}' to begin after.", code="invalid_value", param="after"
+            )
+    some = shown[start : start + limit]
+    ids: list[Any] = [each.id for each in some] or [None]
+    return ListPage(some, ids[0], ids[-1], has_more=start + limit < len(shown))
+
+
+def _no_room(error: Exception) -> ApiError:
+    """503 or 429: no container can be made now."""
+    if isinstance(error, Full):
+        message = f"No container can be made now: {error}."
+        return ApiError(429, message, type="rate_limit_error", code="containers_full", retry_after=RETRY_SECONDS)
+    return unavailable("There is no sandbox at the moment.", RETRY_SECONDS)
+
+
+@router.post("/containers/{container_id}/files", summary="Upload a file", operation_id="createContainerFile")
+async def create_file(request: UploadsAside, container_id: str) -> Response:
+    """Put a file into a container: a form with a part `file`."""
+    containers, exchange = existing(request, container_id), request.exchange
+    await containers.found(exchange.tenant, container_id)
+    kind, body = request.header(b"content-type"), await request.body(text=False)
+    upload = await read_form(body, kind)
+    kept = await containers.write(exchange.tenant, container_id, upload.name, _whole(upload.content))
+    return JsonResponse(_file(container_id, kept))
+
+
+@router.get("/containers/{container_id}/files", summary="List a container's files", operation_id="listContainerFiles")
+async def list_files(request: Aside, query: Annotated[OrderedQuery, InQuery()], container_id: str) -> Response:
+    """The files of a container by when they were last written, page by page."""
+    kept = await existing(request, container_id).files(request.tenant, container_id)
+    kept.sort(key=lambda each: (each.file.modified, each.file.path), reverse=query.order == "desc")
+    shown = [_file(container_id, each) for each in kept]
+    return request.with_room(page_of(shown, query, "file"))
+
+
+@router.get(
+    "/containers/{container_id}/files/{file_id}",
+    summary="Retrieve a container's file",
+    operation_id="retrieveContainerFile",
+)
+async def retrieve_file(request: Aside, container_id: str, file_id: str) -> Response:
+    """A file's name, size and source."""
+    kept = await existing(request, container_id).file(request.tenant, container_id, file_id)
+    return JsonResponse(_file(container_id, kept))
+
+
+@router.get(
+    "/containers/{container_id}/files/{file_id}/content",
+    summary="Download a container's file",
+    operation_id="downloadContainerFile",
+)
+async def content(request: Aside, container_id: str, file_id: str) -> Response:
+    """The content of a file, as it is."""
+    pieces = await existing(request, container_id).read(request.tenant, container_id, file_id)
+    headers = {"content-disposition": "attachment"}
+    return StreamingResponse(pieces, media_type="application/octet-stream", headers=headers)
+
+
+@router.delete(
+    "/containers/{container_id}/files/{file_id}",
+    summary="Delete a container's file",
+    operation_id="deleteContainerFile",
+)
+async def delete_file(request: Aside, container_id: str, file_id: str) -> Response:
+    """Delete a file."""
+    await existing(request, container_id).remove(request.tenant, container_id, file_id)
+    return JsonResponse(ContainerFileDeleted(file_id))
+
+
+def _file(container: str, kept: KeptFile) -> ContainerFile:
+    source: Literal["user", "assistant"] = "user" if kept.uploaded else "assistant"
+    file = kept.file
+    return ContainerFile(kept.id, container, int(file.modified), file.bytes, file.path, source)
+
+
+async def _whole(content: bytes) -> AsyncIterator[bytes]:
+    yield content

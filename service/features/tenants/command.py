@@ -1,0 +1,428 @@
+"""`harmonium projects`, `keys`, `usage` and `audit`: what an administrator does in the registry of the settings' store,
+and the rows in which it is shown.
+"""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from enum import StrEnum
+from time import time
+from typing import Annotated, Any, Never, TypeVar
+
+import msgspec
+import typer
+from msgspec import UNSET
+
+from service.commands.options import AsJson, Row, asking, cell, fail, load, show, show_rows
+from service.features.archive.settings import NO_ARCHIVE
+from service.features.client.options import AsLines, argument, flag, option
+from service.features.operator.doctor import on_store
+from service.features.tenants.audit import COMMAND_LINE, ENTRY_PREFIX, Actor, AuditFilter, done_by, page_of_entries
+from service.features.tenants.directory import ChangedProject, Directory, Made, RecordPage, Wish
+from service.features.tenants.limits import Limit
+from service.features.tenants.permissions import ALL, ListMode, read_permissions, read_scopes
+from service.features.tenants.records import Account, Key, Project, checked_name, checked_weight
+from service.features.tenants.settings import parse_limits
+from service.features.tenants.usage import DAY_HOURS, UsageScope, usage_of
+from service.process import open_directory
+from service.settings.settings import Settings
+from store.history.history import ConversationHistoryStore
+from store.spending import HOUR_SECONDS, Spending
+
+T = TypeVar("T")
+
+ACTOR = Actor(COMMAND_LINE)
+PAGE = 100
+
+BEFORE_ALL = f"{ENTRY_PREFIX}1"
+"""A cursor before all entries of the audit log."""
+
+FOLLOW_SECONDS = 1.0
+"""How long a follower of the audit log waits before it asks for more."""
+
+DAY_SECONDS = 86_400
+
+projects = typer.Typer(no_args_is_help=True, help="Tenants that are made while the service runs: list, create, end.")
+keys = typer.Typer(no_args_is_help=True, help="Keys of projects and of administrators: list, create, revoke.")
+
+ProjectId = Annotated[str, argument("PROJECT", "The id of a project.")]
+KeyId = Annotated[str, argument("KEY", "The id of a key, as `list` shows it.")]
+Days = Annotated[
+    float | None, typer.Option("--days", metavar="N", min=0.0001, max=3_660, help="When it expires. Without it, never.")
+]
+
+Weight = Annotated[
+    str | None,
+    option(
+        "--weight",
+        "N|none",
+        "How much it is served beside others, which have 1: from 0.01 to 1,000. `none` is what the settings say.",
+    ),
+]
+
+_PROJECT = ("id", "name", "created_at", "static", "weight", "archived_at")
+_KEY = ("id", "name", "account", "redacted", "scopes", "created_at", "expires_at", "last_used_at")
+_ADMIN = ("id", "name", "redacted", "created_at", "expires_at", "last_used_at")
+_ENTRY = ("effective_at", "type", "resource", "project", "actor")
+_USAGE = ("requests", "input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens")
+BY = {"project": "tenant", "key": "key", "model": "model"}
+"""The dimensions of usage, with the store's names."""
+
+
+class Dimension(StrEnum):
+    """The dimensions of usage."""
+
+    PROJECT = "project"
+    KEY = "key"
+    MODEL = "model"
+
+
+@projects.command("list")
+def list_projects(
+    archived: Annotated[bool, flag("--archived", "With those that have ended.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """All projects: those of HARMONIUM_API_KEYS, which are static, and then those that were made here, in order."""
+
+    async def list_rows(directory: Directory) -> list[Row]:
+        found = await _all(lambda after: directory.projects(after=after, limit=PAGE, archived=archived))
+        return [_project_row(each) for each in found]
+
+    show_rows(_in_registry(list_rows), _PROJECT if archived else _PROJECT[:-1], as_json=as_json)
+
+
+@projects.command("create")
+def create_project(
+    name: Annotated[str, argument("NAME", "Its name.")],
+    weight: Weight = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a project: a tenant of its own. `harmonium keys create` makes it a key."""
+    made = _in_registry(lambda directory: directory.create_project(ACTOR, checked_name(name), _weight(weight)))
+    _show_one(_project_row(made), _PROJECT[:-1], as_json)
+
+
+@projects.command("update")
+def update_project(
+    project: ProjectId,
+    name: Annotated[str | None, option("--name", "NAME", "Its new name.")] = None,
+    weight: Weight = None,
+    as_json: AsJson = False,
+) -> None:
+    """Give a project another name, or another weight by which its requests are served beside others."""
+    if name is None and weight is None:
+        fail("say what is to change: --name or --weight")
+
+    def update(directory: Directory) -> Awaitable[Project]:
+        named = None if name is None else checked_name(name)
+        wished = ChangedProject(named, UNSET if weight is None else _weight(weight))
+        return directory.update_project(ACTOR, project, wished)
+
+    _show_one(_project_row(_in_registry(update)), _PROJECT[:-1], as_json)
+
+
+@projects.command("archive")
+def archive_project(project: ProjectId, as_json: AsJson = False) -> None:
+    """End a project for good: its keys open nothing any more. Its conversations expire like all others."""
+    ended = _in_registry(lambda directory: directory.archive_project(ACTOR, project))
+    _show_one(_project_row(ended), _PROJECT, as_json)
+
+
+@projects.command("models")
+def permit_models(
+    project: ProjectId,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option("--allow", metavar="MODEL", help="Only this may be used; several times for several."),
+    ] = None,
+    deny: Annotated[
+        list[str] | None,
+        typer.Option("--deny", metavar="MODEL", help="All but this may be used; several times for several."),
+    ] = None,
+    clear: Annotated[bool, flag("--clear", "All may be used.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show which models a project may use, or change that. The others are not there for it."""
+    if bool(allow) + bool(deny) + clear > 1:
+        fail("only one of --allow, --deny and --clear makes sense")
+    mode: ListMode = "allow_list" if allow else "deny_list"
+
+    def permit(directory: Directory) -> Awaitable[Project]:
+        if names := allow or deny:
+            return directory.permit_models(ACTOR, project, read_permissions(mode, names))
+        return directory.permit_models(ACTOR, project, None) if clear else directory.project(project)
+
+    models = _in_registry(permit).models or ALL
+    row = {"id": project, "mode": models.mode, "model_ids": list(models.ids)}
+    _show_one(row, row, as_json)
+
+
+@projects.command("limits")
+def limit_project(
+    project: ProjectId,
+    wished: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="LIMIT=N",
+            help="Change one, such as max_tokens_per_1_month=100000, or =none for no limit; several times for several.",
+        ),
+    ] = None,
+    clear: Annotated[bool, flag("--clear", "Take away all of its limits.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show what limits a project, or change that: requests and tokens in a minute and in a month, and how many
+    responses at once. Limits that aren't set stay as they are.
+
+    Limits are max_requests_per_1_minute, max_tokens_per_1_minute, the same of 1_month, and max_parallel_responses.
+    Where a project has none of its own, HARMONIUM_TENANT_LIMITS holds, which isn't shown here.
+    """
+    if wished and clear:
+        fail("only one of --set and --clear makes sense")
+    limits = None if clear else _limits(wished or ())
+
+    def limit(directory: Directory) -> Awaitable[Project]:
+        return directory.project(project) if limits == {} else directory.limit(ACTOR, project, limits)
+
+    found = msgspec.structs.asdict(_in_registry(limit).limit or Limit())
+    rows = [found] if as_json else [{"limit": name, "most": most} for name, most in found.items() if most is not None]
+    show_rows(rows, ("limit", "most"), as_json=as_json)
+
+
+@keys.command("list")
+def list_keys(project: ProjectId, as_json: AsJson = False) -> None:
+    """The keys of a project, without their values."""
+    _show_keys(lambda directory, after: directory.keys(project, after=after, limit=PAGE), _KEY, as_json)
+
+
+@keys.command("create")
+def create_key(
+    project: ProjectId,
+    account: Annotated[str, typer.Option("--account", metavar="NAME", help="Its owner, such as a program.")] = "app",
+    scope: Annotated[
+        list[str] | None,
+        typer.Option("--scope", metavar="SCOPE", help="A right of it; several times for several. All without it."),
+    ] = None,
+    days: Days = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a service account with a key. Its value is printed here, and nowhere else."""
+
+    async def make(directory: Directory) -> Made | None:
+        wish = _wish("Secret Key", days, read_scopes(scope or ()))
+        _, made = await directory.create_account(ACTOR, project, checked_name(account), wish)
+        return made
+
+    _show_made(make, _KEY, as_json)
+
+
+@keys.command("revoke")
+def revoke_key(project: ProjectId, key: KeyId, as_json: AsJson = False) -> None:
+    """End a key of a project: it opens nothing any more, in all processes within a second."""
+    _in_registry(lambda directory: directory.delete_key(ACTOR, project, key))
+    _show_one({"id": key, "deleted": True}, ("id", "deleted"), as_json)
+
+
+@keys.command("list-admin")
+def list_admin_keys(as_json: AsJson = False) -> None:
+    """The keys of administrators, without their values; not the one in the settings."""
+    _show_keys(lambda directory, after: directory.admin_keys(after=after, limit=PAGE, ascending=True), _ADMIN, as_json)
+
+
+@keys.command("create-admin")
+def create_admin_key(
+    name: Annotated[str, argument("NAME", "Whose it is.")],
+    days: Days = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a key of an administrator. Its value is printed here, and nowhere else.
+
+    The service takes such keys where `HARMONIUM_PROJECTS` is on, or `HARMONIUM_ADMIN_KEY` is set.
+    """
+    _show_made(lambda directory: directory.create_admin_key(ACTOR, _wish(checked_name(name), days)), _ADMIN, as_json)
+
+
+@keys.command("revoke-admin")
+def revoke_admin_key(key: KeyId, as_json: AsJson = False) -> None:
+    """End a key of an administrator."""
+    _in_registry(lambda directory: directory.delete_admin_key(ACTOR, key))
+    _show_one({"id": key, "deleted": True}, ("id", "deleted"), as_json)
+
+
+def audit(
+    project: Annotated[str | None, option("ID", "Only in this project.")] = None,
+    type: Annotated[str | None, option("TYPE", "Only this, such as api_key.deleted.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, metavar="N", help="How many at most.")] = 50,
+    follow: Annotated[bool, flag("--follow", "The oldest of them first, and then each new one until Ctrl-C.")] = False,
+    as_json: AsLines = False,
+) -> None:
+    """Show who did what to which project, service account and key, the newest first."""
+    wanted = AuditFilter(types=(type,) if type else (), projects=(project,) if project else ())
+
+    def tell(entry: Row) -> None:
+        row = _entry_row(entry)
+        typer.echo(json.dumps(entry) if as_json else "  ".join(cell(name, row) for name in row))
+
+    if follow:
+        _in_registry(lambda directory: _follow(directory, wanted, limit, tell))
+    found: list[Row] = _in_registry(lambda directory: _entries(directory, wanted, limit))
+    if as_json:
+        for each in found:
+            tell(each)
+    else:
+        show_rows([_entry_row(each) for each in found], _ENTRY, as_json=False)
+
+
+def usage(
+    project: Annotated[str | None, option("ID", "Only this project.")] = None,
+    by: Annotated[
+        list[Dimension] | None,
+        typer.Option("--by", help="A dimension to show it by; several times for several.", show_default="project"),
+    ] = None,
+    days: Annotated[int, typer.Option(min=1, max=3_660, metavar="N", help="Of how many days, today included.")] = 30,
+    as_json: AsJson = False,
+) -> None:
+    """Show the usage by each project, key or model: responses that ended, and their tokens."""
+    names = tuple(dict.fromkeys(each.value for each in by or (Dimension.PROJECT,)))
+    end = int(time()) // HOUR_SECONDS + 1
+    first = max(0, (end - 1) // DAY_HOURS - days + 1) * DAY_HOURS
+    tenants = frozenset([project] if project else ())
+    asked = UsageScope(first=first, end=end, width=end, most=1, tenants=tenants, by=tuple(BY[name] for name in names))
+    (bucket,) = _in_store(lambda _, store: usage_of(Spending(store), asked)).buckets
+    rows = [
+        {name: getattr(spender, BY[name]) or None for name in names} | sums._asdict()
+        for spender, sums in sorted(bucket.results.items())
+    ]
+    show_rows(rows, (*names, *_USAGE), as_json=as_json)
+
+
+def _in_registry(deed: Callable[[Directory], Awaitable[T]]) -> T:
+    """The result of a deed in the registry of the settings' store. An error ends the command."""
+    return _in_store(lambda settings, store: deed(open_directory(settings, store)))
+
+
+def _in_store(deed: Callable[[Settings, ConversationHistoryStore], Awaitable[T]]) -> T:
+    """The result of a deed in the settings' store."""
+    settings = load()
+    with asking("can't reach the store"):
+        return on_store(settings.model_copy(update={"archive_url": NO_ARCHIVE}), lambda store, _: deed(settings, store))
+
+
+async def _entries(directory: Directory, wanted: AuditFilter, limit: int) -> list[Row]:
+    """The newest entries of the audit log, `limit` at most, the newest first."""
+    found: list[Row] = []
+    after, more = None, True
+    while more and len(found) < limit:
+        page = await page_of_entries(directory.registry, wanted, after=after, limit=min(PAGE, limit - len(found)))
+        found += page.shown
+        after, more = page.last, page.more
+    return found
+
+
+async def _follow(directory: Directory, wanted: AuditFilter, first: int, tell: Callable[[Row], None]) -> Never:
+    """Tell of so many entries of the audit log, and without end of each that is made: the oldest first."""
+    known = await _entries(directory, wanted, first)
+    for each in reversed(known):
+        tell(each)
+    newest = known[0]["id"] if known else BEFORE_ALL
+    while True:
+        page = await page_of_entries(directory.registry, wanted, after=None, before=newest, limit=PAGE)
+        for each in reversed(page.shown):
+            tell(each)
+        newest = page.first or newest
+        if not page.more:
+            await asyncio.sleep(FOLLOW_SECONDS)
+
+
+async def _all(page: Callable[[str | None], Awaitable[RecordPage[Any]]]) -> list[Any]:
+    """All of a list; the settings bound how much that is."""
+    found: list[Any] = []
+    after, more = None, True
+    while more:
+        listed = await page(after)
+        found += listed.records
+        after, more = listed.last, listed.more
+    return found
+
+
+def _show_keys(
+    page: Callable[[Directory, str | None], Awaitable[RecordPage[Key]]], names: Iterable[str], as_json: bool
+) -> None:
+    """Print all keys of a list."""
+
+    async def list_rows(directory: Directory) -> list[Row]:
+        return await _key_rows(directory, await _all(lambda after: page(directory, after)))
+
+    show_rows(_in_registry(list_rows), names, as_json=as_json)
+
+
+def _show_made(make: Callable[[Directory], Awaitable[Made | None]], names: tuple[str, ...], as_json: bool) -> None:
+    """Print a new key with its value, which is shown once."""
+
+    async def make_row(directory: Directory) -> Row:
+        new = await make(directory)
+        assert new is not None, "there was a wish for one"
+        (row,) = await _key_rows(directory, [new.key])
+        return {**row, "value": new.value}
+
+    _show_one(_in_registry(make_row), ("value", *names[:-1]), as_json)
+
+
+async def _key_rows(directory: Directory, found: list[Key]) -> list[Row]:
+    rows: list[Row] = []
+    for begin in range(0, len(found), PAGE):
+        some = found[begin : begin + PAGE]
+        owners: Sequence[Account | None] = [None] * len(some)
+        if some[0].account:
+            owners = await directory.owners(some)
+        used = await directory.last_used(some)
+        for key, owner, last in zip(some, owners, used, strict=True):
+            row: Row = {name: getattr(key, name) for name in ("id", "name", "created_at", "expires_at", "redacted")}
+            row |= {"scopes": list(key.scopes), "last_used_at": last}
+            rows.append(row | ({} if owner is None else {"account": owner.name}))
+    return rows
+
+
+def _project_row(project: Project) -> Row:
+    return {name: getattr(project, name) for name in _PROJECT} | {"created_at": project.created_at or None}
+
+
+def _entry_row(entry: Row) -> Row:
+    about = (entry["effective_at"], entry["type"], entry[entry["type"]]["id"], entry.get("project", {}).get("id"))
+    return dict(zip(_ENTRY, (*about, done_by(entry)), strict=True))
+
+
+def _weight(typed: str | None) -> float | None:
+    """A weight as it is typed; None for none."""
+    if typed is None or typed.lower() == "none":
+        return None
+    try:
+        weight = float(typed)
+    except ValueError:
+        fail(f"--weight {typed}: should be a number, or none")
+    return checked_weight(weight)
+
+
+def _limits(wished: Iterable[str]) -> dict[str, int | None]:
+    """Limits as they are typed, by their names; None is no limit."""
+    found = dict[str, int | None]()
+    for each in wished:
+        name, _, number = each.partition("=")
+        none = number.lower() == "none"
+        try:
+            (name,) = parse_limits(f"{name}=0" if none else each)
+            found[name] = None if none else int(number)
+        except ValueError as error:
+            wrong = str(error) if str(error).startswith("should") else "should be one NAME=NUMBER"
+            fail(f"--set {each}: {wrong}, or none")
+    return found
+
+
+def _wish(name: str, days: float | None, scopes: tuple[str, ...] = ()) -> Wish:
+    return Wish(name, scopes, None if days is None else max(1, round(days * DAY_SECONDS)))
+
+
+def _show_one(row: Row, names: Iterable[str], as_json: bool) -> None:
+    """Print one thing, each of its facts on a line, so that it can be copied whole."""
+    lines = [f"{name.replace('_', ' ')}: {text}" for name in names if (text := cell(name, row))]
+    show(row, lines, as_json=as_json)

@@ -1,0 +1,139 @@
+"""The entrances of tenants that are more than keys of the settings: usage is counted, limits hold, projects have keys.
+
+CountingEntrance   counts the usage of answers that aren't stored, and settles what another process reserved
+LimitingEntrance   and holds work within the limits of all tenants
+ProjectEntrance    and knows the projects and keys of the store, with their rights and limits, and the audit log
+"""
+
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+
+from service.entrance import Entrance, Entry, Reservation, WrongKey
+from service.errors import ApiError, brief
+from service.features.tenants.audit import Actor, AuditEvent, FailedLogins, note
+from service.features.tenants.directory import Directory
+from service.features.tenants.keyring import KeyRing
+from service.features.tenants.limits import Allowance, Limit, Limiter
+from service.features.tenants.permissions import check_scope
+from service.features.tenants.records import Project, static_project
+from service.features.tenants.usage import Tally
+from service.settings.keys import Keys
+from store.spent import Over
+from store.turn import Expense
+
+ADMINISTRATORS = "(administrators)"
+"""The name under which administrators take slots and turns, in place of a tenant's. No tenant can have it."""
+
+
+class ProjectEntry(Entry, frozen=True, kw_only=True):
+    """An entry of a service with projects: the actor of what it does; the registry's record of its project, if any; and
+    of its key the scopes, where none is all of them, and the limits.
+    """
+
+    actor: Actor
+    project: Project | None = None
+    scopes: tuple[str, ...] = ()
+    limit: Limit | None = None
+
+    @property
+    def allowance(self) -> Allowance:
+        """Its own limits, without those of all tenants."""
+        return Allowance(self.tenant, None if self.project is None else self.project.limit, self.key, self.limit)
+
+    def may_use(self, names: Sequence[str]) -> bool:
+        return self.project is None or self.project.may_use(names)
+
+    def require(self, scope: str) -> None:
+        check_scope(self.scopes, scope)
+
+
+class CountingEntrance(Entrance):
+    """Counts usage."""
+
+    def __init__(self, keys: Keys, tally: Tally, limiter: Limiter) -> None:
+        super().__init__(keys)
+        self.tally, self.limiter = tally, limiter
+
+    def settle(self, tenant: str, over: Over) -> None:
+        self.limiter.settle(tenant, over)
+
+    async def count(self, tenant: str, id: str, expense: Expense) -> None:
+        await self.tally.count(tenant, id, expense)
+
+    async def close(self) -> None:
+        self.limiter.close()
+        await self.tally.settle()
+
+
+class LimitingEntrance(CountingEntrance):
+    """Counts usage, and keeps limits."""
+
+    def reserving(
+        self, entry: Entry, model: str, id: str, *, reads: int, writes: int, succeeds: bool = False
+    ) -> AbstractAsyncContextManager[Reservation | None]:
+        allowance = _allowance_of(entry)
+        return self.limiter.reserving(allowance, model, id, reads=reads, writes=writes, succeeds=succeeds)
+
+    async def refuse_exhausted(self, entry: Entry, model: str, *, counts: bool = False) -> None:
+        await self.limiter.refuse_exhausted(_allowance_of(entry), model, counts=counts)
+
+
+def _allowance_of(entry: Entry) -> Allowance:
+    """The caller's own limits, without those of all tenants."""
+    return entry.allowance if isinstance(entry, ProjectEntry) else Allowance(entry.tenant)
+
+
+class ProjectEntrance(LimitingEntrance):
+    """Counts usage, keeps limits, and lets the holders of the registry's keys in."""
+
+    def __init__(self, keys: Keys, tally: Tally, limiter: Limiter, directory: Directory, ring: KeyRing) -> None:
+        """`ring` has the keys of the `directory`."""
+        super().__init__(keys, tally, limiter)
+        self.directory, self.ring = directory, ring
+        self._failed = FailedLogins(directory.registry)
+
+    async def holder(self, key: bytes, project: str) -> Entry:
+        tenant = self.keys.tenant(key)
+        if tenant is not None:
+            changed = await self.ring.project(tenant)
+            if changed is not None and changed.archived_at is not None:
+                raise WrongKey
+            return ProjectEntry(tenant, actor=Actor(tenant), project=changed)
+        if self.keys.administers(key):
+            return ProjectEntry(ADMINISTRATORS, administers=True, actor=Actor.of(None))
+        return await self._holder_in_registry(key, project)
+
+    async def _holder_in_registry(self, value: bytes, named: str) -> Entry:
+        """The holder of a key of the registry. Raises ApiError, StoreUnavailable."""
+        holder = await self.ring.holder(value)
+        if holder is None:
+            raise WrongKey
+        key, project = holder
+        if project is None:
+            return ProjectEntry(ADMINISTRATORS, key.id, administers=True, actor=Actor.of(key))
+        if named and named != project.id:
+            raise ApiError(
+                401,
+                f"The header OpenAI-Project names '{brief(named)}', and the API key is of another project.",
+                code="mismatched_project",
+            )
+        return ProjectEntry(
+            project.id, key.id, actor=Actor.of(key), project=project, scopes=key.scopes, limit=key.limit
+        )
+
+    async def returning(self, tenant: str, key: str) -> Entry:
+        project = await self.ring.project(tenant)
+        found = await self.directory.find_key(tenant, key) if key else None
+        limit = None if found is None else found.limit
+        return ProjectEntry(tenant, key, actor=Actor(key or tenant), project=project, limit=limit)
+
+    def weight(self, tenant: str) -> float | None:
+        return self.ring.weight(tenant)
+
+    async def note(self, entry: Entry, type: str, id: str, data: dict[str, object] | None = None) -> None:
+        assert isinstance(entry, ProjectEntry)
+        project = entry.project or static_project(entry.tenant)
+        await note(self.directory.registry, entry.tenant, entry.actor, AuditEvent(type, id, project, data))
+
+    def wrong_key(self, request_id: str, address: str) -> None:
+        self._failed.note(request_id, address)

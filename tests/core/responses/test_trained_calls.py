@@ -1,0 +1,98 @@
+"""Calls of tools that the model was trained with, where the service runs them: Python, and a browser.
+
+As in test_hosted_calls.py the engine goes by a script, and the tools answer at once.
+"""
+
+import msgspec
+import pytest
+
+from service.api.outcome import Outcome
+from service.api.response import Message
+from service.api.tools.builtin import callees
+from service.api.tools.callee import Callee
+from service.features.browser.browser.page import Display, displays_in, page_of
+from service.harmony import tokens
+from service.responses.output.rules import Rules
+from tests.core.responses.test_hosted_calls import Tools, kinds, made
+from tests.support.responses.samples import harmony
+
+OWN = Callee("own")
+(PYTHON,) = callees("python", "{}")
+RULES = Rules((PYTHON, *callees("browser", "{}"), OWN), parallel=4, hosted_calls=64)
+CODE = "<|channel|>analysis to=python code<|message|>print(2)<|call|>"
+FINAL = "<|channel|>final<|message|>It is 2.<|return|>"
+TWO = Outcome("completed", "2\n", shown={"container_id": "cntr_1", "outputs": [{"type": "logs", "logs": "2\n"}]})
+FOUND = Outcome("completed", "[0] tides", shown={"action": {"type": "search", "query": "tides", "sources": []}})
+
+
+@pytest.mark.parametrize(
+    ("header", "asked"),
+    [
+        ("analysis to=python code", "python"),
+        ("analysis to=python", "python"),
+        ("commentary to=python code", "python"),
+        ("analysis to=pythoncode", "python"),
+        ("analysis to=functions.python code", "python"),
+        ("commentary to=functions.python <|constrain|>json", "python"),
+        ("analysis to=browser.search code", "search"),
+        ("commentary to=browser.search <|constrain|>json", "search"),
+        ("analysis to=browser.searchcode", "search"),
+        ("commentary to=functions.browser.open json", "open"),
+        ("analysis to=browser.findjson", "find"),
+    ],
+)
+async def test_they_are_found_however_the_model_writes_their_header(header: str, asked: str) -> None:
+    tools = Tools(TWO if asked == "python" else FOUND)
+    call = f"<|channel|>{header}<|message|>{{}}<|call|>"
+    response, generations, _, _ = await made(tools, call, FINAL, rules=RULES)
+
+    assert [call.tool.tool for call in tools.calls] == [asked]
+    assert response.status == "completed"
+    channel = header.split(" ")[0]
+    assert f"to=assistant{channel}" in tokens.decode(generations[1].prompt[4:])
+
+
+async def test_a_call_whose_header_was_malformed_stands_in_later_prompts_as_the_model_was_trained() -> None:
+    _, _, _, machine = await made(
+        Tools(TWO), "<|channel|>analysis to=functions.python json<|message|>print(2)<|call|>", FINAL, rules=RULES
+    )
+
+    openai = "<|start|>assistant to=python<|channel|>analysis code<|message|>print(2)<|call|>"
+    assert machine.messages[0].tokens == tokens.pack(harmony(openai))
+
+
+async def test_a_function_that_the_caller_declared_by_the_same_name_is_the_callers() -> None:
+    rules = Rules((PYTHON, Callee("python")), parallel=4, hosted_calls=64)
+    mine = "<|channel|>commentary to=functions.python <|constrain|>json<|message|>{}<|call|>"
+    response, _, _, _ = await made(Tools(), mine, rules=rules)
+    ours, _, _, _ = await made(Tools(TWO), CODE, FINAL, rules=rules)
+
+    assert kinds(response) == ["function_call completed"]
+    assert kinds(ours) == ["code_interpreter_call completed", "message completed"]
+
+
+# --- what the browser shows ---
+
+TIDES = page_of("https://tides.example/", "Tides", "High water at ten.")
+SHOWN = Outcome(
+    "completed", "[0] Tides", shown={"action": {"type": "open_page", "url": TIDES.url}}, display=Display(TIDES)
+)
+OPEN = '<|channel|>analysis to=browser.open code<|message|>{"id":"https://tides.example/"}<|call|>'
+CITING = "<|channel|>final<|message|>At ten【0†L2】, and【1†L2】.<|return|>"
+LINK = "([tides.example](https://tides.example/))"
+
+
+@pytest.mark.parametrize("stored", [False, True], ids=["as they are", "as a queued plan has them"])
+async def test_displays_number_on_behind_those_of_the_conversation(stored: bool) -> None:
+    tools = Tools(SHOWN)
+    rules = msgspec.structs.replace(RULES, displays=(Display(TIDES),))
+    if stored:
+        rules = msgspec.msgpack.decode(msgspec.msgpack.encode(rules), type=Rules)
+    response, _, _, machine = await made(tools, OPEN, CITING, rules=rules)
+
+    assert displays_in(tools.calls[0].displays) == (Display(TIDES),)
+    message = response.output[-1]
+    assert isinstance(message, Message)
+    assert message.content[0].text == f"At ten {LINK}, and {LINK}."
+    assert [note["start_index"] for note in message.content[0].annotations] == [7, 13 + len(LINK)]
+    assert "【0†L2】" in tokens.decode(tokens.unpack(machine.messages[-1].tokens))

@@ -1,0 +1,192 @@
+"""Whole flows through `harmonium serve` before a real vLLM server, with the official SDK.
+
+The talker's answers are the same every time at temperature 0, so they are compared word for word.
+"""
+
+import json
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, cast
+
+import httpx
+import pytest
+from openai import OpenAI
+
+from service.engine.servers.engine import Access
+from service.engine.vllm.servers import Vllm
+from service.features.models.speech import Disarming
+from service.features.proxy.passing import PassingEngine
+from service.settings.settings import Settings
+from tests.support.service.background import changed
+from tests.support.service.inside import serving
+from tests.support.service.process import ACME_KEY, GLOBEX_KEY, ServiceProcess
+from tests.support.vllm.reuse import Recorder, reuse
+from tests.support.vllm.server import MODEL, block_tokens, metric
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.vllm
+
+ABORT_SECONDS = 2.0
+"""How long the server may go on after its client's client has gone; it is 30 ms on a quiet machine."""
+
+SECONDS = 20.0
+TURNS = 20
+LEAST_SHARE = 0.99
+"""Of whole blocks: a prompt of nothing but these has its last one read again."""
+LONG_TOKENS = 256
+"""Of a prompt that fills some blocks of the prefix cache, whatever their size."""
+
+WEATHER: Any = {
+    "type": "function",
+    "name": "get_weather",
+    "description": "Get the weather",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+}
+
+
+@pytest.fixture(scope="module")
+def service(vllm_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+    """The service before the server, for two tenants of whom it has never heard before."""
+    run = uuid.uuid4().hex
+    keys = f"acme-{run}:{ACME_KEY},globex-{run}:{GLOBEX_KEY}"
+    process = ServiceProcess(tmp_path_factory.mktemp("service"), engine="vllm", engine_url=vllm_url, api_keys=keys)
+    yield process
+    process.stop()
+
+
+@pytest.fixture
+def client(service: ServiceProcess) -> OpenAI:
+    return service.client(ACME_KEY)
+
+
+def counted(url: str, *names: str) -> list[float]:
+    """The counts of a vLLM server by these names."""
+    exposed = httpx.get(f"{url}/metrics", timeout=SECONDS, trust_env=False).text
+    return [metric(exposed, f"vllm:{name}") for name in names]
+
+
+def running(url: str) -> float:
+    """How many generations are under way, waiting ones included."""
+    return sum(counted(url, "num_requests_running", "num_requests_waiting"))
+
+
+def ask(client: OpenAI, said: Any, after: Any = None, **more: Any) -> Any:
+    """The response to a text or items, after another response where one is given."""
+    previous = after.id if after else None
+    return client.responses.create(model=MODEL, input=said, previous_response_id=previous, temperature=0, **more)
+
+
+def test_usage_is_what_the_server_counts(client: OpenAI, vllm_url: str) -> None:
+    wait_until(lambda: running(vllm_url) == 0, SECONDS)  # what an earlier test has left
+    names = ("prompt_tokens_total", "generation_tokens_total")
+    before = counted(vllm_url, *names)
+    usage = ask(client, "Count to 20.").usage
+    grown = [now - was for now, was in zip(counted(vllm_url, *names), before, strict=True)]
+    assert [usage.input_tokens, usage.output_tokens] == grown
+    assert usage.output_tokens_details.reasoning_tokens > 0
+
+
+def test_cached_prefixes_are_a_tenant_s_own(service: ServiceProcess) -> None:
+    acme, globex = service.client(ACME_KEY), service.client(GLOBEX_KEY)
+
+    def cached(client: OpenAI) -> int:
+        said = "sea " * LONG_TOKENS
+        return ask(client, said, max_output_tokens=16).usage.input_tokens_details.cached_tokens
+
+    cached(acme)
+    assert cached(acme) >= LONG_TOKENS
+    assert cached(globex) == 0
+    assert cached(globex) >= LONG_TOKENS
+
+
+def numbers(last: int) -> str:
+    """The talker's answer when it counts."""
+    return "\n".join(map(str, range(1, last + 1)))
+
+
+QUESTIONS = ("What is the weather in Paris?", "Count to 9.")
+ANSWERS = ("It is 21 degrees.", numbers(9))
+
+
+async def test_a_history_over_chat_completions_finds_all_of_its_prompt_cached(
+    settings: Settings, vllm_url: str
+) -> None:
+    recorder = Recorder(Vllm(Disarming()), Access((vllm_url,)))
+    function = {"type": "function", "function": {key: WEATHER[key] for key in ("name", "description", "parameters")}}
+    messages: list[Any] = []
+    async with serving(changed(settings, chats="remembered"), recorder) as inside, inside.client() as asking:
+        for number in range(TURNS):
+            messages.append({"role": "user", "content": QUESTIONS[number % 2]})
+            while messages[-1]["role"] != "assistant":
+                made = await asking.chat.completions.create(
+                    model=MODEL, messages=messages, tools=[cast(Any, function)], temperature=0
+                )
+                said = made.choices[0].message
+                messages.append(said.model_dump(include={"role", "content", "tool_calls"}, exclude_none=True))
+                outputs = [{"tool_call_id": call.id, "content": '{"temp":21}'} for call in said.tool_calls or []]
+                messages += [{"role": "tool", **output} for output in outputs]
+    spoken = [message["content"] for message in messages if message["role"] == "assistant" and "content" in message]
+    assert spoken == [ANSWERS[number % 2] for number in range(TURNS)]
+    async with httpx.AsyncClient(base_url=vllm_url, timeout=SECONDS, trust_env=False) as http:
+        cached, most = reuse(recorder.steps, block_tokens((await http.get("/metrics")).text))
+    assert cached >= LEAST_SHARE * most > 0
+
+
+def test_closing_a_stream_stops_the_server_s_work(service: ServiceProcess, client: OpenAI, vllm_url: str) -> None:
+    wait_until(lambda: running(vllm_url) == 0, SECONDS)
+    stream = ask(client, "Count to 300.", stream=True)
+    created = next(stream)
+    assert any(event.type == "response.output_text.delta" for event in stream)
+    assert running(vllm_url) == 1
+    stream.close()
+    wait_until(lambda: running(vllm_url) == 0, ABORT_SECONDS)
+    path = f"/v1/responses/{created.response.id}"
+    wait_until(lambda: service.http(ACME_KEY).get(path).status_code == 200)
+    stored = client.responses.retrieve(created.response.id)
+    assert stored.status == "cancelled"
+    assert stored.output_text.startswith("1")
+
+
+HELLO: dict[str, Any] = {
+    "model": MODEL,
+    "max_tokens": 100,
+    "temperature": 0,
+    "messages": [{"role": "user", "content": "Hello!"}],
+}
+
+
+@pytest.fixture
+async def alone(settings: Settings, vllm_url: str) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of a service before the server, for one tenant alone."""
+    engine = PassingEngine(Vllm(Disarming()), Access((vllm_url,)))
+    async with serving(settings, engine) as inside, inside.http() as http:
+        yield http
+
+
+async def test_a_chat_completion_is_passed_on_whole_and_as_a_stream(alone: httpx.AsyncClient) -> None:
+    whole = (await alone.post("/v1/chat/completions", json=HELLO)).json()
+    assert whole["choices"][0]["message"]["content"] == "Hello! How can I help you today?"
+    streamed = (await alone.post("/v1/chat/completions", json=HELLO | {"stream": True})).text.splitlines()
+    chunks = [json.loads(line.removeprefix("data: ")) for line in streamed if line.startswith("data: {")]
+    said = "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks if chunk["choices"])
+    assert said == whole["choices"][0]["message"]["content"]
+
+
+async def test_a_message_of_anthropics_is_passed_on_whole_and_as_a_stream_and_counted(alone: httpx.AsyncClient) -> None:
+    whole = (await alone.post("/v1/messages?beta=true", json=HELLO)).json()
+    thought, said = whole["content"]
+    assert (thought["type"], said["text"]) == ("thinking", "Hello! How can I help you today?")
+    streamed = await alone.post("/v1/messages", json=HELLO | {"stream": True})
+    events = [
+        json.loads(line.removeprefix("data: ")) for line in streamed.text.splitlines() if line.startswith("data: ")
+    ]
+    deltas = [event["delta"] for event in events if event["type"] == "content_block_delta"]
+    for name in ("thinking", "text"):
+        pieces = "".join(delta.get(name, "") for delta in deltas)
+        assert pieces == (thought if name == "thinking" else said)[name]
+    assert (events[0]["type"], events[-1]["type"]) == ("message_start", "message_stop")
+    counted = await alone.post("/v1/messages/count_tokens", json={name: HELLO[name] for name in ("model", "messages")})
+    read = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+    assert counted.json()["input_tokens"] == sum(whole["usage"].get(name) or 0 for name in read)
+    metrics = (await alone.get("/metrics")).text
+    assert f"harmonium_output_tokens_total {2.0 * whole['usage']['output_tokens']}" in metrics

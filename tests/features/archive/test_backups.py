@@ -1,0 +1,102 @@
+"""Backups of a service most of whose conversations have left memory: all of them come back, whatever was lost."""
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from openai import NotFoundError
+
+from service.settings.settings import Settings
+from tests.features.archive.test_archive import Stored, prefix, redis, say, settings, stored
+from tests.support import ROOT
+from tests.support.service.inside import serving
+
+__all__ = ["prefix", "redis", "settings", "stored"]
+
+CONVERSATIONS = 10
+
+
+def nightly() -> str:
+    """The command that docs/operating.md has for cron."""
+    found = re.search(r"^15 3 \* \* \*  (.*)$", (ROOT / "docs/operating.md").read_text(), re.MULTILINE)
+    assert found is not None
+    return found[1].replace("\\%", "%")
+
+
+def run(line: str, settings: Settings, **other: str) -> str:
+    """The output of a line of the shell, with these settings."""
+    variables = {
+        "HARMONIUM_REDIS_URL": settings.redis_url,
+        "HARMONIUM_KEY_PREFIX": settings.key_prefix,
+        "HARMONIUM_DATA_DIR": str(settings.data_dir),
+        "HARMONIUM_ARCHIVE_URL": settings.archive_url,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
+    done = subprocess.run(line, shell=True, cwd=ROOT, env={**os.environ, **variables, **other}, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode()
+
+
+@pytest.mark.parametrize("after", [{}, {"archive_url": "none", "max_responses": 0}], ids=["an archive", "memory alone"])
+async def test_all_that_left_memory_is_in_the_nightly_backup_and_comes_back_after_a_loss_of_everything(
+    stored: Stored, settings: Settings, prefix: str, tmp_path: Path, after: Mapping[str, object]
+) -> None:
+    firsts, ids = list[str](), list[str]()
+    for _ in range(CONVERSATIONS):
+        firsts.append(await say(stored.ada, "My name is Ada."))
+        ids.append(await say(stored.ada, "Count to 2.", firsts[-1]))
+        await stored.all_archived()
+    for gone in (ids[0], ids[-1]):
+        await stored.ada.responses.delete(gone)
+    assert sum([await stored.in_memory(id) for id in firsts]) < CONVERSATIONS // 2
+    (tmp_path / "backups").mkdir()
+    said = await asyncio.to_thread(run, nightly().replace("/var/backups", str(tmp_path / "backups")), settings)
+    (file,) = (tmp_path / "backups").iterdir()
+    assert f"{2 * CONVERSATIONS - 2} turns in {CONVERSATIONS} conversations" in said
+    lost = {"key_prefix": f"{prefix}-new", "data_dir": tmp_path / "new", **after}
+    empty = settings.model_copy(update=lost)
+    assert f"{2 * CONVERSATIONS - 2} turns restored" in await asyncio.to_thread(run, f"harmonium restore {file}", empty)
+    async with serving(empty) as inside, inside.client("key-of-ada") as ada:
+        for id in (*firsts, *ids[1:-1]):
+            assert (await ada.responses.retrieve(id)).status == "completed"
+        assert await say(ada, "Count to 3.", ids[5])
+        for gone in (ids[0], ids[-1]):
+            with pytest.raises(NotFoundError):
+                await ada.responses.retrieve(gone)
+
+
+async def test_a_restore_into_the_archive_says_so_and_lists_say_that_it_is_there_until_it_is_asked_for(
+    stored: Stored, settings: Settings, prefix: str, tmp_path: Path
+) -> None:
+    first = await say(stored.ada, "My name is Ada.")
+    one, other = await say(stored.ada, "Count to 2.", first), await say(stored.ada, "Count to 3.")
+    await asyncio.to_thread(run, f"harmonium backup {tmp_path}/one.hm", settings)
+    empty = settings.model_copy(update={"key_prefix": f"{prefix}-new", "data_dir": tmp_path / "new"})
+    said = await asyncio.to_thread(run, f"harmonium restore {tmp_path}/one.hm", empty)
+    assert "in the archive: `harmonium ls --archived` lists them" in said
+    assert "`harmonium archive restore --into-memory`" in said
+    async with serving(empty) as inside:
+
+        async def lists(options: str = "", key: str = "key-of-ada") -> str:
+            where = {"HARMONIUM_URL": inside.url, "HARMONIUM_CLIENT_KEY": key}
+            return await asyncio.to_thread(run, f"harmonium ls {options} 2>&1", empty, **where)
+
+        there = "Nothing is in memory. The archive has 2 conversations: `harmonium ls --archived` lists them\n"
+        assert await lists() == there
+        assert await lists(key="key-of-bob") == "no conversations\n"
+        assert await lists("--archived", "key-of-bob") == "no conversation is in the archive alone\n"
+        lines = [line.split("  ") for line in (await lists("--archived")).splitlines()]
+        assert {(id, turns) for id, _, turns in lines} == {(one, "2 turns"), (other, "1 turn")}
+        begun, more = (await lists("--archived --limit 1")).splitlines()
+        rest = await lists(f"--archived --json --after {more.split()[3]}")
+        assert {begun.split()[0], json.loads(rest)["end"]} == {one, other}
+        async with inside.client("key-of-ada") as ada:
+            await say(ada, "Count to 4.", one)
+        assert "Count to 4." in await lists()
+        assert (await lists("--archived")).split()[0] == other

@@ -1,0 +1,89 @@
+"""`harmonium ls` and `harmonium tree`: what a service lists, and a tree drawn as `git log --graph` would."""
+
+import json
+from typing import Any
+
+import pytest
+
+from service.features.client.trees import draw
+from tests.support.service.commands import id_of, run, said, told
+from tests.support.service.process import ServiceProcess
+
+
+def told_tree(*turns: str, asked: str = "") -> dict[str, Any]:
+    """A tree of turns `id<parent`, each made a second after the one before, parents first."""
+    made = [each.partition("<")[::2] for each in turns]
+    return {
+        "asked": asked,
+        "turns": [
+            {
+                "id": id,
+                "parent": parent or None,
+                "kind": "conversation" if id.startswith("conv") else "response",
+                "status": "completed",
+                "created_at": at,
+                "input": id.upper(),
+                "output": None,
+            }
+            for at, (id, parent) in enumerate(made)
+        ],
+    }
+
+
+def drawing(*turns: str, asked: str = "") -> list[str]:
+    return list(draw(told_tree(*turns, asked=asked)))
+
+
+def test_forks_within_forks_have_columns_of_their_own() -> None:
+    assert drawing("a", "b<a", "c<b", "d<b", "e<a") == [
+        "* e  E",
+        "| * d  D",
+        "| | * c  C",
+        "| |/",
+        "| * b  B",
+        "|/",
+        "* a  A",
+    ]
+
+
+@pytest.mark.usefixtures("service")
+def test_conversations_are_listed_by_what_was_said_last(service: ServiceProcess) -> None:
+    first = id_of(run("ask", "My name is Ada."))
+    other = id_of(run("ask", "Count to 3."))
+    second = id_of(run("ask", "--from", first, "What is my name?"))
+    result = run("ls", "--limit", "2")
+    lines = [line.split("  ") for line in result.stdout.splitlines()]
+    assert [(line[0], line[2], line[3]) for line in lines] == [
+        (second, "2 turns", "What is my name? → Your name is Ada."),
+        (other, "1 turn", "Count to 3. → 1 2 3"),
+    ]
+    listed = [json.loads(line) for line in said("ls", "--json", "--limit", "2").splitlines()]
+    assert [tree["newest"]["id"] for tree in listed] == [second, other]
+    assert "shows more" not in said("ls", "--model", "none")
+    nothing = run("ls", "--since", "1h", "--status", "failed")
+    assert (nothing.stdout, nothing.stderr) == (
+        "",
+        "no conversation in memory is so; `harmonium ls --archived` lists those that left it\n",
+    )
+    assert run("ls", "--metadata", "x").exit_code == 2
+    assert run("ls", "--archived", "--model", "none").exit_code == 2
+    client = service.client()
+    marked = client.responses.create(model="gpt-oss-20b", input="Count to 2.", metadata={"who": "cli"}).id
+    client.responses.create(model="gpt-oss-20b", input="Count to 4.", previous_response_id=marked)
+    assert "Count to 4." in said("ls", "--metadata", "who=cli")
+    assert said("ls", "--text", "my ADA").split()[0] == second
+
+
+@pytest.mark.usefixtures("service")
+def test_a_tree_is_drawn_with_its_branches() -> None:
+    first = id_of(run("ask", "My name is Ada."))
+    second = id_of(run("ask", "--from", first, "What is my name?"))
+    fork = id_of(run("ask", "--from", first, "Count to 2."))
+    head = 'My name is Ada. → You said "My name is Ada.". I am harmonium\'s de…'
+    assert said("tree", second).splitlines() == [
+        f"* {fork}  Count to 2. → 1 2",
+        f"| * {second} (this one)  What is my name? → Your name is Ada.",
+        "|/",
+        f"* {first}  {head}",
+    ]
+    assert {turn["id"] for turn in told("tree", fork)["turns"]} == {first, second, fork}

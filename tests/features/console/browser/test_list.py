@@ -1,0 +1,271 @@
+"""The list of conversations, in a browser: what it shows, how it is narrowed and paged, who may see it, and how it is
+saved in files, which come back.
+"""
+
+import json
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from openai import NotFoundError
+from playwright.sync_api import FilePayload, Page, expect
+
+from tests.features.console.browser.conftest import Open
+from tests.support.console.samples import said
+from tests.support.service.process import ACME_KEY, GLOBEX_KEY, HARMONIUM, ServiceProcess
+
+pytestmark = pytest.mark.clients
+
+START = Callable[..., ServiceProcess]
+
+
+def rows(page: Page) -> list[str]:
+    """The first lines of what is listed."""
+    return page.locator(".trees .words b").all_inner_texts()
+
+
+def opened(page: Page, key: str) -> None:
+    """Type a key and open the console with it."""
+    page.get_by_label("API key").fill(key)
+    page.get_by_role("button", name="Open").click()
+
+
+def test_without_keys_it_opens_at_once_and_an_empty_store_says_what_will_be_here(start: START, visit: Open) -> None:
+    page = visit(start())
+    expect(page.get_by_role("heading", name="No conversations yet")).to_be_visible()
+    expect(page.get_by_label("API key")).to_have_count(0)
+    expect(page.get_by_text("Demo engine: no real model")).to_be_visible()
+    expect(page.get_by_role("button", name="Older")).to_be_disabled()
+
+
+def test_conversations_are_rows_the_one_used_last_first_and_lead_to_their_newest_turn(
+    start: START, visit: Open
+) -> None:
+    service = start()
+    said(service, "Tell me a story.")
+    first = said(service, "My name is Ada.")
+    newest = said(service, "What is my name?", first)
+    page = visit(service)
+    expect(page.locator(".trees li")).to_have_count(2)
+    assert rows(page) == ["My name is Ada.", "Tell me a story."]
+    expect(page.locator(".trees li").first).to_contain_text("What is my name? → Your name is Ada.")
+    expect(page.locator(".trees li").first).to_contain_text("2 turns")
+    page.locator(".trees a").first.click()
+    expect(page).to_have_url(re.compile(newest))
+    expect(page.locator(".row.selected")).to_contain_text("What is my name?")
+    page.go_back()
+    expect(page.locator(".trees li")).to_have_count(2)
+
+
+def test_filters_narrow_the_list_and_are_cleared(start: START, visit: Open) -> None:
+    service = start()
+    said(service, "My name is Ada.", metadata={"team": "blue"})
+    said(service, "Tell me a story.", max_output_tokens=16)
+    page = visit(service)
+    expect(page.locator(".trees li")).to_have_count(2)
+    page.get_by_label("Status").select_option("incomplete")
+    expect(page.locator(".trees li")).to_have_count(1)
+    assert rows(page) == ["Tell me a story."]
+    page.get_by_label("Metadata").fill("team=blue")
+    page.get_by_label("Metadata").press("Enter")
+    expect(page.get_by_role("heading", name="Nothing found")).to_be_visible()
+    page.get_by_role("button", name="Clear the filters").click()
+    expect(page.locator(".trees li")).to_have_count(2)
+    page.get_by_label("Model").fill("other")
+    page.get_by_label("Model").press("Enter")
+    expect(page.locator(".trees li")).to_have_count(0)
+
+
+def test_pages_follow_one_another_and_back_and_a_service_that_is_gone_is_tried_again(start: START, visit: Open) -> None:
+    service = start()
+    texts = [f"Number {number}." for number in range(52)]
+    for text in texts:
+        said(service, text)
+    page = visit(service)
+    listed, alert = page.locator(".trees .words b"), page.get_by_role("alert")
+    expect(listed).to_have_text(texts[:1:-1])
+    page.get_by_role("button", name="Older").click()
+    expect(listed).to_have_text(texts[1::-1])
+    expect(page.get_by_role("button", name="Older")).to_be_disabled()
+    page.get_by_role("button", name="Newer").click()
+    expect(listed).to_have_text(texts[:1:-1])
+    page.evaluate("Object.defineProperty(document, 'hidden', { value: true })")  # it tries nothing by itself
+    service.stop()
+    page.get_by_role("button", name="Refresh").click()
+    expect(alert).to_contain_text("The service doesn't answer")
+    service.start()
+    page.get_by_role("button", name="Try again").click()
+    expect(alert).to_have_count(0)
+    expect(listed).to_have_text(texts[:1:-1])
+
+
+def test_words_are_found_in_any_turn_shown_where_they_stand_and_lead_there(start: START, visit: Open) -> None:
+    service = start()
+    root = said(service, "My name is Ada.")
+    middle = said(service, "Where is the anvil?", root)
+    said(service, "Count to 3.", middle)
+    said(service, "Tell me a story.")
+    page = visit(service)
+    expect(page.locator(".trees li")).to_have_count(2)
+    box = page.get_by_label("Find words or an id")
+    box.fill("ANVIL where")
+    box.press("Enter")
+    expect(page.locator(".trees li")).to_have_count(1)
+    assert rows(page) == ["My name is Ada."]
+    assert page.locator(".trees mark").all_inner_texts() == ["Where", "anvil"]
+    page.locator(".trees a").first.click()
+    expect(page).to_have_url(re.compile(middle))
+    page.go_back()
+    expect(page.locator(".trees mark")).to_have_count(2)
+    box.fill("(no.*such[thing")
+    box.press("Enter")
+    expect(page.get_by_role("heading", name="Nothing found")).to_be_visible()
+    box.fill(middle[:40])
+    box.press("Enter")
+    expect(page.locator(".trees a")).to_have_attribute("href", re.compile(middle))
+
+
+def test_where_nothing_is_in_memory_those_in_the_archive_are_counted_shown_and_opened(
+    start: START, visit: Open, tmp_path: Path
+) -> None:
+    whole = start()
+    made = [said(whole, f"Number {number}.") for number in range(52)]
+    for command, of in (("backup", "service-0"), ("restore", "service-1")):
+        line = [HARMONIUM, command, "one.hm", "--data-dir", tmp_path / of / "data"]
+        subprocess.run(line, cwd=tmp_path, check=True, capture_output=True)
+    service = start()
+    page = visit(service)
+    expect(page.get_by_role("heading", name="Nothing is in memory")).to_be_visible()
+    expect(page.get_by_text("The archive has 50 conversations or more.")).to_be_visible()
+    page.get_by_role("button", name="Show those in the archive").click()
+    listed = page.locator(".trees li")
+    expect(listed).to_have_count(50)
+    expect(listed.first).to_contain_text("1 turn")
+    page.get_by_role("button", name="Next").click()
+    expect(listed).to_have_count(2)
+    page.locator(".trees a").first.click()
+    expect(page.locator(".row.selected")).to_contain_text("Number")
+    assert re.findall(r"resp_[0-9a-f]+", page.url)[0] in made
+    page.go_back()
+    expect(listed).to_have_count(1)
+    page.goto(f"{service.url}/console#/")
+    expect(listed).to_have_count(1)
+    page.get_by_role("button", name="Show those in the archive").click()
+    page.get_by_role("button", name="Previous").click()
+    expect(listed).to_have_count(50)
+    page.get_by_role("link", name="← Conversations").click()
+    page.get_by_label("Model").fill("other")
+    page.get_by_label("Model").press("Enter")
+    expect(page.get_by_text("No conversation in memory matches")).to_be_visible()
+    expect(page.get_by_role("button", name="Show those in the archive")).to_be_visible()
+
+
+def test_a_key_is_asked_for_tried_kept_for_the_tab_and_forgotten(tenants: ServiceProcess, visit: Open) -> None:
+    said(tenants, "I am of acme.", key=ACME_KEY)
+    page = visit(tenants)
+    opened(page, "sk-wrong")
+    expect(page.get_by_role("alert")).to_contain_text("Incorrect API key")
+    opened(page, "sk-\u2026")
+    expect(page.get_by_role("alert")).to_contain_text("ASCII")
+    opened(page, ACME_KEY)
+    expect(page.locator(".trees li").first).to_be_visible()
+    assert page.context.cookies() == []
+    assert ACME_KEY not in page.evaluate("JSON.stringify(localStorage)")
+    page.reload()
+    expect(page.locator(".trees li").first).to_be_visible()
+    page.get_by_role("button", name="Forget the key").click()
+    expect(page.get_by_label("API key")).to_be_visible()
+    assert page.evaluate("sessionStorage.length") == 0
+    page.reload()
+    expect(page.get_by_label("API key")).to_be_visible()
+
+
+def test_one_tenant_sees_nothing_of_another_neither_in_the_list_nor_by_id(tenants: ServiceProcess, visit: Open) -> None:
+    id = said(tenants, "The secret of acme.", key=ACME_KEY)
+    said(tenants, "The plan of globex.", key=GLOBEX_KEY)
+    page = visit(tenants)
+    opened(page, GLOBEX_KEY)
+    expect(page.get_by_text("The plan of globex.").first).to_be_visible()
+    expect(page.get_by_text("acme")).to_have_count(0)
+    page.goto(f"{tenants.url}/console#/c/{id}")
+    expect(page.get_by_role("alert")).to_contain_text("not found")
+    page.get_by_role("button", name="Forget the key").click()
+    opened(page, ACME_KEY)
+    expect(page.get_by_text("The secret of acme.").first).to_be_visible()
+    expect(page.get_by_text("globex")).to_have_count(0)
+
+
+def exported(page: Page) -> str:
+    """The text of the file that Export saves."""
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Export").click()
+    return Path(download.value.path()).read_text()
+
+
+def imported(page: Page, content: str) -> None:
+    """Choose a file with that content to be imported, in the list."""
+    with page.expect_file_chooser() as chooser:
+        page.get_by_role("button", name="Import").click()
+    chooser.value.set_files(FilePayload(name="tree.jsonl", mimeType="", buffer=content.encode()))
+
+
+def test_a_tree_is_exported_and_comes_back_with_all_its_branches(
+    start: Callable[..., ServiceProcess], visit: Open
+) -> None:
+    service = start(archive_url="none")  # an archive would know that it was deleted
+    client = service.client()
+    root = said(service, "My name is Ada.")
+    left, right, gone = (said(service, text, root) for text in ("What is my name?", "Count to 3.", "Hello."))
+    leaf = said(service, "Count to 2.", gone)
+    client.responses.delete(gone)
+    answers = {id: client.responses.retrieve(id) for id in (root, left, right, leaf)}
+    page = visit(service, f"#/c/{left}")
+    text = exported(page)
+    head, *turns = map(json.loads, text.splitlines())
+    assert head == {"object": "harmonium.tree", "version": 1, "id": root}
+    parents = {turn["id"]: turn["parent"] for turn in turns}
+    assert parents == {root: None, left: root, right: root, gone: root, leaf: gone}
+    http = service.http()
+    assert http.delete(f"/v1/responses/{root}", params={"tree": "true"}).status_code == 200
+    page.goto(f"{service.url}/console#/")
+    expect(page.get_by_role("heading", name="Conversations", exact=True)).to_be_visible()
+    imported(page, text)
+    expect(page.locator(".outcome")).to_have_text("5 turns imported, 0 already here.")
+    expect(page.locator(".trees a").first).to_have_attribute("href", f"#/c/{leaf}")
+    assert {id: client.responses.retrieve(id) for id in answers} == answers
+    with pytest.raises(NotFoundError):
+        client.responses.retrieve(gone)
+    page.goto(f"{service.url}/console#/c/{leaf}")
+    expect(page.locator(".row")).to_have_count(5)
+
+
+def test_what_is_refused_is_told_and_the_rest_comes(service: ServiceProcess, visit: Open) -> None:
+    root = said(service, "My name is Ada.")
+    said(service, "What is my name?", root)
+    head, first, second = exported(page := visit(service, f"#/c/{root}")).splitlines()
+    changed = json.loads(first)
+    changed["turn"] = "AAAA" + changed["turn"][4:]
+    page.goto(f"{service.url}/console#/")
+    imported(page, "\n".join([head, "", json.dumps(changed), second]))
+    expect(page.locator(".outcome p")).to_have_text("0 turns imported, 1 already here, 1 refused.")
+    expect(page.locator(".outcome li")).to_contain_text("Line 3: Invalid value for 'seal'")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("", "The file is empty"),
+        ("no JSON", "Line 1 isn't a JSON object"),
+        ("\n[]", "Line 2 isn't a JSON object"),
+        ('{"turn":7}', "Line 1 isn't a turn"),
+        ('{"object":"harmonium.tree","version":2}', "another version than 1"),
+        ("\x00\x1b\u202e", "Line 1 isn't a JSON object"),
+    ],
+)
+def test_a_file_that_is_no_export_is_told(service: ServiceProcess, visit: Open, content: str, words: str) -> None:
+    page = visit(service)
+    imported(page, content)
+    expect(page.get_by_role("alert")).to_contain_text(words)
+    expect(page.get_by_role("button", name="Import")).to_be_enabled()

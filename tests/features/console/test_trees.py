@@ -1,0 +1,301 @@
+"""Trees over HTTP: a key's own, found by any id, filtered within bounds, and never by what another tenant has."""
+
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+from openai import OpenAI
+
+from service.features.console.trees import (
+    CUT_AT_ONCE,
+    EXCERPT_CHARS,
+    PIECE_CHARS,
+    ApprovalAnswer,
+    Box,
+    Look,
+    TreeFilter,
+    TreeSearch,
+    excerpt_of,
+    read_cursor,
+)
+from store.history.history import ConversationHistoryStore
+from store.redis.connection import connect
+from store.turn import Status, Turn
+from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, Served
+from tests.support.waiting import wait_until
+
+UNKNOWN = "resp_" + "0" * 46 + "aa"
+TENANT = "default"
+TREES = "/console/api/trees"
+
+
+@pytest.fixture
+def own(beside: Callable[..., Served]) -> Served:
+    """A service with two shards that has no trees yet."""
+    return beside(shards=2)
+
+
+def trees(http: httpx.Client, **parameters: Any) -> dict[str, Any]:
+    answer = http.get(TREES, params=parameters)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def said(client: OpenAI, text: str, parent: str | None = None, **options: Any) -> str:
+    """Ask for a response; its id."""
+    return client.responses.create(model=MODEL, input=text, previous_response_id=parent, **options).id
+
+
+def test_a_tree_is_shown_by_its_newest_turn(own: Served) -> None:
+    client, http = own.client(), own.http()
+    root = said(client, "My name is Ada.")
+    leaf = said(client, "What is my name?", root, metadata={"a": "1"})
+    (tree,) = trees(http)["data"]
+    now = time.time()
+    assert now - 60 < tree.pop("last_used_at") <= now
+    newest = tree.pop("newest")
+    assert tree == {
+        "object": "console.tree",
+        "id": root,
+        "title": "My name is Ada.",
+        "turns": 2,
+        "turns_complete": True,
+        "under_way": 0,
+        "conversation": None,
+        "metadata": {"a": "1"},
+        "found": None,
+    }
+    assert (newest["id"], newest["kind"], newest["status"], newest["model"]) == (leaf, "response", "completed", MODEL)
+    assert (newest["input"], newest["output"]) == ("What is my name?", "Your name is Ada.")
+    usage = client.responses.retrieve(leaf).usage
+    assert usage is not None
+    assert (newest["input_tokens"], newest["output_tokens"]) == (usage.input_tokens, usage.output_tokens)
+
+
+ASKED = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
+DENIED = ASKED | {"approval_request_id": "mcpr_2", "approve": False}
+WORDS = {"role": "user", "content": "Go on."}
+
+
+@pytest.mark.parametrize(
+    ("items", "words"),
+    [
+        ([ASKED], "Approved"),
+        ([DENIED], "Denied"),
+        ([DENIED | {"reason": "Not\n today."}], "Denied: Not today."),
+        ([ASKED, DENIED], "Approved, Denied"),
+        ([ASKED, WORDS], "Go on."),
+        ([ASKED | {"approve": 7, "reason": 7}], "Denied"),
+        ([ASKED | {"approval_request_id": 7}], ""),
+    ],
+)
+def test_answers_to_requests_for_approval_are_told_and_are_the_words_of_a_turn_that_has_no_others(
+    items: list[dict[str, Any]], words: str
+) -> None:
+    assert excerpt_of(b"{}", msgspec.json.encode(items)).input == words
+
+
+def test_each_request_is_answered_once_also_by_its_call_where_a_client_left_the_answer_out() -> None:
+    made: dict[str, Any] = {"type": "mcp_call", "name": "add", "arguments": "{}"}
+    items = [made | {"approval_request_id": "mcpr_0"}, made | {"approval_request_id": None}, DENIED]
+    output = [made | {"approval_request_id": "mcpr_2"}, ASKED]
+    told = excerpt_of(msgspec.json.encode({"output": output}), msgspec.json.encode(items)).approvals
+    answers = [("mcpr_0", True), ("mcpr_2", False), ("mcpr_1", True)]
+    assert told == [ApprovalAnswer(request, approve) for request, approve in answers]
+
+
+def test_a_tree_is_retrieved_by_any_id_within_it(own: Served) -> None:
+    client, http = own.client(), own.http()
+    first = client.responses.create(model=MODEL, input="My name is Ada.")
+    leaf, fork = said(client, "What is my name?", first.id), said(client, "Count to 2.", first.id)
+    items = client.responses.input_items.list(leaf).data
+    told = http.get(f"{TREES}/{first.id}").json()
+    assert [(turn["id"], turn["parent"], turn["depth"], turn["output"]) for turn in told["turns"]] == [
+        (first.id, None, 1, first.output_text[:EXCERPT_CHARS]),
+        (leaf, first.id, 2, "Your name is Ada."),
+        (fork, first.id, 2, "1 2"),
+    ]
+    assert (told["turns_complete"], told["excerpts_complete"], told["asked"]) == (True, True, first.id)
+    for id in (leaf, fork, first.output[0].id, items[0].id, f"call_{leaf[5:]}0001"):
+        answer = http.get(f"{TREES}/{id}").json()
+        assert answer["turns"] == told["turns"]
+        assert answer["id"] == first.id
+
+
+def test_filters_find_the_trees_that_are_as_asked_for(own: Served) -> None:
+    client, http = own.client(), own.http()
+    plain = said(client, "My name is Ada.")
+    marked = said(client, "My name is Ada.", metadata={"a": "1", "b": "2"})
+    cut = said(client, "Tell me a story.", max_output_tokens=16)
+    for parameters, expected in (
+        ({"status": "completed"}, [marked, plain]),
+        ({"status": "incomplete"}, [cut]),
+        ({"model": "other"}, []),
+        ({"metadata[a]": "1"}, [marked]),
+        ({"metadata[a]": "1", "metadata[b]": "3"}, []),
+        ({"since": int(time.time()) + 100}, []),
+        ({"until": int(time.time()) - 100}, []),
+    ):
+        page = trees(http, **parameters)
+        assert [tree["id"] for tree in page["data"]] == expected, parameters
+        assert (page["has_more"], page["searched"]["stopped"]) == (False, None)
+
+
+@pytest.mark.parametrize(
+    ("query", "param"),
+    [
+        ("after=x", "after"),
+        ("limit=0", "limit"),
+        ("status=done", "status"),
+        ("until=nan", "until"),
+        ("metadata=1", "metadata"),
+        ("text=%20", "text"),
+        ("id=resp_00", "id"),
+    ],
+)
+def test_what_a_list_does_not_take_is_refused_by_name(service: Served, query: str, param: str) -> None:
+    answer = service.http().get(f"{TREES}?{query}")
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
+
+
+@pytest.mark.parametrize("seconds", [-1.0, 60.0])
+def test_the_archives_trees_of_all_shards_are_listed_wherever_a_page_ends(
+    beside: Callable[..., Served], monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    monkeypatch.setattr("store.backup.archiving.archived_turns.LISTING_SECONDS", seconds)
+    service = beside(shards=4, archive_after_seconds=0)
+    ids = {said(service.client(), f"Count to {number}.") for number in range(2, 12)}
+
+    def listed(limit: int) -> list[str]:
+        found, query = list[str](), dict[str, str | int]()
+        while True:
+            page = service.http().get("/console/api/archived_trees", params={"limit": limit} | query).json()
+            found += [tree["id"] for tree in page["data"]]
+            if not page["has_more"]:
+                return found
+            query = {"after": page["after"]}
+
+    wait_until(lambda: set(listed(100)) == ids, 20, "not all is archived")
+    for limit in (1, 2, 3, 4):
+        assert sorted(listed(limit)) == sorted(ids)
+
+
+def test_a_tree_of_a_stranger_is_exactly_as_unknown_as_one_that_never_was(tenants: Served) -> None:
+    id = said(tenants.client(ACME_KEY), "My name is Ada.")
+    globex = tenants.http(GLOBEX_KEY)
+    foreign, unknown = globex.get(f"{TREES}/{id}"), globex.get(f"{TREES}/{UNKNOWN}")
+    assert (foreign.status_code, unknown.status_code) == (404, 404)
+    assert foreign.content.replace(id.encode(), UNKNOWN.encode()) == unknown.content
+    assert id not in globex.get(TREES).text
+    assert id in tenants.http(ACME_KEY).get(TREES).text
+    for path in (TREES, f"{TREES}/{id}"):
+        assert tenants.http().get(path).status_code == 401
+        assert tenants.http("wrong").get(path).status_code == 401
+
+
+def found(http: httpx.Client, **parameters: Any) -> list[tuple[str, str]]:
+    """The turns that are found, with the texts around the words."""
+    page = trees(http, **parameters)
+    assert (page["has_more"], page["searched"]["unread"]) == (False, 0)
+    return [(tree["found"]["id"], tree["found"]["text"]) for tree in page["data"]]
+
+
+def test_words_are_found_in_any_turn_of_any_branch_however_they_are_written(own: Served) -> None:
+    client, http = own.client(), own.http()
+    root = said(client, "My name is Ada.")
+    fork = said(client, "Die Straße nach Zürich\nist lang.", root)
+    said(client, "Count to 2.", said(client, "Count to 3.", root))
+    other = said(client, "My name is Bob.", instructions="Ada is no word of the conversation.")
+    assert found(http, text="ADA") == [(root, "My name is Ada.")]
+    assert found(http, text="zÜRICH strasse") == [(fork, "Die Straße nach Zürich ist lang.")]
+    assert found(http, text="name") == [(other, "My name is Bob."), (root, "My name is Ada.")]
+    assert found(http, text="name zürich") == [], "all words are of one turn"
+    assert found(http, text="output_text") == [], "what isn't written is no word"
+    assert found(http, text="ada", since=int(time.time()) + 100) == []
+    (tree,) = trees(http, text="zürich")["data"]
+    assert (tree["id"], tree["title"], tree["turns"]) == (root, "My name is Ada.", 4), "the whole tree is shown"
+
+
+def test_nothing_deleted_is_found(own: Served) -> None:
+    client, http = own.client(), own.http()
+    gone = said(client, "My secret is alpha.")
+    kept = said(client, "Hello.", gone, metadata={"a": "1"})
+    whole = said(client, "My secret is beta.")
+    conversation = client.conversations.create(
+        items=[{"role": "user", "content": "My secret is gamma."}, {"role": "user", "content": "I like tea."}]
+    ).id
+    items = client.conversations.items.list(conversation, order="asc").data
+    assert len(found(http, text="secret")) == 3
+    client.responses.delete(gone)
+    http.delete(f"/v1/responses/{whole}", params={"tree": "true"})
+    client.conversations.items.delete(str(items[0].id), conversation_id=conversation)
+    assert found(http, text="secret") == []
+    assert [text for _, text in found(http, text="tea")] == ["I like tea."]
+    assert found(http, **{"metadata[a]": "1"}) == [(kept, "")]
+    assert found(http, id=gone[:25]) == [(kept, "")], "its tree begins so, and is there"
+    assert found(http, id=gone[:-2]) == []
+
+
+def test_a_tenant_finds_nothing_of_another_by_words_metadata_or_ids(tenants: Served) -> None:
+    id = said(tenants.client(ACME_KEY), "My word is xylophone.", metadata={"only": "acme"})
+    acme, globex = tenants.http(ACME_KEY), tenants.http(GLOBEX_KEY)
+    for parameters in ({"text": "xylophone"}, {"metadata[only]": "acme"}, {"id": id[:25]}):
+        assert [tree["id"] for tree in trees(acme, **parameters)["data"]] == [id]
+        assert trees(globex, **parameters)["data"] == []
+
+
+@pytest.fixture
+async def filled(redis_url: str) -> AsyncIterator[ConversationHistoryStore]:
+    """A store with 60 trees, of which every tenth is of the model `rare`."""
+    store = ConversationHistoryStore(connect(redis_url), prefix="console")
+    for number in range(60):
+        response = {"model": "rare" if number % 10 == 0 else "usual", "output": []}
+        items = [{"role": "user", "content": f"{response['model']} words"}]
+        shown, told = msgspec.json.encode(response), msgspec.json.encode(items)
+        await store.append(TENANT, Turn(store.new_id(), None, Status.COMPLETED, (), shown, told))
+    yield store
+    for shard in store.keyspace.all_shards():
+        async with store.server.operation() as operation:
+            cursor: Any = 0
+            while cursor != b"0":
+                cursor, keys = await operation.command("SCAN", cursor, "MATCH", "console:*", at=shard.clock)
+                if keys:
+                    await operation.command("UNLINK", *keys)
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "box", "stopped"),
+    [
+        (TreeFilter(model="rare"), Box(trees=20, seconds=60.0), "rows"),
+        (TreeFilter(model="rare"), Box(seconds=0.0), "time"),
+        (TreeFilter(words=("rare", "words")), Box(bytes=1, seconds=60.0), "bytes"),
+        (TreeFilter(words=("rare", "words")), Box(seconds=60.0), None),
+    ],
+)
+async def test_a_search_says_what_it_looked_at_and_goes_on_where_it_stopped(
+    filled: ConversationHistoryStore, wanted: TreeFilter, box: Box, stopped: str | None
+) -> None:
+    found, after, pages, seen = [], None, 0, 0
+    while True:
+        page = await TreeSearch(filled, TENANT, wanted, after, box).page(20)
+        assert page.searched.stopped == (stopped if page.has_more else None)
+        found += [tree.id for tree in page.data]
+        pages, seen = pages + 1, seen + page.searched.trees
+        if page.after is None:
+            break
+        after = read_cursor(page.after)
+    assert (len(found), len(set(found)), seen) == (6, 6, 60)
+    assert (pages > 1) == (stopped is not None)
+
+
+def test_others_run_between_the_pieces_of_a_long_text_and_between_short_turns() -> None:
+    look, pieces = Look(TreeFilter(words=("ada",))), 20
+    long = msgspec.json.encode([{"role": "user", "content": "x" * (pieces * PIECE_CHARS - 1) + "Ada"}])
+    steps = look.at(b"{}", long, set())
+    assert sum(1 for _ in steps) >= pieces - 1
+    short = msgspec.json.encode([{"role": "user", "content": "Hello."}])
+    assert sum(1 for _ in range(10_000) for _ in look.at(b"{}", short, set())) >= 10_000 // CUT_AT_ONCE // 2

@@ -1,0 +1,4 @@
+"""Fixtures that tests elsewhere have, too."""
+
+from tests.support.store.fixtures import *
+from tests.support.tools.fixtures import *

@@ -1,0 +1,50 @@
+"""Kept messages as a chat template gets them."""
+
+from service.features.models.markup.messages import chat_messages, tool_names
+from service.harmony.header import JSON_TYPE
+from service.harmony.render import message
+from store.turn import StoredMessage
+
+
+def call(name: str, arguments: str, call_id: str | None = None) -> StoredMessage:
+    return message(
+        arguments, "assistant", channel="commentary", recipient=name, content_type=JSON_TYPE, call_id=call_id
+    )
+
+
+def output(name: str, text: str, call_id: str | None = None) -> StoredMessage:
+    return message(text, "tool", name=name, channel="commentary", recipient="assistant", call_id=call_id)
+
+
+def test_what_the_assistant_thinks_says_and_calls_is_one_message() -> None:
+    said = [
+        message("What is it?", "user"),
+        message("I look.", "assistant", channel="analysis"),
+        message("A moment.", "assistant", channel="commentary"),
+        call("functions.look", '{"at":1}', "call_a"),
+        call("mail.look", '{"at":2}', "call_b"),
+        output("functions.look", "one", "call_a"),
+        output("mail.look", "two", "call_b"),
+        message("It is both.", "assistant", channel="final"),
+    ]
+    names = tool_names(["functions.look", "mail.look", "functions.other"])
+    assert names == {"functions.look": "functions__look", "mail.look": "mail__look", "functions.other": "other"}
+    asked, called, one, two, told = chat_messages(said, names)
+    assert asked == {"role": "user", "content": "What is it?"}
+    assert called == {
+        "role": "assistant",
+        "reasoning_content": "I look.",
+        "content": "A moment.",
+        "tool_calls": [
+            {"id": "call_a", "type": "function", "function": {"name": "functions__look", "arguments": '{"at":1}'}},
+            {"id": "call_b", "type": "function", "function": {"name": "mail__look", "arguments": '{"at":2}'}},
+        ],
+    }
+    assert (one["tool_call_id"], two["tool_call_id"]) == ("call_a", "call_b")
+    assert told == {"role": "assistant", "content": "It is both."}
+
+
+def test_no_two_tools_have_one_name() -> None:
+    recipients = ["functions.mail__look", "functions.look", "mail.look", "functions.mail__look_", "a__b.c", "a.b__c"]
+    assert len({*tool_names(recipients).values()}) == len(recipients)
+    assert tool_names(recipients)["functions.mail__look"] == "mail__look"

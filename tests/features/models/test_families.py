@@ -1,0 +1,62 @@
+"""Which family a model is taken for, what its card says that it writes, and the table in the document of models."""
+
+from service.engine.port import FAMILY_NAMES, MarkupTags, Speech
+from service.features.models.markup.families import FAMILIES, ReasoningPlace, family_of
+from service.features.models.markup.tags import written_by
+from tests.support import ROOT
+
+NAMES = {
+    "Qwen/Qwen3-8B": "qwen3",
+    "Qwen/Qwen3-Coder-30B-A3B-Instruct": "qwen3-coder",
+    "Qwen/Qwen2.5-7B-Instruct": "hermes",
+    "HuggingFaceTB/SmolLM2-135M-Instruct": "hermes",
+    "deepseek-ai/DeepSeek-V3-0324": "deepseek-v3",
+    "deepseek-ai/DeepSeek-V3.2-Exp": "deepseek-v3.1",
+    "deepseek-ai/DeepSeek-V3.2": "deepseek-v3.2",
+    "deepseek-ai/DeepSeek-V4.1": "deepseek-v4.1",
+    "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B": "deepseek-r1-distill",
+    "moonshotai/Kimi-K2.6": "kimi-k2",
+    "zai-org/GLM-4.5-Air": "glm",
+    "zai-org/GLM-5.2": "glm-4.7",
+    "MiniMaxAI/MiniMax-M2": "minimax-m2",
+    "ByteDance-Seed/Seed-OSS-36B-Instruct": "seed-oss",
+    "meta-llama/Llama-3.1-8B-Instruct": "plain",
+}
+
+
+def test_a_model_is_known_by_its_name_or_its_marks() -> None:
+    assert {model: family_of(model, ()) for model in NAMES} == NAMES
+    marks = {family.name: family.marks for family in FAMILIES.values() if family.marks}
+    assert {name: family_of("served", spellings) for name, spellings in marks.items()} == {name: name for name in marks}
+    assert family_of("served", ()) == "plain"
+
+
+def test_a_family_writes_what_its_markup_has() -> None:
+    assert written_by(None) == MarkupTags("harmony", reasoning=True, calls=True, held_calls=True)
+    assert written_by(Speech("seed-oss")) == MarkupTags("seed", reasoning=True, calls=True, held_calls=False)
+    assert written_by(Speech("plain")) == MarkupTags("plain", reasoning=False, calls=False, held_calls=False)
+    written = [written_by(Speech(family)) for family in FAMILIES]
+    assert not [each.markup for each in written if each.held_calls and not each.calls]
+
+
+def test_the_document_of_models_has_the_table() -> None:
+    shown = [
+        [cell.strip().strip("`") for cell in line.strip("|").split(" | ")]
+        for line in (ROOT / "docs" / "models.md").read_text().splitlines()
+        if line.startswith("| `")
+    ]
+    assert [row[:3] for row in shown] == [
+        [family.name, family.markup, WORDS[family.reasoning]] for family in FAMILIES.values()
+    ]
+
+
+WORDS = {
+    ReasoningPlace.NONE: "none",
+    ReasoningPlace.LEFT_OUT: "left out",
+    ReasoningPlace.TEMPLATE: "as the template has it",
+    ReasoningPlace.WITH_CALLS: "with every call",
+}
+
+
+def test_settings_may_name_each_family() -> None:
+    assert tuple(FAMILIES) == FAMILY_NAMES

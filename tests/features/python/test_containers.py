@@ -1,0 +1,198 @@
+"""Containers where the store, or the sandbox, is not as it should be: what is left, what counts, and what is said."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from service.api.outcome import HostedCall, Outcome
+from service.api.tools.callee import Hosted
+from service.backoff import Backoff
+from service.errors import InvalidRequest
+from service.features.python.containers import FRESH_SECONDS, Containers
+from service.features.python.interpreter import PythonRun
+from service.features.python.shapes import WantedContainer
+from service.features.sandbox.port import Cell, Full, OpenedSession, SessionFile, SessionGone, SessionLimits, Unusable
+from service.settings.settings import Settings
+from store.errors import StoreUnavailable
+from store.history.containers import StoredContainers as Records
+from store.history.history import ConversationHistoryStore
+from store.redis.connection import connect
+from tests.support.waiting import until
+
+TENANT = "ada"
+
+
+class Away(Records):
+    """Records of a store that goes away."""
+
+    away = False
+
+    def _ask(self) -> None:
+        if self.away:
+            raise StoreUnavailable("it is away")
+
+    async def get(self, tenant: str, id: str) -> bytes | None:
+        self._ask()
+        return await super().get(tenant, id)
+
+    async def keep(self, tenant: str, id: str, record: bytes, before: bytes = b"") -> bool:
+        self._ask()
+        return await super().keep(tenant, id, record, before)
+
+
+class Clock:
+    """A clock that is set."""
+
+    now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Sandbox:
+    """Sessions that print their code; while one runs, time goes on and its store may go away."""
+
+    def __init__(self, records: Away, clock: Clock) -> None:
+        self.records, self.clock = records, clock
+        self.status: Any = "ok"
+        self.seconds, self.runs = 0.0, 0
+        self.sessions: list[str] = []
+        self.room = 2
+        self.starts, self.first_good_start = 0, 1
+        self.opening = asyncio.Event()
+        self.opening.set()
+        self.waiting = False
+
+    async def start(self) -> None:
+        self.starts += 1
+        if self.starts < self.first_good_start:
+            raise Unusable("it is not there yet")
+
+    async def open(self, session: str, tenant: str, limits: SessionLimits, *, lasting: bool = False) -> OpenedSession:
+        self.waiting = True
+        await self.opening.wait()
+        if len(self.sessions) == self.room:
+            raise Full("there is no room")
+        self.sessions.append(session)
+        return OpenedSession("/mnt/data")
+
+    async def run(self, session: str, call: str, code: str) -> Cell:
+        if session not in self.sessions:
+            raise SessionGone("there is none")
+        self.runs += 1
+        self.clock.now += self.seconds
+        self.records.away = code == "away"
+        return Cell(self.status, code)
+
+    async def stop(self, session: str, call: str) -> None: ...
+
+    async def close(self, session: str) -> None:
+        self.sessions.remove(session)
+
+    async def files(self, session: str) -> list[SessionFile]:
+        return []
+
+    async def read(self, session: str, path: str) -> AsyncIterator[bytes]:
+        yield b""
+
+    async def write(self, session: str, path: str, content: AsyncIterator[bytes]) -> SessionFile:
+        return SessionFile(path, 0, 0)
+
+    async def remove(self, session: str, path: str) -> None: ...
+
+    async def aclose(self) -> None: ...
+
+
+@pytest.fixture
+async def records(settings: Settings) -> AsyncIterator[Away]:
+    store = ConversationHistoryStore(connect(settings.redis_url), prefix=settings.key_prefix)
+    yield Away(store)
+    await store.close()
+
+
+@pytest.fixture
+def sandbox(records: Away) -> Sandbox:
+    return Sandbox(records, Clock())
+
+
+@pytest.fixture
+def containers(records: Away, sandbox: Sandbox) -> Containers:
+    return Containers(records, sandbox, "here", sandbox.clock)
+
+
+async def called(containers: Containers, code: str, id: str) -> Outcome:
+    tool = Hosted(id, "python", True, "python", WantedContainer().encode())
+    return await PythonRun(containers, TENANT).call(HostedCall("ci_1", tool, code))
+
+
+@pytest.mark.parametrize(("status", "ended"), [("ok", "completed"), ("lost", "failed")])
+async def test_code_that_ran_counts_though_nobody_can_note_it(
+    containers: Containers, sandbox: Sandbox, caplog: pytest.LogCaptureFixture, status: str, ended: str
+) -> None:
+    sandbox.status, sandbox.seconds = status, 2 * FRESH_SECONDS
+    outcome = await called(containers, "away", containers.new_id(TENANT))
+
+    assert (outcome.status, outcome.told.startswith("away")) == (ended, True)
+    assert "was not noted" in caplog.text
+
+
+async def test_where_the_store_is_away_before_no_code_runs(
+    containers: Containers, sandbox: Sandbox, records: Away
+) -> None:
+    records.away = True
+    outcome = await called(containers, "1", containers.new_id(TENANT))
+
+    assert (outcome.status, sandbox.runs) == ("failed", 0)
+    assert "was not run" in outcome.told
+
+
+async def test_no_session_is_left_that_nobody_knows_of(containers: Containers, records: Away, sandbox: Sandbox) -> None:
+    records.away = True
+    with pytest.raises(StoreUnavailable):
+        await containers.open(TENANT, containers.new_id(TENANT))
+
+    assert sandbox.sessions == []
+
+
+async def test_who_goes_while_a_session_is_opened_leaves_it_behind(containers: Containers, sandbox: Sandbox) -> None:
+    sandbox.opening.clear()
+    id = containers.new_id(TENANT)
+    response = asyncio.create_task(called(containers, "1", id))
+    await until(lambda: sandbox.waiting)
+    response.cancel()
+    await asyncio.wait([response])
+    sandbox.opening.set()
+
+    await until(lambda: containers.all(TENANT), wanted=lambda found: [each for each, _ in found] == [id])
+    assert sandbox.sessions == [id]
+
+
+async def test_no_container_is_on_record_that_has_no_session(containers: Containers, sandbox: Sandbox) -> None:
+    sandbox.room = 0
+    outcome = await called(containers, "1", containers.new_id(TENANT))
+
+    assert (outcome.status, outcome.told) == ("failed", "Error: The code was not run: there is no room.")
+    assert await containers.all(TENANT) == []
+
+
+async def test_a_container_expires_once_it_was_idle_for_its_minutes(containers: Containers, sandbox: Sandbox) -> None:
+    id = containers.new_id(TENANT)
+    await containers.open(TENANT, id, minutes=5)
+    sandbox.clock.now += 299
+    assert await containers.found(TENANT, id)
+    sandbox.clock.now += 1
+    with pytest.raises(InvalidRequest, match="expired"):
+        await containers.found(TENANT, id)
+
+
+async def test_a_sandbox_that_comes_after_the_service_is_used_from_then_on(records: Away, sandbox: Sandbox) -> None:
+    sandbox.first_good_start = 4
+    containers = Containers(records, sandbox, "there", lambda: 1_000.0, Backoff(0.001, 0.01))
+    await containers.start()
+    assert not containers.usable
+
+    await until(lambda: containers.usable)
+    assert sandbox.starts == 4
+    await containers.aclose()

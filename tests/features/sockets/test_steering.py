@@ -1,0 +1,339 @@
+"""Steering: what a client says to a response while it is being made ends it, and the next one goes on with it."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from openai import AsyncOpenAI
+
+from service.engine.port import EngineUnavailable, Generation
+from service.features.sockets.steering import MAX_STEERS
+from service.harmony import tokens
+from service.settings.settings import Settings
+from tests.support.engine.scripted import Die, Stall, Step
+from tests.support.oracles.event_grammar import check_stream
+from tests.support.responses.samples import MARKS
+from tests.support.service.inside import answer, called, opened, scripted, serving, then, thought
+from tests.support.service.process import MODEL
+from tests.support.service.sockets import TERMINAL, Socket, socket
+
+Json = dict[str, Any]
+NAMES = {id: name for name, id in MARKS.items()}
+LOOKUP = {"type": "function", "name": "lookup", "parameters": {"type": "object", "properties": {}}, "strict": False}
+
+
+def shown(prompt: list[int]) -> str:
+    """A prompt, its marks among the text."""
+    return "".join(NAMES[each] if each in NAMES else tokens.decode([each]) for each in prompt)
+
+
+class Paused:
+    """An engine's script that plays `before`, waits until it may go on, and plays `behind`."""
+
+    def __init__(self, before: list[int], behind: list[int] | None = None) -> None:
+        self.reached, self.on = asyncio.Event(), asyncio.Event()
+        self.prompt: list[int] = []
+        self._before, self._behind = before, behind
+
+    def __call__(self, generation: Generation) -> Iterator[Step]:
+        self.prompt = list(generation.prompt)
+        yield self._before
+        self.reached.set()
+        yield Stall(self.on)
+        if self._behind is not None:
+            yield self._behind
+
+
+class Answers:
+    """An engine's script that answers each time in the same way, and notes what it was asked."""
+
+    def __init__(self, ids: list[int] | None = None) -> None:
+        self.prompts: list[list[int]] = []
+        self.asked: list[Generation] = []
+        self._ids = ids or answer("As you wish.")
+
+    def __call__(self, generation: Generation) -> list[list[int]]:
+        self.prompts.append(list(generation.prompt))
+        self.asked.append(generation)
+        return [self._ids]
+
+    @property
+    def text(self) -> str:
+        return shown(self.prompts[-1])
+
+
+async def created(ws: Socket) -> str:
+    return (await ws.next())["response"]["id"]
+
+
+async def steer(ws: Socket, id: str, said: Any = "Be brief.", **fields: Any) -> None:
+    await ws.send("response.steer", previous_response_id=id, input=said, **fields)
+
+
+async def rest(ws: Socket, kind: str) -> list[Json]:
+    """The frames up to the first one of a type, or of a beginning of types."""
+    frames = [await ws.next()]
+    while not frames[-1]["type"].startswith(kind):
+        frames.append(await ws.next())
+    return frames
+
+
+def numbers(frames: list[Json]) -> list[int]:
+    return [frame["sequence_number"] for frame in frames]
+
+
+def checked(frames: list[Json]) -> Json:
+    """The response of a whole stream, of which the events about steers are no part but for their numbers."""
+    assert numbers(frames) == list(range(len(frames)))
+    own = [frame for frame in frames if not frame["type"].startswith("response.steer.")]
+    return check_stream([{**frame, "sequence_number": place} for place, frame in enumerate(own)])
+
+
+async def stored(inside: Any, id: str) -> Json:
+    async with inside.http() as http:
+        return (await http.get(f"/v1/responses/{id}")).json()
+
+
+# --- what it comes to ---
+
+
+@pytest.mark.parametrize("store", [True, False])
+async def test_an_answer_is_cut_and_the_next_response_goes_on_from_it(settings: Settings, store: bool) -> None:
+    paused, answers = Paused(opened("One, two")), Answers()
+    async with serving(settings, scripted(paused, answers)) as inside, socket(inside.url) as ws:
+        asked = [{"type": "additional_tools", "tools": [LOOKUP]}, {"role": "user", "content": "Count."}]
+        await ws.ask(asked, store=store, instructions="Be kind.", metadata={"a": "b"}, stream_id="a")
+        frames = [await ws.next()]
+        id = frames[0]["response"]["id"]
+        await paused.reached.wait()
+        await steer(ws, id)
+        frames += await ws.rest()
+        target = checked(frames)
+        successor = checked(await ws.rest())
+        if store:
+            assert (await stored(inside, id))["incomplete_details"] == {"reason": "steered"}
+    accepted = next(frame for frame in frames if frame["type"] == "response.steer.accepted")
+    assert accepted["steer"].keys() == {"id", "previous_response_id"}
+    assert accepted["steer"]["previous_response_id"] == id
+    assert accepted["stream_id"] == "a"
+    assert (target["status"], target["incomplete_details"]) == ("incomplete", {"reason": "steered"})
+    assert target["output"][-1]["content"][0]["text"] == "One, two"
+    assert target["output"][-1]["status"] == "incomplete"
+    assert (successor["previous_response_id"], successor["status"]) == (id, "completed")
+    assert (successor["instructions"], successor["metadata"], successor["store"]) == ("Be kind.", {"a": "b"}, store)
+    assert "One, two<|end|><|start|>user<|message|>Be brief.<|end|>" in answers.text
+
+
+# --- calls ---
+
+
+async def test_what_ends_in_calls_waits_for_their_outputs(settings: Settings) -> None:
+    call = called("lookup", "{}")
+    paused, answers = Paused(call[:-1], [*call[-1:], *then(answer("Unheard."))]), Answers()
+    async with serving(settings, scripted(paused, answers)) as inside, socket(inside.url) as ws:
+        await ws.ask("Look it up.", tools=[LOOKUP])
+        frames = [await ws.next()]
+        id = frames[0]["response"]["id"]
+        await paused.reached.wait()
+        await steer(ws, id)
+        await steer(ws, id, "And quickly.")
+        frames += [await ws.next() for _ in range(1)]
+        while [frame["type"] for frame in frames].count("response.steer.accepted") < 2:
+            frames.append(await ws.next())
+        paused.on.set()
+        frames += await ws.rest()
+        pending = [await ws.next(), await ws.next()]
+        target = checked(frames)
+        required = pending[0]["required_input"]
+        (item,) = target["output"]
+        assert required == [{"type": "function_call_output", "call_id": item["call_id"], "name": "lookup"}]
+        await steer(ws, id, "Too late.")
+        late = await ws.next()
+        await ws.ask([{**required[0], "output": "42"}], previous_response_id=id)
+        successor = checked(await ws.rest())
+    assert target["status"] == "completed"
+    assert [frame["type"] for frame in pending] == ["response.steer.pending"] * 2
+    assert pending[0]["reason"] == "waiting_for_required_input"
+    assert numbers(pending) == [len(frames), len(frames) + 1]
+    assert late["error"]["code"] == "response_already_completed"
+    assert (successor["previous_response_id"], successor["tools"]) == (id, [])
+    assert answers.text.index("Be brief.") < answers.text.index("And quickly.") < answers.text.index("42")
+    assert "Too late." not in answers.text
+
+
+@pytest.mark.parametrize("continues", [True, False])
+async def test_what_is_pending_comes_back_where_it_can_not_be_said(settings: Settings, continues: bool) -> None:
+    call = called("lookup", "{}")
+    paused, answers = Paused(call[:-1], call[-1:]), Answers()
+    async with serving(settings, scripted(paused, answers)) as inside, socket(inside.url) as ws:
+        await ws.ask("Look it up.", tools=[LOOKUP])
+        id = await created(ws)
+        await paused.reached.wait()
+        await steer(ws, id)
+        paused.on.set()
+        pending = (await rest(ws, "response.steer.pending"))[-1]
+        if continues:
+            wrong = {"type": "function_call_output", "call_id": "call_none", "output": "x"}
+            await ws.ask([wrong], previous_response_id=id)
+            assert (await ws.next())["error"]["param"] == "input"
+            code = "successor_creation_failed"
+        else:
+            await ws.ask("Something else.")
+            code = "response_not_active"
+        back = (await rest(ws, "response.steer.failed"))[-1]
+    assert (back["error"]["code"], back["steer"]["id"]) == (code, pending["steer"]["id"])
+    assert back["steer"]["input"] == "Be brief."
+    assert "Be brief." not in "".join(map(shown, answers.prompts))
+
+
+# --- what can't be ---
+
+
+async def refused(ws: Socket, id: str, said: Any = "Be brief.", **fields: Any) -> Json:
+    """The event that gives a steer back at once."""
+    await steer(ws, id, said, **fields)
+    back = (await rest(ws, "response.steer.failed"))[-1]
+    assert back["error"]["type"] == "invalid_request_error"
+    assert back["steer"]["previous_response_id"] == id
+    assert "id" not in back["steer"]
+    assert back["steer"]["input"] == said
+    return back
+
+
+BAD = {
+    "an empty text": "",
+    "another role": [{"role": "developer", "content": "x"}],
+    "an output": [{"type": "function_call_output", "call_id": "c", "output": "x"}],
+    "an id": [{"role": "user", "content": "x", "id": "msg_1"}],
+    "65 messages": [{"role": "user", "content": "x"}] * 65,
+}
+
+
+async def test_bad_input_is_given_back_and_changes_nothing(settings: Settings) -> None:
+    paused, answers = Paused(opened("One"), [tokens.RETURN]), Answers()
+    async with serving(settings, scripted(paused, answers)) as inside, socket(inside.url) as ws:
+        await ws.ask("Count.", stream_id="a")
+        frames = [await ws.next()]
+        id = frames[0]["response"]["id"]
+        await paused.reached.wait()
+        for name, said in BAD.items():
+            back = await refused(ws, id, said)
+            assert (name, back["error"]["code"], back["stream_id"]) == (name, "invalid_input", "a")
+        back = await refused(ws, id, stream_id="a")
+        assert "stream_id" in back["error"]["message"]
+        paused.on.set()
+        assert (await ws.rest())[-1]["response"]["status"] == "completed"
+
+
+@pytest.mark.parametrize("managing", [True, False])
+async def test_a_compaction_is_not_steered(settings: Settings, managing: bool) -> None:
+    paused = Paused(opened("One"), [tokens.RETURN])
+    words: list[Json] = [{"role": "user", "content": "Count."}]
+    more = {"context_management": [{"type": "compaction", "compact_threshold": 1000}]} if managing else {}
+    async with serving(settings, scripted(paused)) as inside, socket(inside.url) as ws:
+        await ws.ask([*words, *([] if managing else [{"type": "compaction_trigger"}])], **more)
+        id = await created(ws)
+        await paused.reached.wait()
+        assert (await refused(ws, id))["error"]["code"] == "steering_not_supported"
+        paused.on.set()
+        await ws.rest()
+
+
+async def test_a_response_of_another_connection_is_not_found(settings: Settings) -> None:
+    paused = Paused(opened("One"), [tokens.RETURN])
+    async with serving(settings, scripted(paused)) as inside, socket(inside.url) as ws, socket(inside.url) as other:
+        await ws.ask("Count.")
+        id = await created(ws)
+        await paused.reached.wait()
+        for named in (id, "resp_" + "0" * 48, "x"):
+            back = await refused(other, named)
+            assert (back["error"]["code"], back["sequence_number"]) == ("response_not_found", 0)
+        paused.on.set()
+        await ws.rest()
+
+
+async def test_too_many_are_given_back_and_the_others_are_said(settings: Settings) -> None:
+    paused, answers = Paused(thought("Hm")[:-1], [tokens.END]), Answers()
+    async with serving(settings, scripted(paused, answers)) as inside, socket(inside.url) as ws:
+        await ws.ask("Why?")
+        id = await created(ws)
+        await paused.reached.wait()
+        padded = {"type": "response.steer", "previous_response_id": id, "input": "Say much."}
+        await ws.connection.send(json.dumps(padded) + " " * 600_000)
+        await rest(ws, "response.steer.accepted")
+        back = await refused(ws, id, "x" * 600_000)
+        assert back["error"]["code"] == "too_many_pending_steers"
+        for place in range(MAX_STEERS - 1):
+            await steer(ws, id, f"Say {place}.")
+            await rest(ws, "response.steer.accepted")
+        assert (await refused(ws, id))["error"]["code"] == "too_many_pending_steers"
+        paused.on.set()
+        await ws.rest()
+        await ws.rest()
+    assert all(f"Say {place}." in answers.text for place in range(MAX_STEERS - 1))
+
+
+async def test_what_was_accepted_comes_back_where_the_response_fails_or_is_cancelled(settings: Settings) -> None:
+    def dies(generation: Generation) -> Iterator[Step]:
+        yield thought("Hm")[:-1]
+        reached.set()
+        yield Stall(on)
+        yield Die(EngineUnavailable("no"))
+
+    reached, on = asyncio.Event(), asyncio.Event()
+    silent = Paused(thought("Hm")[:-1])
+    async with serving(settings, scripted(dies, silent, Answers())) as inside, socket(inside.url) as ws:
+        for event, act, code in (
+            (reached, on.set, "successor_creation_failed"),
+            (silent.reached, None, "response_not_active"),
+        ):
+            await ws.ask("Why?")
+            id = await created(ws)
+            await event.wait()
+            await steer(ws, id)
+            accepted = (await rest(ws, "response.steer.accepted"))[-1]
+            if act is not None:
+                act()
+            else:
+                await ws.send("response.cancel")
+            ending = (await ws.rest())[-1]
+            back = await ws.next()
+            assert (back["type"], back["error"]["code"]) == ("response.steer.failed", code)
+            assert back["steer"] == {**accepted["steer"], "input": "Be brief."}
+            assert back["sequence_number"] == ending["sequence_number"] + 1
+        assert (await ws.answer("hi"))["status"] == "completed"
+
+
+# --- real clients, a real pace ---
+
+
+async def test_the_official_client_steers(settings: Settings) -> None:
+    settings = settings.model_copy(update={"demo_tokens_per_second": 40})
+    async with (
+        serving(settings) as inside,
+        AsyncOpenAI(base_url=f"{inside.url}/v1", api_key="none") as client,
+        client.responses.connect() as connection,
+    ):
+        await connection.response.create(model=MODEL, input="Count to 200.")
+        kinds: list[str] = []
+        first = steered = ""
+        async for event in connection:
+            kinds.append(event.type)
+            if event.type == "response.output_text.delta" and not steered:
+                steered = "asked"
+                await connection.response.steer(previous_response_id=first, input="Count to 2.")
+            elif event.type == "response.created":
+                if steered:
+                    assert event.response.previous_response_id == first
+                first = event.response.id
+            elif event.type == "response.incomplete":
+                assert event.response.incomplete_details is not None
+                assert event.response.incomplete_details.reason == "steered"
+            elif event.type == "response.completed":
+                assert event.response.output_text == "1\n2"
+                break
+    assert kinds.count("response.steer.accepted") == 1
+    assert kinds.index("response.steer.accepted") < kinds.index("response.incomplete")
+    assert not set(TERMINAL) & set(kinds) - {"response.completed", "response.incomplete"}
