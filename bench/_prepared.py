@@ -23,7 +23,8 @@ from service.commands import serve
 from service.engine.port import MODEL_CREATED, Between, Chunk, Finish, Generation, ModelCard, Take
 from service.features.demo.prose import story
 from service.harmony import tokens
-from service.settings.settings import Settings, load_settings
+from service.process import load_settings
+from service.settings.core import CoreSettings
 
 MODEL = "gpt-oss-20b"
 PATH = "/v1/responses"
@@ -79,12 +80,12 @@ class PreparedEngine:
             yield Chunk(ids[start : start + self._size], finish)
 
 
-def create_service(size: int, settings: Settings) -> Any:
+def create_service(size: int, settings: CoreSettings) -> Any:
     """The service, on chunks of `size` tokens."""
     return create_app(settings, engine=PreparedEngine(size))
 
 
-def create_nothing(size: int, settings: Settings) -> Starlette:
+def create_nothing(size: int, settings: CoreSettings) -> Starlette:
     """Takes the tokens from the engine's port and sends none: what the engine and its turns of the loop cost."""
     engine = PreparedEngine(size)
 

@@ -6,20 +6,24 @@ ends the process: in the midst of an import it would be a traceback.
 
 import signal
 import sys
+from importlib import import_module
+from importlib.util import find_spec
+
+CLIENT = "service.features.client"
+"""The feature whose commands need nothing else of the service, and start at once."""
 
 
 def main() -> None:
-    """Run the command line: that of the clients, which imports no settings, where it has the command."""
+    """Run the command line: that of the client, which imports no settings, where it has the command."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from typer.main import get_command
+    if find_spec(CLIENT) is not None:
+        from typer.main import get_command
 
-    from service.features.client.command_line import app as client
-
-    commands = vars(get_command(client))["commands"]
-    if sys.argv[1:2] and sys.argv[1] in commands:
-        client()
+        client = import_module(f"{CLIENT}.command_line").app
+        if sys.argv[1:2] and sys.argv[1] in vars(get_command(client))["commands"]:
+            client()
+    from service.commands.arguments import know_shells
     from service.commands.command_line import app
-    from service.features.client.options import know_shells
 
     know_shells()  # a shell that completes a word runs this without arguments
     app()

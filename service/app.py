@@ -23,26 +23,14 @@ from service.background.timing import TIMING, Timing
 from service.decoding import bounded_list
 from service.engine.port import Engine, EngineUnavailable
 from service.entrance import Entrance
-from service.features.chats import routes as chats
-from service.features.console import health as holdings
-from service.features.console import page, trees, turns
-from service.features.open_responses.dialect import OPEN_RESPONSES
-from service.features.proxy import routes as proxy
-from service.features.python import routes as containers
-from service.features.sandbox.port import Sandbox
-from service.features.sockets import routes as sockets
-from service.features.sockets.connection import Sockets
-from service.features.tenants.admin import routes as admin
-from service.features.tenants.entrance import ProjectEntrance
 from service.harmony import tokens
 from service.logs import event
 from service.metrics.counters import lag_counted
 from service.metrics.scrape import Exposition, limits_of, read_shards
-from service.process import close_service, open_service, reread, start_service
+from service.process import Compose, Offered, also_spoken, close_service, features, open_service, reread, start_service
 from service.responses.prompt.read import MAX_ITEMS, MAX_TOOLS
 from service.responses.service import Service
-from service.settings.core import BODIES, MAX_FOLLOWERS, MAX_QUEUED_REQUESTS, MAX_SOCKETS
-from service.settings.settings import Settings
+from service.settings.core import BODIES, MAX_FOLLOWERS, MAX_QUEUED_REQUESTS, MAX_SOCKETS, CoreSettings
 from service.web.admission.slots import Admission
 from service.web.dialect import OPENAI, Dialect
 from service.web.exchange import METHODS
@@ -82,6 +70,8 @@ CORS_SECONDS = 600
 PROBE_REQUESTS = 16
 """Requests at once that are neither a probe nor a scrape: all of them are answered with 404."""
 
+EVERYTHING = Offered()
+
 M_MMAP_THRESHOLD = -3
 """The option of glibc's `mallopt`, as in its malloc.h."""
 
@@ -92,19 +82,23 @@ much, but goes up to 32 MiB by what it sees freed.
 
 
 def create_app(
-    settings: Settings, *, engine: Engine | None = None, sandbox: Sandbox | None = None, timing: Timing = TIMING
+    settings: CoreSettings,
+    *,
+    engine: Engine | None = None,
+    compose: Compose | None = None,
+    timing: Timing = TIMING,
 ) -> ASGIApp:
-    """The ASGI application. `engine` and `sandbox` replace those that the settings name; they and `timing` are for
-    tests.
+    """The ASGI application. `engine` replaces the one that the settings name, and `compose` has the last word on the
+    parts; they and `timing` are for tests.
     """
     tokens.byte_table()
-    service = open_service(settings, engine, sandbox)
+    service = open_service(settings, engine, compose)
     tenants = service.tenants
     for limit in (MAX_ITEMS, MAX_TOOLS, MAX_PARTS):
         bounded_list(limit)
     # engines in a file may change to servers for Chat Completions and their like
     passes_on = settings.chats != "refused" and (bool(settings.engines) or service.engine.passes_on(""))
-    remembers = settings.chats == "remembered"
+    offered = Offered(passes_on, remembers=settings.chats == "remembered", administers=settings.has_projects)
     background = Background(service, works=settings.worker, timing=timing)
     admission = Admission(
         service.metrics,
@@ -118,11 +112,10 @@ def create_app(
         weight=partial(_weight, settings.weights, tenants.entrance),
     )
     process = _process(service, background, admission)
-    routers = all_routers(passes_on=passes_on, remembers=remembers, administers=settings.has_projects)
-    app = _application(process, routers, partial(_lifespan, process))
-    app.state.sockets = Sockets(service, admission)
-    if isinstance(tenants.entrance, ProjectEntrance):
-        app.state.projects = tenants.entrance
+    app = _application(process, all_routers(offered), partial(_lifespan, process))
+    for feature in features():
+        for name, value in feature.state(service, admission).items():
+            setattr(app.state, name, value)
     gate = Gate(app, service.metrics)
     if not settings.cors_origins:
         return gate
@@ -136,21 +129,16 @@ def create_app(
     )
 
 
-def all_routers(*, passes_on: bool = True, remembers: bool = False, administers: bool = True) -> list[APIRouter]:
-    """The routers, those of responses and conversations first: a request passes the routes before its own one. With
-    `passes_on` there is a server for Chat Completions and their like, with `remembers` chat completions are made here,
-    and with `administers` there are projects in the store. `/openapi.json` is a file that is made of them
-    (routes/welcome.py).
+def all_routers(offered: Offered = EVERYTHING) -> list[APIRouter]:
+    """The routers, those of responses and conversations first: a request passes the routes before its own one.
+    `/openapi.json` is a file that is made of them (routes/welcome.py).
     """
-    routers = [stored.router, create.router, conversations.router, models.router, sockets.router, containers.router]
-    routers += [health.router, welcome.router, page.router, trees.router, turns.router]
-    if administers:
-        routers += [admin.router, holdings.router]
-    if remembers:
-        routers.append(chats.router)
-    if passes_on:
-        routers.append(proxy.router)
-    return [*routers, *(under(OPEN_RESPONSES, each) for each in (*routers[:2], models.router, sockets.router))]
+    responses = [stored.router, create.router]
+    own = [router for feature in features() for router in feature.responses_routers()]
+    routers = [*responses, conversations.router, models.router, *own, health.router, welcome.router]
+    routers += [router for feature in features() for router in feature.routers(offered)]
+    spoken = [*responses, models.router, *own]
+    return routers + [under(dialect, each) for dialect in also_spoken() for each in spoken]
 
 
 def under(dialect: Dialect, router: APIRouter) -> APIRouter:
@@ -204,7 +192,7 @@ def create_probe_app(service: Service, background: Background) -> ASGIApp:
 def _process(service: Service, background: Background, admission: Admission) -> Process:
     shards = partial(read_shards, service.jobs)
     exposition = Exposition(service.metrics, shards, service.engine, limits_of(service.settings))
-    return Process(service, background, admission, exposition, (OPENAI, OPEN_RESPONSES))
+    return Process(service, background, admission, exposition, (OPENAI, *also_spoken()))
 
 
 def settle() -> None:

@@ -1,53 +1,44 @@
-"""Opening, starting and closing all that a process needs which serves or works, from the settings."""
+"""The parts of a process that serves or works: composing them from the settings and the features, starting, closing.
+
+FEATURES is the list of features. Each is a folder of service/features, whose `feature.py` says what it gives. A feature
+whose folder isn't there is left out, and those that need it.
+"""
 
 import logging
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from functools import partial
-from pathlib import Path
-from time import time
-from typing import cast
+from dataclasses import dataclass, field
+from functools import cache, partial
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, cast
 
-from service.api.content import USUAL_BOUNDS
-from service.backoff import Backoff
+import typer
+from fastapi import APIRouter
+
+from service.api.approving import NO_APPROVALS, Approvals
+from service.api.citing import Cite, cite_nothing
 from service.build import this_build
-from service.engine.engines import Engines, Member, names_of, salt_of
-from service.engine.port import AUTO, MODEL_CREATED, SERVER, Engine, EngineUnavailable, ModelCard
+from service.engine.engines import Engines, Member, names_of
+from service.engine.port import AUTO, SERVER, Engine, EngineUnavailable
 from service.engine.servers.engine import PROBE_SECONDS, WAIT_SECONDS, Access, ServersEngine
-from service.engine.servers.kind import ServerKind
+from service.engine.servers.kind import ServerKind, Speeches
 from service.engine.vllm.servers import Vllm
-from service.features.archive.chores import archive_check, archive_chores, end_for_ever
-from service.features.browser.citing import citing_of
-from service.features.chat_servers.servers import ByChat, LlamaByChat, VllmByChat
-from service.features.chats.recognise import digest_after, see
-from service.features.demo.engine import DemoEngine
-from service.features.experimental.servers import Sglang, Tensorrt
-from service.features.llama.local import LlamaLocalEngine
-from service.features.llama.servers import Llama
-from service.features.mcp.approvals import McpApprovals
-from service.features.mcp.settings import servers_in
-from service.features.mcp.toolbox import Toolbox, no_server
-from service.features.models.speech import Disarming
-from service.features.models.templated import TemplatedReadings
-from service.features.proxy.passing import PassingEngine
-from service.features.python.containers import Containers
-from service.features.python.interpreter import CodeInterpreter
-from service.features.sandbox.choose import sandbox_of
-from service.features.sandbox.port import Sandbox
-from service.features.sandbox.settings import LOCAL
-from service.features.tenants.directory import Directory
-from service.features.tenants.entrance import CountingEntrance, LimitingEntrance, ProjectEntrance
-from service.features.tenants.keyring import KeyRing
-from service.features.tenants.limits import Limit, Limiter
-from service.features.tenants.settling import tenant_chores
-from service.features.tenants.usage import Tally
-from service.features.vllm_local.local import VllmLocalEngine
+from service.entrance import Entrance
 from service.loans import Loans
 from service.logs import event
 from service.metrics.counters import Metrics, make_metrics
 from service.pacing import Pacing
-from service.ports import Chore
-from service.responses.pictures import FETCHED_BYTES, FETCHED_PARTS, ROOM_BYTES, PictureFetcher, fetch_nothing
+from service.ports import Chore, ReadyCheck
+from service.responses.pictures import (
+    FETCHED_BYTES,
+    FETCHED_PARTS,
+    ROOM_BYTES,
+    Fetch,
+    PictureFetcher,
+    fetch_nothing,
+)
+from service.responses.readings import Readings
 from service.responses.running import Running
 from service.responses.seal import Seals
 from service.responses.seen import Recogniser
@@ -56,48 +47,56 @@ from service.settings.core import CoreSettings
 from service.settings.engines import DEMO, DEMO_MODEL, ENGINE_URLS, EngineEntry, ListedEngine
 from service.settings.group import display
 from service.settings.keys import Keys
-from service.settings.settings import Settings
-from service.settings.sources import environment, variable
+from service.settings.settings import read_settings, settings_with
 from service.settings.units import DAY_SECONDS
 from service.shares import Room
 from service.spans import Tracer
-from service.ssrf import outside_of
 from service.tools.hosted import HostedTools
-from service.tools.port import Tool, ToolLimits
-from store.archive.archive import Archive
-from store.archive.opening import open_archive as open_archive_at
-from store.backup.archiving.store_archive import StoreArchive
-from store.backup.upkeep.reconciling import Reconciled, Reconciler
+from service.tools.port import Tool
+from service.web.dialect import Dialect
 from store.errors import ArchiveRefused, ArchiveUnavailable, LayoutMismatch, StoreUnavailable, StoreUnconfirmed
-from store.history.approvals import StoredApprovals
 from store.history.caps import Caps
-from store.history.containers import StoredContainers as Records
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.jobs.model import JobLimits
-from store.jobs.outbox import Outbox
 from store.layout import Layout, Terms, shared_secret
-from store.limits import Limits as TenantLimits
 from store.redis.conditions import could_not_save
 from store.redis.confirm import Safety
 from store.redis.connection import Server, connect
-from store.registry import Registry
-from store.spending import Spending
 from store.watcher import UNWATCHED, Watcher
 
 logger = logging.getLogger(__name__)
 
-PICTURE_TYPES = "image/png,image/jpeg,image/webp,image/gif"
-"""The types of pictures for which servers are asked; bytes say which one they are."""
+FEATURES: Mapping[str, tuple[str, ...]] = {
+    "models": (),
+    "demo": (),
+    "vllm_local": (),
+    "experimental": (),
+    "llama": ("models",),
+    "chat_servers": ("llama", "models"),
+    "proxy": (),
+    "tenants": (),
+    "file_search": (),
+    "mcp": ("file_search",),
+    "browser": (),
+    "webhooks": (),
+    "traces": (),
+    "sandbox": (),
+    "python": ("sandbox",),
+    "archive": (),
+    "sockets": (),
+    "console": ("models",),
+    "chats": (),
+    "open_responses": (),
+    "client": (),
+    "operator": ("archive", "client", "sandbox", "webhooks"),
+}
+"""The features, each with those that it needs."""
 
-DEMO_CONTEXT_TOKENS = 131_072
-"""The length of the demo engine's context where nothing says another."""
+NO_ENGINE = "this installation has no engine {!r}"
 
 DOCTOR = "harmonium doctor says what it finds"
-
-SANDBOX_AWAY = Backoff(1.0, 30.0)
-"""The pauses in seconds between tries to use a sandbox that was away when this service began."""
 
 STORE_CONNECTIONS = 64
 """The most connections that one process opens to Redis, or to each node of a cluster."""
@@ -105,117 +104,193 @@ STORE_CONNECTIONS = 64
 FIRST_TIMEOUTS = 2
 """How long a lease is until its holder is heard of, in time limits of an operation: the claim's, and the renewal's."""
 
-RESERVED_SECONDS = 30.0
-"""After so many seconds without a word of a response, somebody looks whether what it reserved of limits is to be
-settled; its place among those at once is free after twice as long."""
 
-USUAL_TOKENS = 512
-"""How many tokens a tenant's response is thought to write before any has ended."""
+class EngineKinds:
+    """The engines that there are, by the names of their kinds: the core's is vLLM's servers."""
+
+    def __init__(self) -> None:
+        self.speeches: Callable[[], Speeches] = Speeches
+        """Reads how the model of a server speaks that doesn't speak Harmony."""
+        self.server_engine: type[ServersEngine] = ServersEngine
+        """The engine of servers."""
+        self.servers: dict[str, Callable[[CoreSettings], ServerKind]] = {"vllm": lambda _: Vllm(self.speeches())}
+        """The kinds of servers."""
+        self.templating: dict[str, Callable[[CoreSettings], ServerKind]] = {}
+        """The same kinds where the servers themselves make the prompts, and read what their model writes."""
+        self.own: dict[str, Callable[[CoreSettings, str, int], Engine]] = {}
+        """Engines without servers: the settings, the model's name, and its context in tokens, where 0 is any."""
 
 
-def open_service(settings: Settings, engine: Engine | None = None, sandbox: Sandbox | None = None) -> Service:
-    """All that requests and jobs need. `engine` and `sandbox` replace those that the settings name, for tests.
+@dataclass
+class Parts:
+    """The parts of a process: the core's own, until a feature puts others in their places or adds to them."""
+
+    settings: CoreSettings
+    store: ConversationHistoryStore
+    metrics: Metrics
+    loans: Loans
+    layout: Layout
+    entrance: Entrance
+    secret: Callable[[], Awaitable[bytes]]
+    readings: Readings = field(default_factory=Readings)
+    recogniser: Recogniser | None = None
+    tracer: Tracer = field(default_factory=Tracer)
+    tracing: Tracing | None = None
+    announces: bool = False
+    tools: list[Tool] = field(default_factory=list[Tool])
+    approvals: Approvals = NO_APPROVALS
+    cite: Cite = cite_nothing
+    containers: Any = None
+    fetch_picture: Fetch = fetch_nothing
+    chores: list[Chore] = field(default_factory=list[Chore])
+    checks: list[ReadyCheck] = field(default_factory=list[ReadyCheck])
+
+
+Compose = Callable[[Parts], None]
+
+
+@dataclass(frozen=True)
+class Offered:
+    """What the routes of a process depend on: `passes_on` is whether there is a server for requests that are passed
+    on, `remembers` whether chat completions are made here, `administers` whether there are projects in the store.
+    """
+
+    passes_on: bool = True
+    remembers: bool = False
+    administers: bool = True
+
+
+class Feature:
+    """What a feature gives to a process. Each has what it overrides, and imports what it needs for it only then."""
+
+    dialects: tuple[Dialect, ...] = ()
+    """The dialects of the Responses API in which it answers."""
+
+    def engines(self, kinds: EngineKinds) -> None:
+        """Add its kinds of engines."""
+
+    def compose(self, parts: Parts) -> None:
+        """Put its parts among those of a process."""
+
+    def routers(self, offered: Offered) -> Iterable[APIRouter]:
+        """Its routes."""
+        return ()
+
+    def responses_routers(self) -> Iterable[APIRouter]:
+        """Its routes that belong to the Responses API, and are served in each dialect of it."""
+        return ()
+
+    def state(self, service: Service, admission: Any) -> Mapping[str, object]:
+        """What its routes find in the state of the application, by name."""
+        return {}
+
+    def socket_protocol(self) -> Any:
+        """The protocol of WebSockets, where it serves some."""
+        return None
+
+    def commands(self, app: typer.Typer) -> None:
+        """Add its commands."""
+
+    async def note(
+        self, store: ConversationHistoryStore, type: str, id: str, data: Mapping[str, object] | None = None
+    ) -> None:
+        """Have its log say that somebody has done something of this type on the command line. It never fails."""
+
+    def beside_embedded(self, settings: CoreSettings) -> Mapping[str, object]:
+        """Its settings beside an embedded server, where they are others than the given ones."""
+        return {}
+
+    async def join(self, settings: CoreSettings, store: ConversationHistoryStore) -> None:
+        """Check at the start that it can be used. Raises Unsupported, StoreUnavailable, ArchiveUnavailable."""
+
+
+@cache
+def present() -> tuple[str, ...]:
+    """The packages of the features that are there, in the order of the list."""
+    found = dict[str, str]()
+    for name, needed in FEATURES.items():
+        package = f"service.features.{name}"
+        if all(each in found for each in needed) and find_spec(package) is not None:
+            found[name] = package
+    return tuple(found.values())
+
+
+@cache
+def features() -> tuple[Feature, ...]:
+    """The features that are there."""
+    return tuple(cast(Feature, import_module(f"{package}.feature").FEATURE) for package in present())
+
+
+def _groups() -> Iterator[type[CoreSettings]]:
+    """The groups of settings of the features that are there."""
+    for package in present():
+        if find_spec(f"{package}.settings") is not None:
+            yield import_module(f"{package}.settings").GROUP
+
+
+Settings: type[CoreSettings] = settings_with(_groups(), __name__)
+"""Everything that can be set."""
+
+
+def load_settings(**overrides: object) -> CoreSettings:
+    """Read the settings once. An override that is not None wins over the environment, `.env` and the default.
+
+    Raises SettingsError, whose message never holds a secret.
+    """
+    return read_settings(Settings, overrides)
+
+
+def also_spoken() -> tuple[Dialect, ...]:
+    """The dialects of the Responses API beside OpenAI's."""
+    return tuple(dialect for feature in features() for dialect in feature.dialects)
+
+
+def open_service(settings: CoreSettings, engine: Engine | None = None, compose: Compose | None = None) -> Service:
+    """All that requests and jobs need. `engine` replaces the one that the settings name, and `compose` has the last
+    word on the parts, for tests.
 
     Nothing is connected yet. Close its parts with `close_service`.
     """
     metrics = make_metrics(settings.workers)
     store = open_store(settings, _Watching(metrics, str(display(settings)["redis_url"])))
-    loans = Loans(settings.store_timeout_seconds)
-    archive = open_store_archive(settings, store)
-    secret = partial(shared_secret, store) if archive is None else archive.secret
-    entrance, layout = open_entrance(settings, store, loans), open_layout(settings, store.server)
+    parts = Parts(
+        settings=settings,
+        store=store,
+        metrics=metrics,
+        loans=Loans(settings.store_timeout_seconds),
+        layout=open_layout(settings, store.server),
+        entrance=Entrance(Keys(settings)),
+        secret=partial(shared_secret, store),
+    )
+    for feature in features():
+        feature.compose(parts)
+    if compose is not None:
+        compose(parts)
+    several = partial(getattr, settings, "several_tenants")
     return Service(
         settings=settings,
         store=store,
-        secret=secret,
-        loans=loans,
+        secret=parts.secret,
+        loans=parts.loans,
         conversations=Conversations(store),
         jobs=open_jobs(settings, store),
-        tenants=Tenants(entrance, Pacing()),
+        tenants=Tenants(parts.entrance, Pacing()),
         running=Running(),
         engine=open_engines(settings, engine),
-        toolbox=open_toolbox(settings, store, sandbox),
-        pictured=Room(ROOM_BYTES, several=lambda: settings.several_tenants),
-        picture_fetcher=_open_picture_fetcher(settings),
-        readings=TemplatedReadings(),
-        seals=Seals([key.get_secret_value() for key in settings.seal_keys], secret),
+        toolbox=HostedTools(parts.tools, approvals=parts.approvals, cite=parts.cite, containers=parts.containers),
+        pictured=Room(ROOM_BYTES, several=several),
+        picture_fetcher=PictureFetcher(parts.fetch_picture, Room(FETCHED_BYTES, several=several, parts=FETCHED_PARTS)),
+        readings=parts.readings,
+        seals=Seals([key.get_secret_value() for key in settings.seal_keys], parts.secret),
         metrics=metrics,
-        tracer=tracer_of(settings),
-        tracing=_tracing_of(settings),
-        layout=layout,
-        chores=tuple(_chores(settings, store, metrics, layout, archive, entrance)),
-        recogniser=Recogniser(see, digest_after) if settings.chats == "remembered" else None,
-        checks=() if archive is None else (archive_check(archive),),
+        tracer=parts.tracer,
+        tracing=parts.tracing,
+        layout=parts.layout,
+        chores=tuple(parts.chores),
+        recogniser=parts.recogniser,
+        checks=tuple(parts.checks),
+        announces=parts.announces,
     )
-
-
-def _chores(
-    settings: Settings,
-    store: ConversationHistoryStore,
-    metrics: Metrics,
-    layout: Layout,
-    archive: StoreArchive | None,
-    entrance: CountingEntrance,
-) -> Iterator[Chore]:
-    """The work of features beside requests. The HTTP client of webhooks is imported where there is a receiver."""
-    yield from tenant_chores(entrance)
-    if archive is None:
-        yield Chore("ending the archive", partial(end_for_ever, store, layout))
-    else:
-        yield from archive_chores(archive, settings, layout, metrics)
-    if settings.webhook_url:
-        from service.features.webhooks.deliver import RETRY_SECONDS, Deliverer, Receiver
-
-        count = metrics.webhooks.labels
-        deliverer = Deliverer(
-            Outbox(store), Receiver(settings), RETRY_SECONDS, count=lambda outcome: count(outcome).inc()
-        )
-        yield Chore("webhooks", deliverer.deliver_for_ever, deliverer.wake)
-
-
-def _open_picture_fetcher(settings: Settings) -> PictureFetcher:
-    """The fetcher of pictures; the guard of pages judges their addresses."""
-    bounds, fetch = settings.picture_bounds or USUAL_BOUNDS, fetch_nothing
-    if bounds.urls:
-        from service.features.browser.search.fetcher import Fetcher, FetchLimits  # for who has it
-
-        limits, judge = FetchLimits(bytes=bounds.bytes + 1), outside_of(settings.private_networks)
-        fetch = Fetcher("pictures", PICTURE_TYPES, settings.search_hosts, limits, may_reach=judge).whole
-    return PictureFetcher(fetch, Room(FETCHED_BYTES, several=lambda: settings.several_tenants, parts=FETCHED_PARTS))
-
-
-def open_entrance(settings: Settings, store: ConversationHistoryStore, loans: Loans) -> CountingEntrance:
-    """The entrance of the tenants whose keys are in the settings and in a store."""
-    keys = Keys(settings)
-    limits = TenantLimits(store, held_seconds=RESERVED_SECONDS, usual_tokens=USUAL_TOKENS)
-    limiter = Limiter(limits, Limit(**settings.tenant_limits), loans, time)
-    tally = Tally(Spending(store), away=lambda: store.server.health.away is not None)
-    if settings.has_projects:
-        directory = open_directory(settings, store, lambda: keys.settings.static_tenants)
-        ring = KeyRing(directory.registry, store.listening, time)
-        return ProjectEntrance(keys, tally, limiter, directory, ring)
-    return (LimitingEntrance if settings.has_limits else CountingEntrance)(keys, tally, limiter)
-
-
-def tracer_of(settings: Settings) -> Tracer:
-    """The tracer of the settings. OpenTelemetry is imported only where they have a URL for traces."""
-    if not settings.traces_url:
-        return Tracer()
-    from service.features.traces.tracing import TEXT_BYTES, TraceBounds, open_tracer
-
-    bounds = TraceBounds(settings.traces_ratio, TEXT_BYTES if settings.traces_contents else 0)
-    headers = settings.traces_headers.get_secret_value()
-    name = environment(["OTEL_SERVICE_NAME"]).get("OTEL_SERVICE_NAME") or "harmonium"
-    return open_tracer(settings.traces_url, headers, bounds, name=name, version=this_build().version)
-
-
-def _tracing_of(settings: Settings) -> Tracing | None:
-    """The spans within a response, where the settings have a URL for traces."""
-    if not settings.traces_url:
-        return None
-    from service.features.traces.traced import TRACING  # for who traces
-
-    return TRACING
 
 
 class _Watching(Watcher):
@@ -284,20 +359,12 @@ async def start_service(service: Service) -> None:
                 reason=f"maxmemory-policy is {policy}",
                 remedy="CONFIG SET maxmemory-policy noeviction, and in its file",
             )
-        await know_ids(service)
+        await service.know_ids()
         for chore in service.chores:
             await chore.start()
     await service.engine.start()
     if service.toolbox.containers is not None:
         await service.toolbox.containers.start()
-
-
-async def know_ids(service: Service) -> None:
-    """Have new ids say that this store has made them, once it has told its secret. Raises StoreUnavailable,
-    ArchiveUnavailable, ArchiveUnfit, ArchiveForeign.
-    """
-    if not service.store.ids.proves:
-        service.store.ids.prove_by(await service.secret())
 
 
 async def close_service(service: Service) -> None:
@@ -313,7 +380,7 @@ async def close_service(service: Service) -> None:
     await service.tracer.close()
 
 
-def open_layout(settings: Settings, server: Server, *, alone: bool = False) -> Layout:
+def open_layout(settings: CoreSettings, server: Server, *, alone: bool = False) -> Layout:
     """The layout record of the store behind REDIS_URL. `alone` is whether nobody else uses it."""
     build = this_build()
     return Layout(
@@ -328,7 +395,7 @@ def open_layout(settings: Settings, server: Server, *, alone: bool = False) -> L
     )
 
 
-def open_store(settings: Settings, watcher: Watcher = UNWATCHED) -> ConversationHistoryStore:
+def open_store(settings: CoreSettings, watcher: Watcher = UNWATCHED) -> ConversationHistoryStore:
     """The store behind REDIS_URL."""
     seconds = settings.store_timeout_seconds
     return ConversationHistoryStore(
@@ -352,57 +419,7 @@ def open_store(settings: Settings, watcher: Watcher = UNWATCHED) -> Conversation
     )
 
 
-def open_archive(settings: Settings, watcher: Watcher = UNWATCHED) -> Archive | None:
-    """The archive of turns that leave memory, where the settings name one. It isn't connected to yet.
-
-    Raises ValueError where the URL names none, whose message goes on from the setting's name, and Unsupported where a
-    package is missing.
-    """
-    if not settings.has_archive:
-        return None
-    return open_archive_at(settings.archive_url, settings.data_dir, watcher=watcher)
-
-
-def open_store_archive(settings: Settings, store: ConversationHistoryStore) -> StoreArchive | None:
-    """The archive of a store, which asks it from then on for what has left it. Raises as `open_archive` does."""
-    archive = open_archive(settings, store.server.watcher)
-    if archive is None:
-        return None
-    reconciler = Reconciler(store, archive, _tell_of_going_back)
-    return StoreArchive(
-        store,
-        archive,
-        reconcile=reconciler.shard,
-        after_seconds=settings.archive_after_seconds,
-        evicts=settings.archive_when_down == "evict",
-    )
-
-
-def _tell_of_going_back(number: int, done: Reconciled) -> None:
-    """Say that what was deleted was there again, and conversations stood where they stood before."""
-    event(
-        logger,
-        logging.WARNING,
-        "Redis went back in time: what was deleted since is deleted again",
-        shard=f"{number:02x}",
-        conversations=done.trees,
-        deleted=done.deleted,
-        moved=done.moved,
-        under_way=len(done.under_way),
-        unreadable=done.unreadable,
-        remedy="It goes on by itself; `harmonium archive verify` finds what is left. An archive that was put back "
-        "from an older copy, too, is taken with `harmonium archive accept`",
-    )
-
-
-def open_directory(
-    settings: Settings, store: ConversationHistoryStore, tenants: Callable[[], Sequence[str]] | None = None
-) -> Directory:
-    """The projects, accounts and keys in a store. `tenants` are those that have keys in the settings of now."""
-    return Directory(Registry(store), time, tenants or (lambda: settings.static_tenants))
-
-
-def open_jobs(settings: Settings, store: ConversationHistoryStore) -> Jobs:
+def open_jobs(settings: CoreSettings, store: ConversationHistoryStore) -> Jobs:
     """The background responses in a store."""
     limits = JobLimits(
         lease_seconds=settings.lease_seconds,
@@ -412,48 +429,6 @@ def open_jobs(settings: Settings, store: ConversationHistoryStore) -> Jobs:
         log_seconds=settings.stream_retention_seconds,
     )
     return Jobs(store, limits)
-
-
-def open_toolbox(settings: Settings, store: ConversationHistoryStore, sandbox: Sandbox | None) -> HostedTools:
-    """The MCP servers that the settings name, and Python in containers of the sandbox, or of the one that the settings
-    name. The client of servers is imported where there are any: it takes 50 MiB.
-    """
-    limits, opener = ToolLimits(call_seconds=settings.tool_seconds), no_server
-    if settings.mcp_servers or settings.mcp_allow:
-        from service.features.mcp.session import opener_of
-        from service.features.mcp.transports import PROCESSES, Processes, tls
-
-        tls()
-        processes = Processes(PROCESSES, several=lambda: settings.several_tenants)
-        opener = opener_of(limits, processes, outside_of(settings.private_networks))
-    servers = servers_in(Path(settings.mcp_servers)) if settings.mcp_servers else {}
-    allow, name = settings.mcp_allow, variable("mcp_allow")
-    tools: list[Tool] = [Toolbox(servers, allow, opener, allowing=name)]
-    tools += [] if settings.search == "none" else [_open_browser(settings)]
-    containers = None
-    if (sandbox := sandbox or sandbox_of(settings)) is not None:
-        # those of a sandbox of this process alone have its mark
-        place = settings.sandbox if settings.sandbox not in ("", LOCAL) else f"{LOCAL} {store.token()}"
-        again = None if place.startswith(LOCAL) else SANDBOX_AWAY
-        containers = Containers(Records(store), sandbox, place, time, again)
-        tools.append(CodeInterpreter(containers, seconds=settings.tool_seconds))
-    approvals = McpApprovals(StoredApprovals(store))
-    return HostedTools(tools, approvals=approvals, cite=citing_of, containers=containers)
-
-
-def _open_browser(settings: Settings) -> Tool:
-    """The browser over what the settings search. The HTML reader is imported only where there is a browser."""
-    from service.features.browser.browsing import Browsing
-    from service.features.browser.search.folder import ADDRESS, Folder
-    from service.features.browser.search.services import searcher_of
-    from service.features.browser.search.web import Web
-
-    if settings.search == "folder":
-        folder = Folder(Path(settings.search_folder), settings.search_url or ADDRESS)
-        return Browsing(folder.search, folder.page)
-    pages = Web(settings.search_hosts, may_reach=outside_of(settings.private_networks))
-    key = settings.search_key.get_secret_value()
-    return Browsing(searcher_of(settings.search, url=settings.search_url, key=key), pages.page)
 
 
 def open_engines(settings: CoreSettings, engine: Engine | None = None) -> Engines:
@@ -491,26 +466,47 @@ def _members(settings: CoreSettings, known: Mapping[Hashable, Member]) -> list[M
     return members
 
 
+def open_engine(settings: CoreSettings) -> Engine:
+    """The engine that ENGINE names. Raises EngineUnavailable where this installation has no such engine."""
+    name, context = settings.model, settings.context_tokens
+    if settings.engine in ENGINE_URLS:
+        listed = EngineEntry(name, settings.engine, context_tokens=context)
+        return _open(settings, ListedEngine(listed, settings.engine_urls, settings.engine_api_key))
+    return _own(settings, settings.engine, name, context)
+
+
 def _open(settings: CoreSettings, engine: ListedEngine) -> Engine:
-    """An engine of the file: the demo engine, or one of servers."""
-    listed = engine.listed
+    """An engine of the file: the demo engine, or one of servers. Raises EngineUnavailable."""
+    listed, kinds = engine.listed, engine_kinds()
     if listed.kind == DEMO:
-        return _open_demo(settings, engine.model, listed.context_tokens)
-    tenant, shared = next(iter(settings.tenants)), settings.several_tenants
-    kinds: dict[str, Callable[[], ServerKind]] = {
-        "vllm": lambda: Vllm(Disarming()),
-        "sglang": Sglang,
-        "tensorrt": lambda: Tensorrt(shared=shared, salt=None if shared else salt_of(settings.key_prefix, tenant, "")),
-        "llama": lambda: Llama(shared=shared),
-        "chat": lambda: ByChat(shared=shared),
-    }
-    markup = listed.markup
-    if markup == SERVER:
-        kinds |= {"vllm": VllmByChat, "llama": lambda: LlamaByChat(shared=shared)}
-        markup = AUTO
-    kind, access = kinds[listed.kind](), _access(settings, engine)
-    context, sees = listed.context_tokens, listed.sees
-    return PassingEngine(kind, access, model=engine.model, context_tokens=context, markup=markup, sees=sees)
+        return _own(settings, DEMO, engine.model, listed.context_tokens)
+    found = kinds.templating if listed.markup == SERVER and listed.kind in kinds.templating else kinds.servers
+    if listed.kind not in found:
+        raise EngineUnavailable(NO_ENGINE.format(listed.kind))
+    return kinds.server_engine(
+        found[listed.kind](settings),
+        _access(settings, engine),
+        model=engine.model,
+        context_tokens=listed.context_tokens,
+        markup=AUTO if listed.markup == SERVER else listed.markup,
+        sees=listed.sees,
+    )
+
+
+def _own(settings: CoreSettings, kind: str, model: str, context_tokens: int) -> Engine:
+    """An engine without servers. Raises EngineUnavailable."""
+    own = engine_kinds().own
+    if kind not in own:
+        raise EngineUnavailable(NO_ENGINE.format(kind))
+    return own[kind](settings, model, context_tokens)
+
+
+def engine_kinds() -> EngineKinds:
+    """The engines that there are."""
+    kinds = EngineKinds()
+    for feature in features():
+        feature.engines(kinds)
+    return kinds
 
 
 def _access(settings: CoreSettings, engine: ListedEngine) -> Access:
@@ -524,27 +520,3 @@ def _access(settings: CoreSettings, engine: ListedEngine) -> Access:
         wait_seconds=WAIT_SECONDS,
         probe_seconds=PROBE_SECONDS,
     )
-
-
-def open_engine(settings: CoreSettings) -> Engine:
-    """The engine that ENGINE names."""
-    name, context = settings.model, settings.context_tokens
-    if settings.engine in ENGINE_URLS:
-        listed = EngineEntry(name, settings.engine, context_tokens=context)
-        return _open(settings, ListedEngine(listed, settings.engine_urls, settings.engine_api_key))
-    model, args = settings.loaded_model, settings.local_args
-    if settings.engine == "vllm-local":
-        return VllmLocalEngine(model, args, served_as=name, context_tokens=context)
-    if settings.engine == "llama-local":
-        shared = settings.several_tenants
-        return _LlamaLocal(Path(model), args, served_as=name, context_tokens=context, shared=shared)
-    return _open_demo(settings, name or DEMO, context)
-
-
-class _LlamaLocal(PassingEngine, LlamaLocalEngine):
-    """A llama.cpp server of our own, to which requests are passed on, too."""
-
-
-def _open_demo(settings: CoreSettings, model: str, context_tokens: int) -> Engine:
-    card = ModelCard(model, MODEL_CREATED, context_tokens or DEMO_CONTEXT_TOKENS, real=False)
-    return DemoEngine(card, settings.demo_tokens_per_second)

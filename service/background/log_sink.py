@@ -23,7 +23,6 @@ from service.api.response import Extensions, Response, ResponseStatus
 from service.api.steer import NotSteered
 from service.background.submit import give_back, succeed
 from service.background.timing import TIMING, Timing
-from service.features.webhooks.settings import WebhookSettings
 from service.logs import event
 from service.responses.append import mark_unconfirmed
 from service.responses.output.journal import Batch, batch_of, encode_batch
@@ -235,7 +234,7 @@ class LogSink:
         entry = LogEntry(batch.events[-1].sequence_number, encode_batch(batch))
         said = self.service.said_after(plan.said, response.output)
         turn, after = turn_of(plan, self.machine, response, said), batch.events[0].sequence_number - 1
-        announced = bool(WebhookSettings.of(self.service.settings).webhook_url)
+        announced = self.service.announces
         store = self._jobs.finish if successor is None else partial(self._jobs.succeed, successor=successor)
         end = partial(store, self.lease, turn, entry, after=after, announced=announced, steers=steers)
         with spans.current.get().child("store.append"):

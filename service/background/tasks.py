@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable
 from service import logs
 from service.background.timing import TIMING, Timing
 from service.background.worker import Worker
-from service.process import know_ids
 from service.responses.service import Service
 from service.store_away import tolerate
 from store.layout import Layout
@@ -107,6 +106,6 @@ async def sweep_for_ever(service: Service, layout: Layout) -> None:
                 logs.event(logger, logging.WARNING, message, why=doubt.why, conversations=doubt.trees)
                 service.metrics.expiry_doubted.labels(doubt.why).inc()
             await service.jobs.expire_logs()
-            await know_ids(service)
+            await service.know_ids()
         seconds = SWEEP_SECONDS if agreed else min(SWEEP_SECONDS, AGREE_SECONDS)
         await asyncio.sleep(seconds * random.uniform(0.5, 1.5))

@@ -1,10 +1,6 @@
-"""The command line: `harmonium serve`, `worker`, `sandbox`, `settings` and `--version`. The other commands are in the
-files of their names, and those that talk to a service over HTTP in client/.
-"""
+"""The command line: `harmonium serve`, `worker`, `settings` and `--version`, and the commands of features."""
 
 import re
-from collections.abc import Generator
-from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -14,19 +10,13 @@ from service.app import create_app
 from service.build import this_build
 from service.commands import serve as serving
 from service.commands import worker as working
-from service.commands.options import AsJson, fail, load, show, with_settings
-from service.features.archive.archive_command import archive
-from service.features.archive.backup_command import backup, restore
-from service.features.client.command_line import app as client
-from service.features.client.options import command_line
-from service.features.operator.doctor import doctor
-from service.features.operator.fsck import fsck
-from service.features.tenants.command import audit, keys, projects, usage
+from service.commands.arguments import command_line
+from service.commands.options import LOG_OPTIONS, AsJson, load, show, with_settings
+from service.process import Settings, features
+from service.settings.core import CoreSettings
 from service.settings.group import display
-from service.settings.settings import Settings
 from service.settings.sources import variable
 from service.settings.urls import MASK
-from store.errors import LayoutMismatch, Unsupported
 
 PANELS = {
     "Run": "serve worker sandbox settings doctor completion",
@@ -42,16 +32,15 @@ class InPanels(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Their names."""
-        for panel, names in PANELS.items():
-            for name in names.split():
-                vars(self.commands[name])["rich_help_panel"] = panel
-        return " ".join(PANELS.values()).split()
+        there = {name: panel for panel, names in PANELS.items() for name in names.split() if name in self.commands}
+        for name, panel in there.items():
+            vars(self.commands[name])["rich_help_panel"] = panel
+        return [*there]
 
 
 app = command_line(InPanels)
 
 ENGINE = ("engine", "engine_url", "local_model", "model", "demo_tokens_per_second")
-LOG = ("log_level", "log_format")
 
 
 def _print_version(wanted: bool) -> None:
@@ -72,18 +61,9 @@ def harmonium(
     """The OpenAI Responses API over open models, on your own machine, with every conversation kept in Redis."""
 
 
-@contextmanager
-def _starting() -> Generator[None]:
-    """A process that can't start says why."""
-    try:
-        yield
-    except (serving.StartError, LayoutMismatch, Unsupported) as error:
-        fail(str(error))
-
-
 @app.command()
-@with_settings("host", "port", "workers", "worker", *ENGINE, "redis_url", "data_dir", *LOG)
-def serve(settings: Settings) -> None:
+@with_settings("host", "port", "workers", "worker", *ENGINE, "redis_url", "data_dir", *LOG_OPTIONS)
+def serve(settings: CoreSettings) -> None:
     """Serve the API until Ctrl-C or SIGTERM.
 
     With no options at all it serves the demo engine at http://127.0.0.1:8000/v1 and keeps conversations in an
@@ -96,13 +76,13 @@ def serve(settings: Settings) -> None:
     Each option is a setting: `--redis-url` is `HARMONIUM_REDIS_URL`. Options win over the environment, and that over a
     `.env` file in this folder. `harmonium settings` lists everything that can be set.
     """
-    with _starting():
+    with serving.starting():
         serving.run(settings, create_app)
 
 
 @app.command()
-@with_settings("worker_concurrency", "worker_port", *ENGINE, "redis_url", *LOG)
-def worker(settings: Settings) -> None:
+@with_settings("worker_concurrency", "worker_port", *ENGINE, "redis_url", *LOG_OPTIONS)
+def worker(settings: CoreSettings) -> None:
     """Work on background responses until Ctrl-C or SIGTERM.
 
     `serve` does that too, unless it is told `--no-worker`. Workers of their own let you have as many as the engine can
@@ -112,29 +92,8 @@ def worker(settings: Settings) -> None:
     It needs a Redis that all processes share (`--redis-url`), and the same engine and settings as `serve`.
     Each option is a setting: `--redis-url` is `HARMONIUM_REDIS_URL`.
     """
-    with _starting():
+    with serving.starting():
         working.run(settings)
-
-
-@app.command()
-@with_settings("sandbox_listen", "sandbox_sessions", "sandbox_tenant_sessions", *LOG)
-def sandbox(settings: Settings) -> None:
-    """Run Python that a model writes, in confined sessions, until Ctrl-C or SIGTERM.
-
-    Services name where it listens in `HARMONIUM_SANDBOX`. It needs no network and no Redis, and nothing of the service:
-    give it a machine, or a container, of its own. docs/tools.md says against whom each protects.
-
-    It first has a session try all that it must not be able to do. If anything of that succeeds, it says what, and ends
-    with status 1. Over TCP it needs `HARMONIUM_SANDBOX_KEY`.
-    """
-    from service.features.sandbox import command as confining  # not at the top: `serve` needs nothing of it
-
-    with _starting():
-        confining.run(settings)
-
-
-for command in doctor, fsck, backup, restore:
-    app.command()(command)
 
 
 @app.command("settings")
@@ -159,9 +118,5 @@ def _quote(value: str | int | float | bool) -> str:
     return f"'{escaped}'"
 
 
-app.add_typer(client, name="")  # its commands, not a group of them
-app.add_typer(projects, name="projects")
-app.add_typer(keys, name="keys")
-app.add_typer(archive, name="archive")
-app.command()(usage)
-app.command()(audit)
+for feature in features():
+    feature.commands(app)

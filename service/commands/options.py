@@ -18,13 +18,16 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from service.commands.arguments import flag, option
 from service.commands.signals import be_interruptible
 from service.errors import ApiError
-from service.features.client.options import flag, option
+from service.process import Settings, load_settings
+from service.settings.core import CoreSettings
 from service.settings.engines import ENGINE_URLS
-from service.settings.settings import Settings, load_settings
 from service.settings.sources import SettingsError
 from store.errors import StoreError
+
+LOG_OPTIONS = ("log_level", "log_format")
 
 EXIT_FAILED = 1
 EXIT_UNABLE = 2
@@ -93,7 +96,7 @@ def _option(name: str) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
-def load(**overrides: object) -> Settings:
+def load(**overrides: object) -> CoreSettings:
     """The settings, with the options that were given. An error in them ends the command."""
     try:
         settings = load_settings(**overrides)

@@ -31,6 +31,7 @@ from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
 from service import logs
+from service.commands.options import fail
 from service.commands.signals import (
     HURRY,
     OpenApplication,
@@ -41,27 +42,22 @@ from service.commands.signals import (
 )
 from service.commands.terminal import TerminalFormatter, card
 from service.engine.vllm.servers import UNTOLD, read_release
-from service.features.archive.settings import SQLITE
-from service.features.open_responses.dialect import OPEN_RESPONSES
-from service.features.sockets.protocol import SocketProtocol
 from service.metrics.processes import take_number
 from service.metrics.scrape import read_shards
-from service.process import open_jobs, open_layout, open_store, open_store_archive
-from service.settings.core import counting_together
+from service.process import also_spoken, features, open_jobs, open_layout, open_store
+from service.settings.core import CoreSettings, counting_together
 from service.settings.engines import DEMO, ENGINE_URLS, no_name_of_demo
 from service.settings.group import display
 from service.settings.keys import Keys, warn_of_short
-from service.settings.settings import Settings
 from service.settings.sources import env_file, service_links, variable
 from service.web.dialect import OPENAI
 from service.web.http_protocol import LINGER_BYTES, BoundedHttpProtocol, ConnectionLimits
 from service.web.stopping import HANG_UP, STOP_SIGNALS, StartTerminal
 from store.embedded import EmbeddedServer
 from store.errors import (
-    ArchiveForeign,
     ArchiveUnavailable,
-    ArchiveUnfit,
     DataFolderBusy,
+    LayoutMismatch,
     StoreError,
     StoreUnavailable,
     Unsupported,
@@ -74,9 +70,6 @@ BACKLOG = 2048
 KEEP_ALIVE_SECONDS = 65
 """How long an idle connection is kept: longer than the pools of clients and proxies (5 to 60 s) keep it, so
 that they are the ones to close it and no request meets a connection that is just being closed."""
-
-SOCKET_PATHS = frozenset(f"{dialect.prefix}/responses" for dialect in (OPENAI, OPEN_RESPONSES))
-"""Where WebSockets are opened."""
 
 PING_SECONDS = 20.0
 """How often a WebSocket is pinged, and how long its client may take to answer."""
@@ -99,7 +92,7 @@ MAX_ANSWER_BYTES = 1 << 16
 STOP_GRACE_SECONDS = 5
 """The least time for a worker beyond `shutdown_seconds`, for its last writes, before it is killed."""
 
-CreateApp = Callable[[Settings], Any]
+CreateApp = Callable[[CoreSettings], Any]
 """Makes the ASGI application. It is pickled for workers, so it has to be a function of a module."""
 
 Ready = Callable[[], Coroutine[None, None, None]]
@@ -112,7 +105,16 @@ class StartError(Exception):
     """The port, the data folder or the store can't be used. The message says why, and what to do."""
 
 
-def run(settings: Settings, create_app: CreateApp) -> None:
+@contextmanager
+def starting() -> Generator[None]:
+    """A process that can't start says why."""
+    try:
+        yield
+    except (StartError, LayoutMismatch, Unsupported) as error:
+        fail(str(error))
+
+
+def run(settings: CoreSettings, create_app: CreateApp) -> None:
     """Serve until a signal says stop. Has to be called from the main thread.
 
     Raises StartError, and LayoutMismatch where the store is not to be used with these settings. SystemExit has status 0
@@ -140,7 +142,7 @@ def run(settings: Settings, create_app: CreateApp) -> None:
             close_logs()
 
 
-def vllm_beside(settings: Settings) -> str:
+def vllm_beside(settings: CoreSettings) -> str:
     """The URL of the vLLM server on this machine whose names the demo engine would take; empty where there is none.
 
     Such a server tells its release to everybody. One that still loads its model doesn't listen yet, and isn't seen.
@@ -150,42 +152,36 @@ def vllm_beside(settings: Settings) -> str:
     return ""
 
 
-def _strip_names_of_models(settings: Settings) -> Settings:
+def _strip_names_of_models(settings: CoreSettings) -> CoreSettings:
     """The settings with the demo engine named in them, which then has no name of a model."""
     aliases = tuple(each for each in settings.model_aliases if not no_name_of_demo(each))
     return settings.model_copy(update={"engine": DEMO, "model_aliases": aliases})
 
 
-def join(settings: Settings, *, alone: bool = False) -> None:
+def join(settings: CoreSettings, *, alone: bool = False) -> None:
     """Agree with the layout record of the store. `alone`: nobody else uses it, so its limits change with ours.
 
     A store that doesn't answer keeps nobody from starting: `/ready` says so then, and every sweep asks the record
-    again. Raises LayoutMismatch where this process must not use the store, and Unsupported where that, or the archive,
-    can't do what is asked.
+    again. Raises LayoutMismatch where this process must not use the store, and Unsupported where that, or what a
+    feature leans on, can't do what is asked.
     """
     asyncio.run(_join(settings, alone=alone))
 
 
-async def _join(settings: Settings, *, alone: bool) -> None:
+async def _join(settings: CoreSettings, *, alone: bool) -> None:
     store = open_store(settings)
     try:
         await open_layout(settings, store.server, alone=alone).agree()
-        archive = open_store_archive(settings, store)
-        if archive is not None:
-            try:
-                await archive.open()
-            finally:
-                await archive.close()
+        for feature in features():
+            await feature.join(settings, store)
         await store.confirmer.require(store.keyspace.all_shards())
     except (StoreUnavailable, ArchiveUnavailable):
         return
-    except (ValueError, ArchiveUnfit, ArchiveForeign) as error:
-        raise Unsupported(f"{variable('archive_url')} {error}") from error
     finally:
         await store.close()
 
 
-async def _stored_responses(settings: Settings) -> int | None:
+async def _stored_responses(settings: CoreSettings) -> int | None:
     """How many responses the settings' store has; None where it doesn't say."""
     store = open_store(settings)
     try:
@@ -334,7 +330,7 @@ class Supervisor(Multiprocess):
         if self._stopping:
             return
         if self._keys.read_again():
-            cast(Config, self.config).renew(Settings.of(self._keys.settings))
+            cast(Config, self.config).renew(CoreSettings.of(self._keys.settings))
         for process in self.processes:
             if process.pid is not None:
                 with suppress(ProcessLookupError):
@@ -367,9 +363,9 @@ class Config(uvicorn.Config):
     number = 0
     """The number of the worker that it is pickled for."""
 
-    def __init__(self, settings: Settings, create_app: CreateApp, **options: Any) -> None:
+    def __init__(self, settings: CoreSettings, create_app: CreateApp, **options: Any) -> None:
         self._create_app = create_app
-        self.socket_paths = SOCKET_PATHS
+        self.socket_paths = socket_paths()
         self.connection_limits = ConnectionLimits(
             connections=settings.max_connections,
             send_seconds=settings.send_seconds,
@@ -377,7 +373,7 @@ class Config(uvicorn.Config):
         )
         super().__init__(self.renew(settings), factory=True, **options)
 
-    def renew(self, settings: Settings) -> Callable[[], ASGIApp]:
+    def renew(self, settings: CoreSettings) -> Callable[[], ASGIApp]:
         """Have workers that are started from now on serve with these settings; what makes their application."""
         self.settings = settings
         self.app = partial(_watched_app, self._create_app, settings)
@@ -393,7 +389,7 @@ class Config(uvicorn.Config):
             take_number(self.number)
 
 
-def _watched_app(create_app: CreateApp, settings: Settings) -> ASGIApp:
+def _watched_app(create_app: CreateApp, settings: CoreSettings) -> ASGIApp:
     """The application, which once it has started ends its process where the loop stands still, and can be hurried."""
     app: ASGIApp = create_app(settings)
     requests = OpenApplication(app)
@@ -416,7 +412,7 @@ def _watched_app(create_app: CreateApp, settings: Settings) -> ASGIApp:
 
 
 @contextmanager
-def redis_for(settings: Settings) -> Generator[Settings]:
+def redis_for(settings: CoreSettings) -> Generator[CoreSettings]:
     """The settings with a Redis in them: the one that is set, or an embedded one, which runs until the block's end.
 
     Raises StartError.
@@ -450,12 +446,28 @@ def redis_for(settings: Settings) -> Generator[Settings]:
 
     threading.Thread(target=watch, name="embedded server's end", daemon=True).start()
     try:
-        yield settings.model_copy(update={"redis_url": server.url, "archive_url": settings.archive_url or SQLITE})
+        yield settings.model_copy(update={"redis_url": server.url, **beside_embedded(settings)})
     finally:
         stopping.set()
         server.stop()
         if lost:
             raise StartError(f"the embedded server ended by itself (status {lost[0]}); what it stored is kept")
+
+
+def beside_embedded(settings: CoreSettings) -> dict[str, object]:
+    """The settings that are others beside an embedded server."""
+    return {name: value for each in features() for name, value in each.beside_embedded(settings).items()}
+
+
+def socket_protocol() -> Any:
+    """The protocol of WebSockets; none are opened where no feature has one."""
+    found: list[Any] = [protocol for each in features() if (protocol := each.socket_protocol())]
+    return found[0] if found else "none"
+
+
+def socket_paths() -> frozenset[str]:
+    """The paths at which WebSockets are opened."""
+    return frozenset(f"{dialect.prefix}/responses" for dialect in (OPENAI, *also_spoken()))
 
 
 def check_url(url: str) -> None:
@@ -466,12 +478,12 @@ def check_url(url: str) -> None:
         raise StartError(f"{variable('redis_url')} can't be used; check its database number and its options") from error
 
 
-def _config(settings: Settings, create_app: CreateApp) -> Config:
+def _config(settings: CoreSettings, create_app: CreateApp) -> Config:
     return Config(
         settings,
         create_app,
         http=BoundedHttpProtocol,
-        ws=SocketProtocol,
+        ws=socket_protocol(),
         ws_max_size=settings.max_body_bytes,
         ws_ping_interval=PING_SECONDS,
         ws_ping_timeout=PING_SECONDS,
@@ -501,7 +513,7 @@ def url_of(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _announce(settings: Settings, url: str, terminal: Console | None, beside: str) -> None:
+def _announce(settings: CoreSettings, url: str, terminal: Console | None, beside: str) -> None:
     """Say where the service will be, what it serves and keeps, and who can reach it; a terminal gets that as a card."""
     if terminal is None:
         logs.event(
@@ -527,7 +539,9 @@ def _announce(settings: Settings, url: str, terminal: Console | None, beside: st
     warn_of_short(settings)
 
 
-async def _tell_ready(settings: Settings, url: str, terminal: Console | None, stored: int | None, beside: str) -> None:
+async def _tell_ready(
+    settings: CoreSettings, url: str, terminal: Console | None, stored: int | None, beside: str
+) -> None:
     """Say that it answers, and what it can't serve without where that is away."""
     found = await _readiness(url)
     away = ", ".join(f"{name} is {found[name]}" for name in ("store", "engine") if found.get(name, "ok") != "ok")
@@ -567,13 +581,13 @@ async def _fetch(url: str, path: str, seconds: float) -> bytes:
     return b""
 
 
-def _tell_stopping(settings: Settings) -> None:
+def _tell_stopping(settings: CoreSettings) -> None:
     """Say that it stops, and what may take a while. Never call it in the handler of a signal, which may not log."""
     remedy = "Ctrl-C again cuts off what is open"
     logs.event(logger, logging.INFO, "stopping", most_seconds=settings.shutdown_seconds, remedy=remedy)
 
 
-def configure_logs(settings: Settings) -> Callable[[], None]:
+def configure_logs(settings: CoreSettings) -> Callable[[], None]:
     """Log as the settings say, and to a terminal as a person reads; what it returns ends that."""
     terminal = terminal_of(settings)
     if terminal is None:
@@ -581,7 +595,7 @@ def configure_logs(settings: Settings) -> Callable[[], None]:
     return logs.configure(settings.log_level, TerminalFormatter(terminal))
 
 
-def terminal_of(settings: Settings) -> Console | None:
+def terminal_of(settings: CoreSettings) -> Console | None:
     """The terminal that stderr is, if a person is to read it there."""
     if settings.log_format != "text" or not sys.stderr.isatty():
         return None
@@ -590,7 +604,7 @@ def terminal_of(settings: Settings) -> Console | None:
 
 def tell_service_links() -> None:
     """Say which settings Kubernetes has written over, if it has: they are as if they weren't set."""
-    known = {variable(name) for name in Settings.model_fields}
+    known = {variable(name) for name in CoreSettings.model_fields}
     if names := ", ".join(name for name in service_links() if name in known):
         message = "the address of a Kubernetes Service is no setting, and is passed over"
         logs.event(logger, logging.INFO, message, variables=names)

@@ -18,10 +18,9 @@ from rich.text import Text
 
 from service import logs
 from service.build import this_build
-from service.settings.core import DEFAULT_TENANT
+from service.settings.core import DEFAULT_TENANT, CoreSettings
 from service.settings.engines import DEMO, DEMO_MODEL, ENGINE_NAMES
 from service.settings.group import display
-from service.settings.settings import Settings
 from service.settings.sources import variable
 from service.web.exchange import CREATE
 
@@ -142,7 +141,7 @@ def _short(text: str) -> str:
 
 
 def card(
-    settings: Settings, url: str, stored: int | None, env_file: Path | None, amiss: str = "", beside: str = ""
+    settings: CoreSettings, url: str, stored: int | None, env_file: Path | None, amiss: str = "", beside: str = ""
 ) -> Text:
     """Where the service is, what answers, what it keeps and who can reach it, and a request to paste.
 
@@ -173,7 +172,7 @@ def card(
     return text.append(f"{_request_to_paste(settings, url)}\n", "cyan")
 
 
-def _engine(settings: Settings) -> str:
+def _engine(settings: CoreSettings) -> str:
     if settings.engines:
         names = [each.listed.name for each in settings.listed_engines]
         return f"{', '.join(names)}, as {settings.engines} says"
@@ -186,7 +185,7 @@ def _engine(settings: Settings) -> str:
     return f"{ENGINE_NAMES[settings.engine]} at {', '.join(settings.engine_urls)}"
 
 
-def _access(settings: Settings) -> str:
+def _access(settings: CoreSettings) -> str:
     if not settings.has_keys:
         return f"this machine; for others {variable('api_keys')} and --host 0.0.0.0"
     keys, tenants = len(settings.api_keys), len(settings.tenants)
@@ -195,7 +194,7 @@ def _access(settings: Settings) -> str:
     return ", or ".join([given] * bool(keys) + [f"with keys of projects{made}"] * settings.has_projects)
 
 
-def _request_to_paste(settings: Settings, url: str) -> str:
+def _request_to_paste(settings: CoreSettings, url: str) -> str:
     """A request that works, on lines of their own as a terminal would break it within a header; where only the server
     knows the model's name, one that asks for it.
     """

@@ -25,7 +25,7 @@ from service.harmony import tokens
 from service.metrics.counters import lag_counted
 from service.process import close_service, open_service, reread, start_service
 from service.responses.service import Service
-from service.settings.settings import Settings
+from service.settings.core import CoreSettings
 from service.settings.sources import variable
 from service.web.http_protocol import BoundedHttpProtocol, ConnectionLimits
 from service.web.stopping import STOP_SIGNALS, rereading
@@ -66,7 +66,7 @@ def inner_server(app: ASGIApp, connections: int, stop_seconds: int) -> ProbeServ
     return ProbeServer(config)
 
 
-def run(settings: Settings) -> None:
+def run(settings: CoreSettings) -> None:
     """Work until a signal says stop. Has to be called from the main thread.
 
     Raises StartError, LayoutMismatch where the store is not to be used with these settings, and SystemExit with status
@@ -93,7 +93,7 @@ def run(settings: Settings) -> None:
         raise SystemExit(EXIT_BROKEN)
 
 
-async def _work(settings: Settings) -> bool:
+async def _work(settings: CoreSettings) -> bool:
     """Work until a signal, or a bug; whether there was no bug."""
     tokens.byte_table()
     service = open_service(settings)

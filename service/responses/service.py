@@ -88,6 +88,15 @@ class Service(msgspec.Struct, frozen=True):
     """Recognises conversations by what they say; None where that isn't wanted."""
     checks: tuple[ReadyCheck, ...] = ()
     """The looks at what features depend on."""
+    announces: bool = False
+    """Whether the ends of background responses are announced."""
+
+    async def know_ids(self) -> None:
+        """Have new ids say that this store has made them, once it has told its secret. Raises StoreUnavailable,
+        ArchiveUnavailable, ArchiveUnfit, ArchiveForeign.
+        """
+        if not self.store.ids.proves:
+            self.store.ids.prove_by(await self.secret())
 
     def said_after(self, said: bytes, output: Sequence[msgspec.Struct]) -> bytes:
         """The digest of a transcript once a response with this output has ended; empty where none is wanted."""

@@ -323,6 +323,9 @@ class RetentionSettings(SettingsGroup):
     conversation_idle_days: float = Field(0, ge=0, le=36_500)
     """A conversation with an id, and the responses in it, are deleted once nobody used them for so many days, no fewer
     than IDLE_DAYS. 0 keeps them, until they are deleted or evicted."""
+    usage_days: int = Field(90, ge=0, le=3_660)
+    """For how many days it is known what each project, key and model used in each hour; 0 counts nothing. An hour takes
+    some 200 bytes for each project, key and model in it, in each shard, and at most 200 KB."""
 
 
 class RequestSettings(SettingsGroup):

@@ -15,12 +15,12 @@ from service.api import events
 from service.api.outcome import Outcome
 from service.api.tools.callee import Callee, Hosted, HostedKind
 from service.harmony.header import Header
+from service.process import Settings
 from service.responses.output.calls import ShellCallEmitter, ToolSearchCallEmitter
 from service.responses.output.hosted import HOSTED, ApprovalRequestEmitter, listing_events
 from service.responses.output.open_message import Making, emitter_for
 from service.responses.output.rules import Rules, ServerTools
-from service.settings.settings import SECRETS
-from service.settings.sources import CLIENTS, file_variable, is_service_link
+from service.settings.sources import CLIENTS, file_variable, in_files, is_service_link
 from store.turn import MOVES
 from tests.project.test_architecture import files
 from tests.support.documents import (
@@ -101,7 +101,7 @@ def test_writing_the_rows_of_settings_anew_changes_nothing_else() -> None:
 
 
 def test_every_setting_that_a_document_names_exists() -> None:
-    known = {row.split("`")[1] for row in settings_table()} | {file_variable(name) for name in SECRETS}
+    known = {row.split("`")[1] for row in settings_table()} | {file_variable(name) for name in in_files(Settings)}
     known |= set(CLIENTS)
     for document in DOCUMENTS:
         named = set(re.findall(r"HARMONIUM_[A-Z_]+[A-Z]", document.read_text()))

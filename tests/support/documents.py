@@ -16,8 +16,8 @@ from pydantic import SecretStr
 
 from service.api.read import ITEMS
 from service.api.replay import BLOCKS, CHAT_PARTS, PARTS
-from service.settings.settings import SECRETS, Settings
-from service.settings.sources import file_variable, variable
+from service.process import Settings
+from service.settings.sources import file_variable, in_files, variable
 from service.settings.units import unit_of, with_unit
 from store.fsck.faults import MEANINGS
 from store.turn import MOVES, TERMINAL
@@ -108,7 +108,7 @@ def settings_sections() -> str:
 
 def _file(name: str) -> str:
     """That a secret may be in a file."""
-    return f" `{file_variable(name)}` names a file with it." if name in SECRETS else ""
+    return f" `{file_variable(name)}` names a file with it." if name in in_files(Settings) else ""
 
 
 def _default(name: str) -> str:

@@ -24,15 +24,16 @@ import typer
 import zstandard
 
 from service.build import this_build
+from service.commands.arguments import flag, option
 from service.commands.options import EXIT_FAILED, EXIT_UNABLE, AsJson, Pace, TenantOption, asking, fail, load, show
+from service.commands.stores import on_store
 from service.features.archive.backup_command import bar_on, last_of, left_out
-from service.features.client.options import flag, option
-from service.features.operator.doctor import on_store, with_archive
-from service.features.tenants.audit import COMMAND_LINE, Actor, AuditEvent, note
+from service.features.archive.opening import on_both, open_archive, with_archive
+from service.features.archive.settings import ArchiveSettings
 from service.logs import event
-from service.process import open_archive, open_layout
+from service.process import features, open_layout
+from service.settings.core import CoreSettings
 from service.settings.group import display
-from service.settings.settings import Settings
 from store.archive.archive import Archive
 from store.backup import ownership
 from store.backup.archiving.marks import Marks
@@ -50,7 +51,6 @@ from store.errors import ArchiveForeign, ArchiveUnfit, ArchiveWentBack, StoreErr
 from store.fsck.faults import Fault
 from store.history.history import ConversationHistoryStore
 from store.keys import HEX_DIGITS, checked_tenant, digits_of, id_of
-from store.registry import ADMINISTRATORS, Registry
 
 logger = logging.getLogger(__name__)
 
@@ -241,7 +241,7 @@ def export(
         saved = Path(files.enter_context(TemporaryDirectory())) / "backup"
         settings_with_archive(settings)
         try:
-            broken = on_store(settings, save).broken
+            broken = on_both(settings, save).broken
         except StoreUnavailable as error:
             missing = f"{error}: what is in Redis alone is not in it"
             done = _on_archive(settings, partial(write, opened))
@@ -284,7 +284,7 @@ def restore(
 
     async def bring(archive: Archive, store: ConversationHistoryStore) -> Refilled:
         trees = await newest(archive, tenant, 0.0 if since is None else since.replace(tzinfo=UTC).timestamp())
-        steps = Refill(store, archive, after_seconds=settings.archive_after_seconds).run(trees)
+        steps = Refill(store, archive, after_seconds=ArchiveSettings.of(settings).archive_after_seconds).run(trees)
         return await last_of(
             steps, Refilled, lambda step: BackupProgress(step.looked, step.wanted, "bringing trees back")
         )
@@ -323,7 +323,7 @@ def erase(
     with _asking():
         gone = _on_both(settings, go)
         done = {"trees": gone.trees_in_redis, "values": gone.deleted, "under_way": gone.under_way}
-        _add_to_log(settings, AuditEvent("archive.erased", tenant, data=done))
+        _add_to_log(settings, "archive.erased", tenant, done)
     lines = [f"erased: {gone.trees_in_redis:,} trees in Redis, {gone.deleted:,} values in the archive"]
     if gone.under_way:
         lines.append(f"{gone.under_way:,} trees have a response under way: run it again when those have ended")
@@ -354,7 +354,7 @@ def hold(
     with _asking():
         before = _on_archive(settings, mark)
         if before == release:
-            _add_to_log(settings, AuditEvent("archive.released" if release else "archive.held", tenant))
+            _add_to_log(settings, "archive.released" if release else "archive.held", tenant)
     if release:
         typer.echo(f"tenant {tenant} is no longer on hold" if before else f"tenant {tenant} was not on hold")
     else:
@@ -385,7 +385,7 @@ def accept(
         older = _on_both(settings, go, own=False)
         if older and yes:
             since = min(each.at for each in older)
-            _add_to_log(settings, AuditEvent("archive.accepted", settings.key_prefix, data={"since_us": since}))
+            _add_to_log(settings, "archive.accepted", settings.key_prefix, {"since_us": since})
     rows = [{"shard": each.shard, "since_us": each.at} for each in older]
     lines = [f"shard {each.shard:02x} is {each.age}" for each in older]
     lines.append(("accepted" if yes else "say --yes to accept it") if older else "the archive is no older copy")
@@ -398,7 +398,7 @@ def _asking() -> AbstractContextManager[None]:
     return asking("the archive", EXIT_UNABLE)
 
 
-def settings_with_archive(settings: Settings) -> Settings:
+def settings_with_archive(settings: CoreSettings) -> ArchiveSettings:
     """The settings with the archive that the service has with them. Raises NoArchive."""
     found = with_archive(settings)
     if not found.has_archive:
@@ -406,7 +406,7 @@ def settings_with_archive(settings: Settings) -> Settings:
     return found
 
 
-def _on_archive(settings: Settings, work: Callable[[Archive], Awaitable[T]]) -> T:
+def _on_archive(settings: CoreSettings, work: Callable[[Archive], Awaitable[T]]) -> T:
     """Do something with the settings' archive alone. Raises StoreError, and ValueError for a URL that names none."""
 
     async def do() -> T:
@@ -421,7 +421,7 @@ def _on_archive(settings: Settings, work: Callable[[Archive], Awaitable[T]]) -> 
     return asyncio.run(do())
 
 
-def _on_both(settings: Settings, work: Work[T], *, own: bool = True) -> T:
+def _on_both(settings: CoreSettings, work: Work[T], *, own: bool = True) -> T:
     """Do something with the settings' archive and their Redis. Raises StoreError, OSError, ValueError; ArchiveForeign
     where the archive isn't the store's `own`, unless that doesn't matter.
     """
@@ -434,10 +434,10 @@ def _on_both(settings: Settings, work: Work[T], *, own: bool = True) -> T:
         return await work(archive, store)
 
     settings_with_archive(settings)  # before a server is started for it
-    return on_store(settings, do)
+    return on_both(settings, do)
 
 
-def verify(settings: Settings, *, most: int | None, repair: bool, alone: bool, turns_per_second: float) -> Verified:
+def verify(settings: CoreSettings, *, most: int | None, repair: bool, alone: bool, turns_per_second: float) -> Verified:
     """Check the archive, and compare it with Redis unless it is to be checked `alone`."""
 
     async def check(archive: Archive, store: ConversationHistoryStore | None = None) -> Verified:
@@ -452,26 +452,27 @@ def verify(settings: Settings, *, most: int | None, repair: bool, alone: bool, t
 
 
 def log_repairs(
-    settings: Settings, kind: str, faults: Mapping[ArchiveFault, bool] | Mapping[Fault, bool], left: int
+    settings: CoreSettings, kind: str, faults: Mapping[ArchiveFault, bool] | Mapping[Fault, bool], left: int
 ) -> None:
     """Have the audit log say how many faults were repaired, if any were."""
     if repaired := Counter(fault.what for fault, done in faults.items() if done):
         data = {"repaired": dict(repaired), "left": left}
-        _add_to_log(settings, AuditEvent(kind, settings.key_prefix, data=data))
+        _add_to_log(settings, kind, settings.key_prefix, data)
 
 
-def _add_to_log(settings: Settings, happened: AuditEvent) -> None:
+def _add_to_log(settings: CoreSettings, type: str, id: str, data: Mapping[str, object] | None = None) -> None:
     """Have the audit log of the settings' Redis say what somebody has done on the command line. Where that can't be
     reached it is done all the same, and is logged.
     """
 
-    async def add(store: ConversationHistoryStore, archive: Archive | None) -> None:
-        await note(Registry(store), ADMINISTRATORS, Actor(COMMAND_LINE), happened)
+    async def add(store: ConversationHistoryStore) -> None:
+        for feature in features():
+            await feature.note(store, type, id, data)
 
     try:
         on_store(settings, add)
     except OSError as error:
-        why = {"type": happened.type, "id": happened.id, "reason": str(error)}
+        why = {"type": type, "id": id, "reason": str(error)}
         event(logger, logging.WARNING, "no entry was made in the audit log", **why)
 
 

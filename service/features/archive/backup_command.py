@@ -20,6 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as Bar
 
 from service.build import this_build
+from service.commands.arguments import argument, flag
 from service.commands.options import (
     EXIT_FAILED,
     EXIT_UNABLE,
@@ -32,9 +33,8 @@ from service.commands.options import (
     show,
     with_settings,
 )
-from service.features.client.options import argument, flag
-from service.features.operator.doctor import on_store
-from service.settings.settings import Settings
+from service.features.archive.opening import on_both
+from service.settings.core import CoreSettings
 from store.archive.archive import Archive
 from store.backup.upkeep.backup import Backup, BackupScope
 from store.backup.upkeep.backup_file import BackupHeader, BackupProgress, Contents, reading
@@ -62,7 +62,7 @@ E = TypeVar("E")
 
 @with_settings("redis_url", "data_dir")
 def backup(
-    settings: Settings,
+    settings: CoreSettings,
     file: Annotated[Path, argument("FILE", "The file to write; with --verify, to read.")],
     tenant: TenantOption = None,
     tree: TreeOption = None,
@@ -104,7 +104,7 @@ def backup(
 
     with asking(f"can't {'check' if verify else 'make'} the backup", EXIT_UNABLE):
         try:
-            found = asyncio.run(look()) if verify else on_store(settings, save)
+            found = asyncio.run(look()) if verify else on_both(settings, save)
         except BadBackup as error:
             fail(f"{file}: {error}", EXIT_FAILED if verify else EXIT_UNABLE)
         except ArchiveUnavailable as error:
@@ -117,7 +117,7 @@ def backup(
 
 @with_settings("redis_url", "data_dir")
 def restore(
-    settings: Settings,
+    settings: CoreSettings,
     file: Annotated[Path, argument("FILE", "A file that `harmonium backup` wrote.")],
     tenant: TenantOption = None,
     tree: TreeOption = None,
@@ -144,7 +144,7 @@ def restore(
         try:
             with file.open("rb"):  # before a server is started for it
                 pass
-            done = on_store(settings, bring)
+            done = on_both(settings, bring)
         except (ArchiveUnavailable, StoreUnavailable) as error:
             fail(f"the restore is not complete: {error}. Run it again for the rest", EXIT_UNABLE)
     fields = msgspec.to_builtins(done) | {"backup": _about(file, done.backup)}

@@ -6,7 +6,8 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
 
-from service.settings.group import SettingsGroup, shown_as
+from service.settings.core import CoreSettings
+from service.settings.group import shown_as
 from service.settings.urls import without_password
 
 SQLITE = "sqlite"
@@ -18,7 +19,7 @@ BUCKETS = ("s3", "gs", "az")
 _BUCKET = re.compile(r"[a-z0-9]+://[A-Za-z0-9._-]+(/[^@?#]*)?\Z")
 
 
-class ArchiveSettings(SettingsGroup):
+class ArchiveSettings(CoreSettings):
     """Where turns are kept that leave memory."""
 
     heading = "Archive"
@@ -57,6 +58,13 @@ class ArchiveSettings(SettingsGroup):
         return self.archive_url not in ("", NO_ARCHIVE)
 
     @property
+    def store_limits(self) -> dict[str, str]:
+        return super().store_limits | {"archive_url": self.archive_kind}
+
+    @property
     def archive_kind(self) -> str:
         """The kind of the archive, or none."""
         return self.archive_url.partition(":")[0] if self.has_archive else NO_ARCHIVE
+
+
+GROUP = ArchiveSettings

@@ -4,7 +4,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
-from service.settings.group import Folder, SecretKey, SettingsGroup, needs_package, shown_as
+from service.settings.core import CoreSettings
+from service.settings.group import Folder, SecretKey, needs_package, shown_as
 from service.settings.sources import PREFIX
 from service.settings.urls import is_url, mask_secrets
 
@@ -15,7 +16,7 @@ def _right_url(value: str) -> str:
     return value
 
 
-class SearchSettings(SettingsGroup):
+class SearchSettings(CoreSettings):
     """The source of web_search."""
 
     heading = "Web search"
@@ -40,3 +41,6 @@ class SearchSettings(SettingsGroup):
         if self.search != "none" and not given:
             raise ValueError(f"{PREFIX}SEARCH={self.search} needs {PREFIX}{needed.upper()}; set it")
         return self
+
+
+GROUP = SearchSettings

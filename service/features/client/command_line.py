@@ -13,20 +13,10 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from service.commands.arguments import AsLines, argument, command_line, flag, option
 from service.features.client import asking, printing, reading
 from service.features.client.errors import EXIT_INTERRUPTED, EXIT_USAGE, ClientError
-from service.features.client.options import (
-    AsJson,
-    AsLines,
-    Id,
-    argument,
-    command_line,
-    completion,
-    environment,
-    flag,
-    option,
-    talking,
-)
+from service.features.client.options import AsJson, Id, completion, environment, talking
 from service.features.client.profile import keep_last, last_of
 from service.features.client.reading import LAST
 from service.features.client.service import Json, RemoteService

@@ -1,8 +1,4 @@
-"""The shared parts of the client's commands: the options that name a service, and how a command ends; and
-Typer's script by which a shell completes commands and options.
-
-A shell asks by running `harmonium` without arguments and with VARIABLE set. Typer answers, once it knows shells.
-"""
+"""The shared parts of the client's commands: the options that name a service, and how a command ends."""
 
 import functools
 import inspect
@@ -13,9 +9,9 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, ParamSpec
 
 import typer
-from typer.completion import get_completion_inspect_parameters, shell_complete
-from typer.core import TyperGroup
+from typer.completion import shell_complete
 
+from service.commands.arguments import NAME, VARIABLE, argument, flag, know_shells, option
 from service.features.client import printing
 from service.features.client.errors import EXIT_FAILED, EXIT_INTERRUPTED, ClientError
 from service.features.client.profile import DEFAULT_URL, read_profile
@@ -25,39 +21,8 @@ from service.features.client.service import RemoteService
 P = ParamSpec("P")
 
 
-def flag(*words: str) -> Any:
-    """An option that is there or not: its names, and its help."""
-    *names, text = words
-    return typer.Option(*names, metavar="", help=text)
-
-
-def option(*words: str, panel: str | None = None) -> Any:
-    """An option with a value: its names, unless it has its parameter's, the placeholder of its value, and its help."""
-    *names, metavar, text = words
-    return typer.Option(*names, metavar=metavar, help=text, show_default=False, rich_help_panel=panel)
-
-
-def argument(metavar: str, text: str) -> Any:
-    """An argument: its placeholder and its help."""
-    return typer.Argument(metavar=metavar, help=text, show_default=False)
-
-
-def command_line(kind: type[TyperGroup] | None = None) -> typer.Typer:
-    """A command line as all of `harmonium`'s are, without commands."""
-    return typer.Typer(
-        name=NAME,
-        cls=kind,
-        no_args_is_help=True,
-        add_completion=False,
-        pretty_exceptions_enable=False,  # its tracebacks show variables, and so could show keys
-        rich_markup_mode="markdown",
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
-
-
 Id = Annotated[str, argument("ID", "The id of a response, its beginning, or @last for the newest.")]
 AsJson = Annotated[bool, flag("--json", "Print JSON.")]
-AsLines = Annotated[bool, flag("--json", "Print a JSON object a line.")]
 
 _PANEL = "Service"
 _PROFILE = "A profile of ~/.config/harmonium/config.toml: HARMONIUM_PROFILE, or its default."
@@ -74,13 +39,6 @@ _IDS = ("id", "one", "other", "before")
 
 _SHAPELESS = (LookupError, TypeError, AttributeError, ValueError, ArithmeticError)
 """The errors from reading an answer that lacks something, or has something else in its place."""
-
-NAME = "harmonium"
-VARIABLE = "_HARMONIUM_COMPLETE"
-"""The variable that a shell sets when it asks: Typer derives it from NAME."""
-
-know_shells = get_completion_inspect_parameters
-"""Registers Typer's shells, which it does itself only where its own options for completion are wanted."""
 
 
 def ending(command: Callable[P, int | None]) -> Callable[P, None]:

@@ -16,9 +16,10 @@ from typing import Annotated, BinaryIO
 
 import typer
 
+from service.commands.arguments import AsLines, argument, flag, option
 from service.features.client import printing
 from service.features.client.errors import EXIT_USAGE, ClientError, RefusedByService
-from service.features.client.options import AsJson, AsLines, Id, argument, flag, option, talking
+from service.features.client.options import AsJson, Id, talking
 from service.features.client.reading import LAST, MOST_TREES, PAGE, TREES, check_id, tree_of, whole_id
 from service.features.client.service import Json, RemoteService, object_in
 

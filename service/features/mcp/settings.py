@@ -36,7 +36,8 @@ from pydantic import AfterValidator, Field
 
 from service.api.tools.callee import FILE_SEARCH
 from service.features.mcp.shapes import LABEL
-from service.settings.group import SettingsGroup, WholePath, Words, each_is, needs_package, shown_as
+from service.settings.core import CoreSettings
+from service.settings.group import WholePath, Words, each_is, needs_package, shown_as
 from service.settings.sources import environment
 from service.settings.urls import is_url, mask_secrets
 
@@ -265,7 +266,7 @@ def _right_file(value: str) -> str:
     return value
 
 
-class McpSettings(SettingsGroup):
+class McpSettings(CoreSettings):
     """MCP servers whose tools requests may use."""
 
     heading = "MCP servers"
@@ -283,3 +284,6 @@ class McpSettings(SettingsGroup):
     ] = Field((), max_length=MAX_ALLOW)
     """MCP servers that requests may name by a `server_url`: what it has to begin with, comma-separated, such as
     https://mcp.example.com. `*` is any at a public address. Empty is none."""
+
+
+GROUP = McpSettings

@@ -7,8 +7,8 @@ else started for the check. Never change a setting here.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from importlib.util import find_spec
 from time import monotonic
@@ -19,31 +19,34 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
+from service.commands.arguments import flag, option
 from service.commands.options import EXIT_FAILED, AsJson, asking, fail, show, with_settings
 from service.commands.serve import StartError, address_of, listen, url_of, vllm_beside
+from service.commands.stores import server_url
 from service.engine.port import Engine, EngineUnavailable, Released
-from service.features.archive.settings import SQLITE
+from service.features.archive.opening import on_both, open_archive, with_archive
+from service.features.archive.settings import SQLITE, ArchiveSettings
 from service.features.client.errors import ClientError
-from service.features.client.options import flag, option, service_of
+from service.features.client.options import service_of
 from service.features.client.profile import Profile
 from service.features.client.service import ClientBounds, Json, RemoteService
 from service.features.operator.gpu import examine_gpu
 from service.features.sandbox.choose import sandbox_of
 from service.features.sandbox.port import Sandbox, Unusable
-from service.process import open_archive, open_engine, open_engines, open_store
-from service.settings.core import LEAST_KEY_CHARS, is_loopback
+from service.features.sandbox.settings import SandboxSettings
+from service.features.webhooks.settings import WebhookSettings
+from service.process import open_engine, open_engines
+from service.settings.core import LEAST_KEY_CHARS, CoreSettings, is_loopback
 from service.settings.group import display
 from service.settings.keys import with_short_keys
-from service.settings.settings import Settings
 from service.settings.sources import variable
 from store.archive.archive import Archive
 from store.backup import ownership
 from store.backup.archiving.shards import Waiting, is_full, waiting
 from store.doctor.doctor import Expected, Finding, Level, Verdict, finding, judge, unreachable, worst_first
 from store.doctor.examine import Examined, examine
-from store.embedded import ARCHIVE, EmbeddedServer
-from store.embedded import address_of as socket_of
-from store.errors import ArchiveRefused, DataFolderBusy, StoreError, StoreUnavailable
+from store.embedded import ARCHIVE
+from store.errors import ArchiveRefused, StoreError, StoreUnavailable
 from store.guard import free_bytes
 from store.history.history import ConversationHistoryStore
 from store.redis import address
@@ -80,7 +83,7 @@ T = TypeVar("T")
 
 @with_settings("host", "port", "engine", "engine_url", "local_model", "model", "redis_url", "data_dir")
 def doctor(
-    settings: Settings,
+    settings: CoreSettings,
     url: Annotated[
         str | None,
         option(
@@ -134,13 +137,19 @@ def _print(redis: str, found: Sequence[Finding], console: Console, *, everything
     console.print(counts if everything else f"{counts}; --all shows each")
 
 
-def diagnose(settings: Settings, running: RemoteService | None = None, *, gpu: bool = False) -> list[Finding]:
+def diagnose(settings: CoreSettings, running: RemoteService | None = None, *, gpu: bool = False) -> list[Finding]:
     """The findings on the settings: their Redis, and what else `serve` needs; on a service that is `running`; and on
     the machine as one for a `gpu`.
 
     Raises OSError, ValueError and TypeError where that Redis can't even be asked.
     """
-    found = [_keys(settings), _port(settings), _engine(settings), _sandbox(settings), _webhooks(settings)]
+    found = [
+        _keys(settings),
+        _port(settings),
+        _engine(settings),
+        _sandbox(SandboxSettings.of(settings)),
+        _webhooks(WebhookSettings.of(settings)),
+    ]
     found += [_archive(settings), *_redis(settings)]
     if running is not None:
         found.append(_response(running))
@@ -149,7 +158,7 @@ def diagnose(settings: Settings, running: RemoteService | None = None, *, gpu: b
     return worst_first(found)
 
 
-def _redis(settings: Settings) -> list[Finding]:
+def _redis(settings: CoreSettings) -> list[Finding]:
     """The findings on the settings' Redis, or on its data folder."""
     why = "conversations are kept in it"
     try:
@@ -170,7 +179,7 @@ def _redis(settings: Settings) -> list[Finding]:
     return found
 
 
-def _keys(settings: Settings) -> Finding:
+def _keys(settings: CoreSettings) -> Finding:
     """Whether API keys can be guessed. The settings see to it that others can't connect without one."""
     why, count = "whoever has a key can read all conversations of its tenant", len(settings.api_keys)
     if short := with_short_keys(settings):
@@ -180,7 +189,7 @@ def _keys(settings: Settings) -> Finding:
     return finding("API keys", why, (Level.OK, now, ""))
 
 
-def _port(settings: Settings) -> Finding:
+def _port(settings: CoreSettings) -> Finding:
     """Whether `serve` can listen, or does so already."""
     why = "`harmonium serve` listens there"
     try:
@@ -211,7 +220,7 @@ _LOCAL = {
 """The engines on this machine: the package that each needs, the extra that brings it, and its description."""
 
 
-def _engine(settings: Settings) -> Finding:
+def _engine(settings: CoreSettings) -> Finding:
     """Whether there is something that samples."""
     why = "without it no response can be made"
     if settings.engines:
@@ -230,7 +239,7 @@ def _engine(settings: Settings) -> Finding:
     return finding("engine", why, asyncio.run(_servers(open_engine(settings))))
 
 
-async def _worst_verdict(settings: Settings) -> Verdict:
+async def _worst_verdict(settings: CoreSettings) -> Verdict:
     """The verdict on the servers of all engines: the worst level, with each one's words."""
     found = [await _servers(member.engine) for member in open_engines(settings).members]
     worst = max((level for level, _, _ in found), key=list(Level).index)
@@ -268,7 +277,7 @@ async def _servers(engine: Engine) -> Verdict:
         await engine.close()
 
 
-def _sandbox(settings: Settings) -> Finding:
+def _sandbox(settings: SandboxSettings) -> Finding:
     """Whether Python that a model writes can be run, where that is wanted."""
     why = "Python that a model writes runs there, and nowhere else"
     sandbox = sandbox_of(settings)
@@ -281,7 +290,7 @@ def _sandbox(settings: Settings) -> Finding:
     return finding("sandbox", why, (Level.OK, f"{settings.sandbox}: sessions are confined", ""))
 
 
-def _webhooks(settings: Settings) -> Finding:
+def _webhooks(settings: WebhookSettings) -> Finding:
     """Whether the receiver of webhooks can be reached. The URL is not shown: it may hold a secret."""
     why = "it is told of each background response that has ended"
     if not settings.webhook_url:
@@ -348,7 +357,7 @@ def one_response(service: RemoteService) -> list[Step]:
     return steps
 
 
-def _archive(settings: Settings) -> Finding:
+def _archive(settings: CoreSettings) -> Finding:
     """Whether there is an archive, and its store keeps what it promises."""
     why, settled = "what leaves memory is kept there", with_archive(settings)
     if settled.archive_url == SQLITE and not (settings.data_dir / ARCHIVE).exists() and not settings.redis_url:
@@ -369,7 +378,7 @@ def _archive(settings: Settings) -> Finding:
     return finding("archive", why, (Level.WARN if late else Level.OK, now, BACKLOG_REMEDY))
 
 
-async def _probe_archive(settings: Settings) -> Sequence[str] | None:
+async def _probe_archive(settings: ArchiveSettings) -> Sequence[str] | None:
     """An archive's warnings for its operator; None where there is no archive. Raises ArchiveUnavailable, ArchiveUnfit,
     Unsupported, ValueError.
     """
@@ -382,7 +391,7 @@ async def _probe_archive(settings: Settings) -> Sequence[str] | None:
         await archive.close()
 
 
-def _backlog(settings: Settings) -> Sequence[Waiting]:
+def _backlog(settings: CoreSettings) -> Sequence[Waiting]:
     """The backlog of each shard; none of a store that is away, which has a finding of its own. Raises ArchiveForeign
     where the archive isn't the store's, and ArchiveRefused where its disk is full.
     """
@@ -394,32 +403,8 @@ def _backlog(settings: Settings) -> Sequence[Waiting]:
         return await waiting(store.server, store.keyspace)
 
     with suppress(StoreUnavailable, OSError):
-        return on_store(settings, look)
+        return on_both(settings, look)
     return ()
-
-
-def on_store(settings: Settings, work: Callable[[ConversationHistoryStore, Archive | None], Awaitable[T]]) -> T:
-    """Do something with the settings' Redis and archive. Raises StoreError, OSError, and ValueError for a URL that
-    names no archive.
-    """
-
-    async def do(url: str) -> T:
-        reached = with_archive(settings).model_copy(update={"redis_url": url})
-        archive, store = open_archive(reached), open_store(reached)
-        try:
-            return await work(store, archive)
-        finally:
-            await store.close()
-            if archive is not None:
-                await archive.close()
-
-    with server_url(settings) as url:
-        return asyncio.run(do(url))
-
-
-def with_archive(settings: Settings) -> Settings:
-    """The settings with the archive that the service has with them: with the embedded server it has one by itself."""
-    return settings.model_copy(update={"archive_url": settings.archive_url or ("" if settings.redis_url else SQLITE)})
 
 
 async def _try_sandbox(sandbox: Sandbox) -> None:
@@ -430,13 +415,13 @@ async def _try_sandbox(sandbox: Sandbox) -> None:
         await sandbox.aclose()
 
 
-async def _examine(url: str, settings: Settings) -> Examined:
+async def _examine(url: str, settings: CoreSettings) -> Examined:
     """The report of the Redis. Limits don't count where nobody else can have others."""
     limits = settings.store_limits if settings.redis_url and not settings.change_limits else None
     return await examine(url, settings.key_prefix, settings.shards, settings.store_timeout_seconds, limits)
 
 
-def expected_of(settings: Settings) -> Expected:
+def expected_of(settings: CoreSettings) -> Expected:
     """The settings' expectations of the Redis."""
     if not settings.redis_url:
         disk = free_bytes(settings.data_dir) if settings.data_dir.exists() else None
@@ -460,21 +445,3 @@ def expected_of(settings: Settings) -> Expected:
         replicas=settings.store_replicas,
         password=bool(parts[0].password or "password" in parse_qs(parts[0].query)),
     )
-
-
-@contextmanager
-def server_url(settings: Settings) -> Generator[str]:
-    """The Redis that is set; else the embedded server that another process runs, or one of our own meanwhile."""
-    if settings.redis_url:
-        yield settings.redis_url
-        return
-    server = EmbeddedServer(settings.data_dir)
-    try:
-        server.start()
-    except DataFolderBusy:
-        yield socket_of(settings.data_dir)
-        return
-    try:
-        yield server.url
-    finally:
-        server.stop()

@@ -15,14 +15,15 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
+from service.commands.arguments import flag
 from service.commands.options import EXIT_FAILED, EXIT_UNABLE, AsJson, Pace, asking, show, with_settings
+from service.commands.stores import server_url
 from service.features.archive.archive_command import SAMPLE, lines_of, log_repairs, object_of, outcome, verify
 from service.features.archive.backup_command import last_of
+from service.features.archive.opening import open_archive, with_archive
 from service.features.archive.settings import SQLITE
-from service.features.client.options import flag
-from service.features.operator.doctor import server_url, with_archive
-from service.process import open_archive, open_store
-from service.settings.settings import Settings
+from service.process import open_store
+from service.settings.core import CoreSettings
 from store.backup import ownership
 from store.backup.archiving.archived_turns import ArchivedTurns
 from store.backup.upkeep.backup_file import BackupProgress as Shown
@@ -41,7 +42,7 @@ INDENT = "    "
 
 @with_settings("redis_url", "data_dir")
 def fsck(
-    settings: Settings,
+    settings: CoreSettings,
     repair: Annotated[bool, flag("--repair", "Mend what is wrong, and check again.")] = False,
     turns_per_second: Pace = 0,
     as_json: AsJson = False,
@@ -72,13 +73,13 @@ def fsck(
     return EXIT_FAILED if report.left or report.lost or (verified and verified.left) else 0
 
 
-def _has_archive(settings: Settings) -> bool:
+def _has_archive(settings: CoreSettings) -> bool:
     """Whether there is an archive with these settings, which is not made for a check."""
     known = with_archive(settings)
     return known.has_archive and (known.archive_url != SQLITE or (known.data_dir / ARCHIVE).exists())
 
 
-def _checked_archive(settings: Settings, repair: bool, turns_per_second: float) -> tuple[Verified | None, str]:
+def _checked_archive(settings: CoreSettings, repair: bool, turns_per_second: float) -> tuple[Verified | None, str]:
     """The result for a sample of the settings' archive, compared with Redis, or why there is none; neither without an
     archive.
     """
@@ -133,7 +134,7 @@ def _print(report: CheckReport, verified: Verified | None, failure: str, console
             console.print(Text("`harmonium archive verify --all` checks all of both; see docs/archive.md"))
 
 
-async def _check_store(url: str, settings: Settings, repair: bool, turns_per_second: float) -> CheckReport:
+async def _check_store(url: str, settings: CoreSettings, repair: bool, turns_per_second: float) -> CheckReport:
     def show_step(step: CheckProgress | Fault) -> Shown | None:
         if isinstance(step, Fault):
             return None
@@ -156,7 +157,7 @@ async def _check_store(url: str, settings: Settings, repair: bool, turns_per_sec
 
 
 @asynccontextmanager
-async def _asking_archive(url: str, settings: Settings) -> AsyncGenerator[Archived | None]:
+async def _asking_archive(url: str, settings: CoreSettings) -> AsyncGenerator[Archived | None]:
     """Whether the settings' archive has a turn, to be asked within the block; None where it can't be asked."""
     archive = open_archive(with_archive(settings)) if _has_archive(settings) else None
     if archive is None:

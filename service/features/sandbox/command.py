@@ -14,14 +14,14 @@ from urllib.parse import urlsplit
 import uvloop
 
 from service import logs
-from service.commands.serve import StartError, allow_files, configure_logs, listen
+from service.commands.options import LOG_OPTIONS, with_settings
+from service.commands.serve import StartError, allow_files, configure_logs, listen, starting
 from service.commands.signals import exit_on_signals, watching_loop
 from service.commands.worker import inner_server
 from service.features.sandbox.app import sandbox_app
 from service.features.sandbox.choose import own_sandbox
 from service.features.sandbox.port import Unusable
-from service.features.sandbox.settings import UNIX
-from service.settings.settings import Settings
+from service.features.sandbox.settings import UNIX, SandboxSettings
 from service.settings.sources import variable
 from service.web.stopping import STOP_SIGNALS
 
@@ -36,7 +36,22 @@ SOCKET_MODE = 0o660
 logger = logging.getLogger(__name__)
 
 
-def run(settings: Settings) -> None:
+@with_settings("sandbox_listen", "sandbox_sessions", "sandbox_tenant_sessions", *LOG_OPTIONS)
+def sandbox(settings: SandboxSettings) -> None:
+    """Run Python that a model writes, in confined sessions, until Ctrl-C or SIGTERM.
+
+    Services name where it listens in `HARMONIUM_SANDBOX`. It needs no network and no Redis, and nothing of the service:
+    give it a machine, or a container, of its own. docs/tools.md says against whom each protects.
+
+    It first has a session try all that it must not be able to do. If anything of that succeeds, it says what, and ends
+    with status 1. Over TCP it needs `HARMONIUM_SANDBOX_KEY`.
+    """
+
+    with starting():
+        run(settings)
+
+
+def run(settings: SandboxSettings) -> None:
     """Serve sessions until a signal says stop. Has to be called from the main thread. Raises StartError."""
     exit_on_signals()  # until the loop takes them over
     allow_files(settings.max_connections)
@@ -94,7 +109,7 @@ def _remove_left_over(path: str) -> None:
     raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
 
 
-async def _serve(settings: Settings, listener: socket.socket) -> None:
+async def _serve(settings: SandboxSettings, listener: socket.socket) -> None:
     """Serve until a signal. Raises Unusable where sessions can't be confined."""
     stopping, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in STOP_SIGNALS:

@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from service.settings.core import OfferSettings, ServingSettings
+from service.settings.core import CoreSettings
 from service.settings.group import Secret, key_of
 from service.settings.sources import PREFIX
 from service.settings.units import MIB
@@ -15,7 +15,7 @@ UNIX = "unix://"
 LEAST_SANDBOX_KEY_CHARS = 16
 
 
-class SandboxSettings(OfferSettings, ServingSettings):
+class SandboxSettings(CoreSettings):
     """Sessions of Python."""
 
     heading = "Sandbox"
@@ -77,3 +77,6 @@ def is_place(text: str) -> bool:
     except ValueError:
         return False
     return found and not (parts.username or parts.password or parts.query or parts.fragment or parts.path.strip("/"))
+
+
+GROUP = SandboxSettings

@@ -13,19 +13,17 @@ import msgspec
 import typer
 from msgspec import UNSET
 
+from service.commands.arguments import AsLines, argument, flag, option
 from service.commands.options import AsJson, Row, asking, cell, fail, load, show, show_rows
-from service.features.archive.settings import NO_ARCHIVE
-from service.features.client.options import AsLines, argument, flag, option
-from service.features.operator.doctor import on_store
+from service.commands.stores import on_store
 from service.features.tenants.audit import COMMAND_LINE, ENTRY_PREFIX, Actor, AuditFilter, done_by, page_of_entries
-from service.features.tenants.directory import ChangedProject, Directory, Made, RecordPage, Wish
+from service.features.tenants.directory import ChangedProject, Directory, Made, RecordPage, Wish, open_directory
 from service.features.tenants.limits import Limit
 from service.features.tenants.permissions import ALL, ListMode, read_permissions, read_scopes
 from service.features.tenants.records import Account, Key, Project, checked_name, checked_weight
 from service.features.tenants.settings import parse_limits
 from service.features.tenants.usage import DAY_HOURS, UsageScope, usage_of
-from service.process import open_directory
-from service.settings.settings import Settings
+from service.settings.core import CoreSettings
 from store.history.history import ConversationHistoryStore
 from store.spending import HOUR_SECONDS, Spending
 
@@ -298,14 +296,14 @@ def usage(
 
 def _in_registry(deed: Callable[[Directory], Awaitable[T]]) -> T:
     """The result of a deed in the registry of the settings' store. An error ends the command."""
-    return _in_store(lambda settings, store: deed(open_directory(settings, store)))
+    return _in_store(lambda settings, store: deed(open_directory(store, lambda: settings.static_tenants)))
 
 
-def _in_store(deed: Callable[[Settings, ConversationHistoryStore], Awaitable[T]]) -> T:
+def _in_store(deed: Callable[[CoreSettings, ConversationHistoryStore], Awaitable[T]]) -> T:
     """The result of a deed in the settings' store."""
     settings = load()
     with asking("can't reach the store"):
-        return on_store(settings.model_copy(update={"archive_url": NO_ARCHIVE}), lambda store, _: deed(settings, store))
+        return on_store(settings, lambda store: deed(settings, store))
 
 
 async def _entries(directory: Directory, wanted: AuditFilter, limit: int) -> list[Row]:

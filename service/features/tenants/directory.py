@@ -6,6 +6,7 @@ An object that isn't there, or is in another project, is a 404 in the same words
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from time import time
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -35,6 +36,7 @@ from service.features.tenants.records import (
 )
 from service.settings.sources import variable
 from store.errors import RegistryFull
+from store.history.history import ConversationHistoryStore
 from store.registry import MOST_A_PAGE, Change, RecordKey, Registry, repeat
 
 T = TypeVar("T", Project, Account, Key)
@@ -500,3 +502,8 @@ def _no_cursor(after: str) -> InvalidRequest:
     return not_allowed(
         f"Nothing with id '{brief(after)}' in this list. Give 'after' the last_id of the page before.", "after"
     )
+
+
+def open_directory(store: ConversationHistoryStore, tenants: Callable[[], Sequence[str]]) -> Directory:
+    """The projects, accounts and keys in a store. `tenants` are those that have keys in the settings of now."""
+    return Directory(Registry(store), time, tenants)

@@ -3,9 +3,7 @@
 import re
 from typing import Annotated
 
-from pydantic import Field
-
-from service.settings.core import ServingSettings
+from service.settings.core import CoreSettings
 from service.settings.group import parsed_by, shown_as
 
 LIMITS = (
@@ -36,7 +34,7 @@ def _show_limits(limits: dict[str, int]) -> str:
     return ",".join(f"{name}={limit}" for name, limit in limits.items())
 
 
-class TenantSettings(ServingSettings):
+class TenantSettings(CoreSettings):
     """The limits of tenants, and their usage."""
 
     heading = "Tenants"
@@ -44,11 +42,11 @@ class TenantSettings(ServingSettings):
     tenant_limits: Annotated[dict[str, int], parsed_by(parse_limits), shown_as(_show_limits)] = {}
     """Limits of each tenant that no administrator has given another limit, comma-separated, such as
     max_requests_per_1_minute=60,max_tokens_per_1_month=1000000. docs/tenants.md names all. Empty is no limit."""
-    usage_days: int = Field(90, ge=0, le=3_660)
-    """For how many days it is known what each project, key and model used in each hour; 0 counts nothing. An hour takes
-    some 200 bytes for each project, key and model in it, in each shard, and at most 200 KB."""
 
     @property
     def has_limits(self) -> bool:
         """Whether tenants may have limits."""
         return self.has_projects or bool(self.tenant_limits)
+
+
+GROUP = TenantSettings

@@ -6,7 +6,8 @@ from typing import Annotated
 
 from pydantic import Field, SecretStr, field_validator
 
-from service.settings.group import Secret, SettingsGroup, shown_as
+from service.settings.core import CoreSettings
+from service.settings.group import Secret, shown_as
 from service.settings.sources import PREFIX
 from service.settings.urls import check_url, mask_secrets
 
@@ -47,7 +48,7 @@ def from_otel(values: Mapping[str, str | None]) -> dict[str, str]:
     return found | {f"{PREFIX}TRACES_URL": url}
 
 
-class TraceSettings(SettingsGroup):
+class TraceSettings(CoreSettings):
     """Where traces are sent, and what is in them."""
 
     heading = "Traces"
@@ -78,3 +79,6 @@ class TraceSettings(SettingsGroup):
     @classmethod
     def stand_ins(cls, variables: Mapping[str, str | None]) -> dict[str, str]:
         return super().stand_ins(variables) | from_otel(variables)
+
+
+GROUP = TraceSettings

@@ -7,7 +7,8 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from service.settings.group import Secret, SettingsGroup, shown_as
+from service.settings.core import CoreSettings
+from service.settings.group import Secret, shown_as
 from service.settings.sources import PREFIX
 from service.settings.urls import check_url, mask_secrets
 from service.ssrf import PRIVATELY
@@ -17,7 +18,7 @@ LEAST_SECRET_BYTES = 24
 """As Standard Webhooks has it, whose scheme OpenAI's SDKs verify."""
 
 
-class WebhookSettings(SettingsGroup):
+class WebhookSettings(CoreSettings):
     """Where the ends of background responses are sent."""
 
     heading = "Webhooks"
@@ -63,3 +64,6 @@ def signing_key(secret: str) -> bytes:
         return b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
     except binascii.Error:
         return b""
+
+
+GROUP = WebhookSettings

@@ -4,10 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from service.process import Settings, load_settings
 from service.settings import sources
 from service.settings.group import display
-from service.settings.settings import SECRETS, Settings, load_settings
 from service.settings.sources import SettingsError, file_variable, in_files, variable
+
+SECRETS = tuple(in_files(Settings))
 
 KEY = "sk-0123456789abcdef0123"
 VALUES = {

@@ -1,14 +1,16 @@
 """code_interpreter from a request to its answer: real code in a real sandbox, and the official client."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 from openai import BadRequestError, NotFoundError
 
+from service.features.python.feature import run_in
 from service.features.sandbox.local import LocalSandbox
 from service.harmony.tokens import decode
-from service.settings.settings import Settings, load_settings
+from service.process import Settings, load_settings
 from tests.support.responses.samples import harmony
 from tests.support.sandbox.sandboxes import bare
 from tests.support.service.background import changed
@@ -43,7 +45,7 @@ def ran(response: Any) -> list[Any]:
 
 async def test_code_runs_and_the_answer_knows_what_it_printed(settings: Settings, sandbox: LocalSandbox) -> None:
     engine = scripted([[*thought("I compute."), *then(code("6 * 7"))]], [answer("It is 42.")])
-    async with serving(settings, engine, sandbox=sandbox) as service, service.client() as client:
+    async with serving(settings, engine, compose=partial(run_in, sandbox)) as service, service.client() as client:
         made = await client.responses.with_raw_response.create(
             model=MODEL, input="6 * 7?", tools=[AUTO], include=OUTPUTS
         )
@@ -61,7 +63,7 @@ async def test_code_runs_and_the_answer_knows_what_it_printed(settings: Settings
 
 async def test_outputs_are_shown_later_only_if_they_were_asked_for(settings: Settings, sandbox: LocalSandbox) -> None:
     engine = scripted([code("6 * 7")], [answer("42")], [code("6 * 7")], [answer("42")])
-    async with serving(settings, engine, sandbox=sandbox) as service, service.client() as client:
+    async with serving(settings, engine, compose=partial(run_in, sandbox)) as service, service.client() as client:
         without = await ask(client, input="6 * 7?")
         made = await ask(client, input="6 * 7?", include=OUTPUTS)
         plain = await client.responses.create(model=MODEL, input="Hi")
@@ -76,7 +78,7 @@ async def test_outputs_are_shown_later_only_if_they_were_asked_for(settings: Set
 
 async def test_variables_outlive_a_response_of_one_conversation(settings: Settings, sandbox: LocalSandbox) -> None:
     engine = scripted([code("x = 20")], [answer("Kept.")], [code("x + 1")], [code("x + 2")], [answer("21 and 22.")])
-    async with serving(settings, engine, sandbox=sandbox) as service, service.client() as client:
+    async with serving(settings, engine, compose=partial(run_in, sandbox)) as service, service.client() as client:
         first = await ask(client, input="Keep 20.")
         second = await ask(client, input="Add.", previous_response_id=first.id, include=OUTPUTS)
 
@@ -89,7 +91,7 @@ async def test_words_alone_open_no_container(settings: Settings, sandbox: LocalS
     scripts = [code("x = 20")], [answer("Kept.")], [answer("Yes.")], [code("x")], [answer("So it is.")]
     engine = scripted(*scripts)
     remembered = changed(settings, chats="remembered")
-    async with serving(remembered, engine, sandbox=sandbox) as service, service.client() as client:
+    async with serving(remembered, engine, compose=partial(run_in, sandbox)) as service, service.client() as client:
         first = await ask(client, input="Keep 20.")
         history: Any = [{"role": "user", "content": "Keep 20."}, {"role": "assistant", "content": "Kept."}]
         if has_id:  # as the Agents SDK sends it back
@@ -104,7 +106,7 @@ async def test_words_alone_open_no_container(settings: Settings, sandbox: LocalS
 
 async def test_a_container_may_be_named_without_a_stored_history(settings: Settings, sandbox: LocalSandbox) -> None:
     engine = scripted([code("x = 20")], [answer("Kept.")], [code("x")], [answer("20")], [code("x")], [answer("20")])
-    async with serving(settings, engine, sandbox=sandbox) as service, service.client() as client:
+    async with serving(settings, engine, compose=partial(run_in, sandbox)) as service, service.client() as client:
         first = await ask(client, input="Keep 20.", include=OUTPUTS, store=False)
         id = ran(first)[0].container_id
         named: Any = {"type": "code_interpreter", "container": id}
@@ -120,7 +122,7 @@ async def test_the_file_that_code_wrote_is_cited_in_the_stream(settings: Setting
     write = "open('/mnt/data/notes.txt', 'w').write('hello') and None"
     engine = scripted([code(write)], [answer("See [it](sandbox:/mnt/data/notes.txt).")])
     async with (
-        serving(settings, engine, sandbox=sandbox) as service,
+        serving(settings, engine, compose=partial(run_in, sandbox)) as service,
         service.client() as client,
         client.responses.stream(model=MODEL, input="Write.", tools=[AUTO]) as stream,
     ):
@@ -146,7 +148,7 @@ async def test_another_tenants_container_looks_as_if_it_were_none(settings: Sett
     keys = load_settings(redis_url=settings.redis_url, key_prefix=settings.key_prefix, api_keys="ada:sk-ada,bob:sk-bob")
     engine = scripted([code("1")], [answer("1")])
     async with (
-        serving(keys, engine, sandbox=sandbox) as service,
+        serving(keys, engine, compose=partial(run_in, sandbox)) as service,
         service.client("sk-ada") as ada,
         service.client("sk-bob") as bob,
     ):

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from time import process_time
 from typing import Any
 
@@ -11,8 +12,9 @@ from hypothesis import strategies as st
 from openai import APIStatusError, AsyncOpenAI, BadRequestError, NotFoundError
 
 from service.errors import InvalidRequest
+from service.features.python.feature import run_in
 from service.features.sandbox.local import LocalSandbox
-from service.settings.settings import Settings, load_settings
+from service.process import Settings, load_settings
 from service.web.uploads import read_form
 from tests.features.python.test_code_interpreter import OUTPUTS, code, ran
 from tests.support.sandbox.sandboxes import bare
@@ -32,7 +34,7 @@ async def test_a_container_and_its_files_live_as_the_client_has_them(settings: S
     engine = scripted(
         [code("open('/mnt/data/in.csv').read()")], [code("open('out.txt', 'w').write('5')")], [answer("5")]
     )
-    async with serving(settings, engine, sandbox=sandbox) as service, service.client() as client:
+    async with serving(settings, engine, compose=partial(run_in, sandbox)) as service, service.client() as client:
         made = await client.containers.create(name="sums", expires_after={"anchor": "last_active_at", "minutes": 5})
         assert (made.object, made.name, made.status) == ("container", "sums", "running")
         assert made.expires_after is not None
@@ -66,7 +68,10 @@ async def test_a_container_and_its_files_live_as_the_client_has_them(settings: S
 
 
 async def test_what_is_gone_is_expired_and_what_never_was_is_unknown(settings: Settings, sandbox: LocalSandbox) -> None:
-    async with serving(settings, scripted([answer("No.")]), sandbox=sandbox) as service, service.client() as client:
+    async with (
+        serving(settings, scripted([answer("No.")]), compose=partial(run_in, sandbox)) as service,
+        service.client() as client,
+    ):
         made = await client.containers.create(name="short")
         await sandbox.close(made.id)
         with pytest.raises(BadRequestError, match="Container is expired"):
@@ -97,7 +102,7 @@ def everything(client: AsyncOpenAI, id: str) -> list[Any]:
 async def test_another_tenants_container_looks_as_if_it_were_none(settings: Settings, sandbox: LocalSandbox) -> None:
     keys = load_settings(redis_url=settings.redis_url, key_prefix=settings.key_prefix, api_keys="ada:sk-ada,bob:sk-bob")
     async with (
-        serving(keys, scripted([answer("No.")]), sandbox=sandbox) as service,
+        serving(keys, scripted([answer("No.")]), compose=partial(run_in, sandbox)) as service,
         service.client("sk-ada") as ada,
         service.client("sk-bob") as bob,
     ):
@@ -169,7 +174,10 @@ async def test_a_form_without_a_file_is_refused(body: bytes, kind: str) -> None:
 
 
 async def test_a_tenant_has_no_more_than_its_share(settings: Settings, sandbox: LocalSandbox) -> None:
-    async with serving(settings, scripted([answer("No.")]), sandbox=sandbox) as service, service.client() as client:
+    async with (
+        serving(settings, scripted([answer("No.")]), compose=partial(run_in, sandbox)) as service,
+        service.client() as client,
+    ):
         for number in range(3):
             await client.containers.create(name=str(number))
         with pytest.raises(APIStatusError) as refused:

@@ -15,24 +15,24 @@ from typing import Any
 
 import msgspec
 
-from service import app, process
+from service import app
 from service.api.conversation import New
 from service.background.control import cancel, steer
 from service.background.tasks import Background
 from service.engine.port import Between, Engine, Generation, Take
 from service.entrance import Entry
 from service.errors import InvalidRequest
+from service.features.archive import feature as archiving
 from service.features.browser.search import web
 from service.features.demo.engine import DemoEngine
 from service.features.mcp import session, transports
 from service.features.sandbox import remote
 from service.harmony.tokens import decode
-from service.process import open_service
+from service.process import Settings, load_settings, open_service
 from service.responses import edit_conversation as by_hand
 from service.responses.conversation_hold import joining
 from service.responses.service import Caller, Service
 from service.settings.core import DEFAULT_TENANT
-from service.settings.settings import Settings, load_settings
 from service.web import idempotency
 from store.backup.archiving.store_archive import StoreArchive
 from tests.support.archive.steps import ARCHIVING, ASKING, NOTING, tell_of_steps
@@ -228,14 +228,14 @@ async def carry_out(order: dict[str, Any]) -> None:
     hurries = not step or step in AT_THE_END
     speed = settings.demo_tokens_per_second if hurries else UNHURRIED_TOKENS_PER_SECOND
     death, engine = Death(step, order["after"], order["times"]), PoisonedEngine(CARD, speed)
-    open_archive = process.open_store_archive
+    open_archive = archiving.open_store_archive
 
     def opened(*given: Any) -> StoreArchive | None:
         if (archive := open_archive(*given)) is not None:
             tell_of_steps(archive, death.at)
         return archive
 
-    process.open_store_archive = opened
+    archiving.open_store_archive = opened
     service = watched(open_service(settings, engine), death.at)
     await engine.start()
     deeds: dict[str, Callable[[], Awaitable[object]]] = {

@@ -16,12 +16,10 @@ from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
 from service.app import create_app
 from service.background.timing import TIMING, Timing
-from service.commands.serve import KEEP_ALIVE_SECONDS, SOCKET_PATHS, listen
+from service.commands.serve import KEEP_ALIVE_SECONDS, listen, socket_paths, socket_protocol
 from service.engine.port import Engine, ModelCard
-from service.features.sandbox.port import Sandbox
-from service.features.sockets.protocol import SocketProtocol
 from service.harmony.tokens import CALL, CHANNEL, CONSTRAIN, END, MESSAGE, RETURN, START, encode
-from service.settings.settings import Settings
+from service.process import Compose, Settings
 from service.web.http_protocol import BoundedHttpProtocol, ConnectionLimits
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
@@ -85,16 +83,16 @@ async def serving(
     timing: Timing = TIMING,
     *,
     port: int = 0,
-    sandbox: Sandbox | None = None,
+    compose: Compose | None = None,
 ) -> AsyncIterator[Inside]:
-    """The service of `settings`, over `engine` and with `sandbox` where they are given, until the end of the block.
-    `port` is one that is free, or 0 for any.
+    """The service of `settings`, over `engine` where it is given, until the end of the block.
+    `port` is one that is free, or 0 for any; `compose` has the last word on the parts.
     """
     listener = listen("127.0.0.1", port)
     config = uvicorn.Config(
-        create_app(settings, engine=engine, sandbox=sandbox, timing=timing),
+        create_app(settings, engine=engine, compose=compose, timing=timing),
         http=BoundedHttpProtocol,
-        ws=SocketProtocol,
+        ws=socket_protocol(),
         ws_max_size=settings.max_body_bytes,
         ws_per_message_deflate=False,
         lifespan="on",
@@ -104,7 +102,7 @@ async def serving(
         timeout_keep_alive=KEEP_ALIVE_SECONDS,  # uvicorn's own is as long as clients keep one, so these race
     )
     config.connection_limits = ConnectionLimits(send_seconds=settings.send_seconds)  # type: ignore[attr-defined]
-    config.socket_paths = SOCKET_PATHS  # type: ignore[attr-defined]
+    config.socket_paths = socket_paths()  # type: ignore[attr-defined]
     server = _Server(config)
     task = asyncio.create_task(server.serve([listener]))
     store = ConversationHistoryStore(connect(settings.redis_url), prefix=settings.key_prefix)

@@ -13,7 +13,7 @@ from openai import APIStatusError, AsyncOpenAI
 from redis.asyncio import Redis
 
 from service.commands.serve import join
-from service.settings.settings import Settings
+from service.process import Settings
 from store.archive.opening import open_archive
 from store.archive.port import Bounds
 from store.backup.archiving.store_archive import StoreArchive
@@ -59,8 +59,8 @@ async def test_an_archive_that_stands_still_holds_up_those_alone_that_need_it(
     redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     bounded = partial(open_archive, bounds=Bounds(total_seconds=ARCHIVE_SECONDS))
-    monkeypatch.setattr("service.process.open_archive_at", bounded)
-    monkeypatch.setattr("service.process.StoreArchive", partial(StoreArchive, concurrency=WAITING))
+    monkeypatch.setattr("service.features.archive.opening.open_archive_at", bounded)
+    monkeypatch.setattr("service.features.archive.opening.StoreArchive", partial(StoreArchive, concurrency=WAITING))
     prefix = f"test-{uuid.uuid4().hex}"
     with place_of(kind, tmp_path) as ground:
         place = ground.apart(new_name())

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import httpx
 
+from service.features.tenants.feature import USUAL_TOKENS
 from service.features.tenants.settling import settle_due
-from service.process import USUAL_TOKENS
 from service.responses.service import Service
 from store.limits import Check
 from store.spent import Unspent

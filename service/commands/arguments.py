@@ -1,0 +1,51 @@
+"""The command line's words: options, arguments, and Typer's script by which a shell completes them.
+
+A shell asks by running `harmonium` without arguments and with VARIABLE set. Typer answers, once it knows shells. Never
+import any of the service's own rooms here: clients start at once.
+"""
+
+from typing import Annotated, Any
+
+import typer
+from typer.completion import get_completion_inspect_parameters
+from typer.core import TyperGroup
+
+NAME = "harmonium"
+VARIABLE = "_HARMONIUM_COMPLETE"
+"""The variable that a shell sets when it asks: Typer derives it from NAME."""
+
+know_shells = get_completion_inspect_parameters
+"""Registers Typer's shells, which it does itself only where its own options for completion are wanted."""
+
+
+def flag(*words: str) -> Any:
+    """An option that is there or not: its names, and its help."""
+    *names, text = words
+    return typer.Option(*names, metavar="", help=text)
+
+
+def option(*words: str, panel: str | None = None) -> Any:
+    """An option with a value: its names, unless it has its parameter's, the placeholder of its value, and its help."""
+    *names, metavar, text = words
+    return typer.Option(*names, metavar=metavar, help=text, show_default=False, rich_help_panel=panel)
+
+
+def argument(metavar: str, text: str) -> Any:
+    """An argument: its placeholder and its help."""
+    return typer.Argument(metavar=metavar, help=text, show_default=False)
+
+
+def command_line(kind: type[TyperGroup] | None = None) -> typer.Typer:
+    """A command line as all of `harmonium`'s are, without commands."""
+    return typer.Typer(
+        name=NAME,
+        cls=kind,
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,  # its tracebacks show variables, and so could show keys
+        rich_markup_mode="markdown",
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+
+AsLines = Annotated[bool, flag("--json", "Print a JSON object a line.")]

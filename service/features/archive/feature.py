@@ -1,0 +1,56 @@
+"""What the archive gives to a process: its place among the parts, its chores and its check, and its commands."""
+
+from collections.abc import Mapping
+from functools import partial
+
+import typer
+
+from service.features.archive.chores import archive_check, archive_chores, end_for_ever
+from service.features.archive.opening import open_store_archive
+from service.features.archive.settings import SQLITE, ArchiveSettings
+from service.ports import Chore
+from service.process import Feature, Parts
+from service.settings.core import CoreSettings
+from service.settings.sources import variable
+from store.errors import ArchiveForeign, ArchiveUnfit, Unsupported
+from store.history.history import ConversationHistoryStore
+
+
+class ArchiveFeature(Feature):
+    """The archive."""
+
+    def compose(self, parts: Parts) -> None:
+        settings = ArchiveSettings.of(parts.settings)
+        archive = open_store_archive(settings, parts.store)
+        if archive is None:
+            run = partial(end_for_ever, parts.store, parts.layout)
+            parts.chores.append(Chore("ending the archive", run))
+            return
+        parts.secret = archive.secret
+        parts.chores += archive_chores(archive, settings, parts.layout, parts.metrics)
+        parts.checks.append(archive_check(archive))
+
+    def commands(self, app: typer.Typer) -> None:
+        from service.features.archive.archive_command import archive
+        from service.features.archive.backup_command import backup, restore
+
+        app.add_typer(archive, name="archive")
+        app.command()(backup)
+        app.command()(restore)
+
+    def beside_embedded(self, settings: CoreSettings) -> Mapping[str, object]:
+        return {"archive_url": ArchiveSettings.of(settings).archive_url or SQLITE}
+
+    async def join(self, settings: CoreSettings, store: ConversationHistoryStore) -> None:
+        try:
+            archive = open_store_archive(ArchiveSettings.of(settings), store)
+            if archive is not None:
+                try:
+                    await archive.open()
+                finally:
+                    await archive.close()
+        except (ValueError, ArchiveUnfit, ArchiveForeign) as error:
+            raise Unsupported(f"{variable('archive_url')} {error}") from error
+
+
+FEATURE = ArchiveFeature()

@@ -1,0 +1,85 @@
+"""The archive that the settings name: for the service, and for commands."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from service.commands.stores import on_store
+from service.features.archive.settings import SQLITE, ArchiveSettings
+from service.logs import event
+from service.settings.core import CoreSettings
+from store.archive.archive import Archive
+from store.archive.opening import open_archive as open_archive_at
+from store.backup.archiving.store_archive import StoreArchive
+from store.backup.upkeep.reconciling import Reconciled, Reconciler
+from store.history.history import ConversationHistoryStore
+from store.watcher import UNWATCHED, Watcher
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+
+def open_archive(settings: ArchiveSettings, watcher: Watcher = UNWATCHED) -> Archive | None:
+    """The archive of turns that leave memory, where the settings name one. It isn't connected to yet.
+
+    Raises ValueError where the URL names none, whose message goes on from the setting's name, and Unsupported where a
+    package is missing.
+    """
+    if not settings.has_archive:
+        return None
+    return open_archive_at(settings.archive_url, settings.data_dir, watcher=watcher)
+
+
+def open_store_archive(settings: ArchiveSettings, store: ConversationHistoryStore) -> StoreArchive | None:
+    """The archive of a store, which asks it from then on for what has left it. Raises as `open_archive` does."""
+    archive = open_archive(settings, store.server.watcher)
+    if archive is None:
+        return None
+    reconciler = Reconciler(store, archive, _tell_of_going_back)
+    return StoreArchive(
+        store,
+        archive,
+        reconcile=reconciler.shard,
+        after_seconds=settings.archive_after_seconds,
+        evicts=settings.archive_when_down == "evict",
+    )
+
+
+def _tell_of_going_back(number: int, done: Reconciled) -> None:
+    """Say that what was deleted was there again, and conversations stood where they stood before."""
+    event(
+        logger,
+        logging.WARNING,
+        "Redis went back in time: what was deleted since is deleted again",
+        shard=f"{number:02x}",
+        conversations=done.trees,
+        deleted=done.deleted,
+        moved=done.moved,
+        under_way=len(done.under_way),
+        unreadable=done.unreadable,
+        remedy="It goes on by itself; `harmonium archive verify` finds what is left. An archive that was put back "
+        "from an older copy, too, is taken with `harmonium archive accept`",
+    )
+
+
+def with_archive(settings: CoreSettings) -> ArchiveSettings:
+    """The settings with the archive that the service has with them: with the embedded server it has one by itself."""
+    found = ArchiveSettings.of(settings)
+    return found.model_copy(update={"archive_url": found.archive_url or ("" if settings.redis_url else SQLITE)})
+
+
+def on_both(settings: CoreSettings, work: Callable[[ConversationHistoryStore, Archive | None], Awaitable[T]]) -> T:
+    """Do something with the settings' Redis and archive. Raises StoreError, OSError, and ValueError for a URL that
+    names no archive.
+    """
+
+    async def do(store: ConversationHistoryStore) -> T:
+        archive = open_archive(with_archive(settings))
+        try:
+            return await work(store, archive)
+        finally:
+            if archive is not None:
+                await archive.close()
+
+    return on_store(settings, do)

@@ -1,0 +1,19 @@
+"""What the console gives to a process: its page, and its routes."""
+
+from collections.abc import Iterable
+
+from fastapi import APIRouter
+
+from service.process import Feature, Offered
+
+
+class ConsoleFeature(Feature):
+    """The console."""
+
+    def routers(self, offered: Offered) -> Iterable[APIRouter]:
+        from service.features.console import health, page, trees, turns
+
+        return page.router, trees.router, turns.router, *((health.router,) if offered.administers else ())
+
+
+FEATURE = ConsoleFeature()

@@ -1,0 +1,19 @@
+"""What operators have: `harmonium doctor` and `harmonium fsck`."""
+
+import typer
+
+from service.process import Feature
+
+
+class OperatorFeature(Feature):
+    """The commands of operators."""
+
+    def commands(self, app: typer.Typer) -> None:
+        from service.features.operator.doctor import doctor
+        from service.features.operator.fsck import fsck
+
+        app.command()(doctor)
+        app.command()(fsck)
+
+
+FEATURE = OperatorFeature()
