@@ -7,8 +7,8 @@ by a decision, never in the change that goes past one.
 
 - A *feature* has a table in pyproject.toml (`tool.house.features`): the folders and files that are its own, and the
   number of lines that it may have. The *core* is every other file of service/ and store/.
-- An *arrow* is a file of the core that imports a file of a feature, anywhere in it. `COMPOSITION` has the list of
-  features, and may import them.
+- An *arrow* is a file of the core that imports a file of a feature, anywhere in it. service/process.py has the list of
+  features, and opens them by their names.
 - A *knot* is a set of two or more folders that import each other, directly or through others. A file that lies directly
   in service/ or store/ counts as a folder of its own.
 - *A plain create* is the first POST /v1/responses of a process: neither streamed nor continued, without tools. It goes
@@ -33,8 +33,6 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 
-COMPOSITION = ("service/__main__.py", "service/app.py", "service/commands/", "service/process.py")
-"""The files and folders of the core that may import features."""
 USED = ("demo", "embedded")
 """The features that a plain create uses."""
 PRODUCT = 76_000
@@ -129,11 +127,7 @@ def double_names(python: Mapping[str, str]) -> set[str]:
 def arrows(python: Mapping[str, str], features: Sequence[Feature]) -> set[tuple[str, str, str]]:
     """The pairs of a file of the core and a file of a feature that it imports, each behind the feature's name."""
     owners = {path: each.name for each in features for path in python if path in each}
-    return {
-        (owners[b], a, b)
-        for a, b in file_imports(python)
-        if b in owners and a not in owners and not any(within(a, each) for each in COMPOSITION)
-    }
+    return {(owners[b], a, b) for a, b in file_imports(python) if b in owners and a not in owners}
 
 
 def between_folders(python: Mapping[str, str]) -> set[tuple[str, str]]:

@@ -6,7 +6,7 @@ whose folder isn't there is left out, and those that need it.
 
 import logging
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib import import_module
@@ -90,6 +90,7 @@ FEATURES: Mapping[str, tuple[str, ...]] = {
     "chats": (),
     "open_responses": (),
     "client": (),
+    "embedded": (),
     "operator": ("archive", "client", "sandbox", "webhooks"),
 }
 """The features, each with those that it needs."""
@@ -195,6 +196,10 @@ class Feature:
         self, store: ConversationHistoryStore, type: str, id: str, data: Mapping[str, object] | None = None
     ) -> None:
         """Have its log say that somebody has done something of this type on the command line. It never fails."""
+
+    def own_redis(self, settings: CoreSettings, *, serves: bool) -> AbstractContextManager[str] | None:
+        """The URL of a Redis of its own, until the block's end; None where it has none (commands/serve.py)."""
+        return None
 
     def beside_embedded(self, settings: CoreSettings) -> Mapping[str, object]:
         """Its settings beside an embedded server, where they are others than the given ones."""

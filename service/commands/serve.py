@@ -14,10 +14,9 @@ import resource
 import signal
 import socket
 import sys
-import threading
 import time
 from collections.abc import Callable, Coroutine, Generator, Mapping
-from contextlib import AsyncExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, AsyncExitStack, contextmanager, suppress
 from functools import partial
 from multiprocessing import parent_process
 from types import FrameType
@@ -53,10 +52,8 @@ from service.settings.sources import env_file, service_links, variable
 from service.web.dialect import OPENAI
 from service.web.http_protocol import LINGER_BYTES, BoundedHttpProtocol, ConnectionLimits
 from service.web.stopping import HANG_UP, STOP_SIGNALS, StartTerminal
-from store.embedded import EmbeddedServer
 from store.errors import (
     ArchiveUnavailable,
-    DataFolderBusy,
     LayoutMismatch,
     StoreError,
     StoreUnavailable,
@@ -413,7 +410,7 @@ def _watched_app(create_app: CreateApp, settings: CoreSettings) -> ASGIApp:
 
 @contextmanager
 def redis_for(settings: CoreSettings) -> Generator[CoreSettings]:
-    """The settings with a Redis in them: the one that is set, or an embedded one, which runs until the block's end.
+    """The settings with a Redis in them: the one that is set, or one of our own, which runs until the block's end.
 
     Raises StartError.
     """
@@ -421,37 +418,18 @@ def redis_for(settings: CoreSettings) -> Generator[CoreSettings]:
         check_url(settings.redis_url)
         yield settings
         return
-    server = EmbeddedServer(settings.data_dir)
-    try:
-        server.start()
-    except DataFolderBusy as error:
-        raise StartError(
-            f"another harmonium{f' (process {error.pid})' if error.pid else ''} keeps its conversations in "
-            f"{settings.data_dir}; stop it, choose another folder with --data-dir, or let both share one "
-            f"Redis with {variable('redis_url')}"
-        ) from error
-    except StoreUnavailable as error:
-        raise StartError(f"{error}; {variable('redis_url')} names a Redis to use instead") from error
-    except OSError as error:
-        raise StartError(f"can't keep data in {settings.data_dir}: {error.strerror}; see --data-dir") from error
-    stopping, lost = threading.Event(), list[int]()
+    with own_redis(settings, serves=True) as url:
+        yield settings.model_copy(update={"redis_url": url, **beside_embedded(settings)})
 
-    def watch() -> None:
-        """Have the service stop where its server ends before its time: nothing can be stored without it."""
-        status = server.wait()
-        if not stopping.is_set():
-            lost.append(status)
-            logs.event(logger, logging.ERROR, "the embedded server ended by itself", status=status)
-            os.kill(os.getpid(), signal.SIGTERM)
 
-    threading.Thread(target=watch, name="embedded server's end", daemon=True).start()
-    try:
-        yield settings.model_copy(update={"redis_url": server.url, **beside_embedded(settings)})
-    finally:
-        stopping.set()
-        server.stop()
-        if lost:
-            raise StartError(f"the embedded server ended by itself (status {lost[0]}); what it stored is kept")
+def own_redis(settings: CoreSettings, *, serves: bool = False) -> AbstractContextManager[str]:
+    """The URL of the server of the data folder, until the block's end. Where this process `serves` it has to be its
+    own; else that of another process will do. Raises StartError.
+    """
+    found = [each for feature in features() if (each := feature.own_redis(settings, serves=serves)) is not None]
+    if not found:
+        raise StartError(f"this installation has no embedded server; set {variable('redis_url')}")
+    return found[0]
 
 
 def beside_embedded(settings: CoreSettings) -> dict[str, object]:

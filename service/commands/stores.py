@@ -5,11 +5,10 @@ from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from typing import TypeVar
 
+from service.commands.serve import StartError, own_redis
 from service.process import open_store
 from service.settings.core import CoreSettings
-from store.embedded import EmbeddedServer
-from store.embedded import address_of as socket_of
-from store.errors import DataFolderBusy
+from store.errors import StoreUnavailable
 from store.history.history import ConversationHistoryStore
 
 T = TypeVar("T")
@@ -35,13 +34,8 @@ def server_url(settings: CoreSettings) -> Generator[str]:
     if settings.redis_url:
         yield settings.redis_url
         return
-    server = EmbeddedServer(settings.data_dir)
     try:
-        server.start()
-    except DataFolderBusy:
-        yield socket_of(settings.data_dir)
-        return
-    try:
-        yield server.url
-    finally:
-        server.stop()
+        with own_redis(settings) as url:
+            yield url
+    except StartError as error:
+        raise StoreUnavailable(str(error)) from error

@@ -1,0 +1,57 @@
+"""A feature's folder that is away takes nothing else with it: the service starts, creates, streams and continues."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from service.process import FEATURES
+from tests.support import ROOT
+
+SECONDS = 60.0
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the service, beside the store and the tests."""
+    folder = tmp_path_factory.mktemp("copy")
+    shutil.copytree(ROOT / "service", folder / "service")
+    for name in ("store", "tests", "pyproject.toml"):
+        (folder / name).symlink_to(ROOT / name)
+    return folder
+
+
+def test_the_list_has_each_folder_behind_those_that_it_needs() -> None:
+    folders = {path.parent.name for path in (ROOT / "service/features").glob("*/feature.py")}
+    assert FEATURES.keys() == folders
+    names = [*FEATURES]
+    assert all(names.index(each) < names.index(name) for name, needed in FEATURES.items() for each in needed)
+
+
+def test_the_import_contract_has_what_the_list_says_of_them() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (listed,) = (each["ignore_imports"] for each in contracts if each["type"] == "independence")
+    pairs = {f"service.features.{a}.** -> service.features.{b}.**" for a, needed in FEATURES.items() for b in needed}
+    assert set(listed) == pairs
+
+
+@pytest.mark.parametrize("name", FEATURES)
+def test_the_service_serves_without_it(copy: Path, name: str, redis_url: str) -> None:
+    folder, away = copy / "service/features" / name, copy / "away"
+    folder.rename(away)
+    try:
+        ran = subprocess.run(
+            [sys.executable, "-m", "tests.support.service.plainly", redis_url],
+            cwd=copy,
+            env=os.environ | {"PYTHONPATH": str(copy)},
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+        )
+        assert ran.returncode == 0, ran.stderr
+    finally:
+        away.rename(folder)
