@@ -117,7 +117,7 @@ def _print(report: CheckReport, verified: Verified | None, failure: str, console
         place = f"shard {each.shard:02x}{f', tenant {each.tenant}' if each.tenant else ''}"
         console.print(Text(each.id or "no turn", "bold"), soft_wrap=True)
         detail = f": {each.detail}" if each.detail else ""
-        for line in (f"{each.what}: {MEANINGS[each.what].says}{detail}", f"{place}{done}"):
+        for line in (f"{each.what}: {MEANINGS[each.what]}{detail}", f"{place}{done}"):
             filled = fill(line, console.width - len(INDENT), break_long_words=False, break_on_hyphens=False)
             console.print(Text(indent(filled, INDENT)), soft_wrap=True)
     if report.found > min(SHOWN, len(report.faults)):
