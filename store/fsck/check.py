@@ -21,7 +21,7 @@ from store import codec
 from store.errors import ArchiveDamaged, ArchiveUnavailable, NewerFormat
 from store.fsck.faults import LACKING, MEANINGS, ORPHAN, UNREADABLE, Fault
 from store.fsck.inspection import KINDS, Inspection, Judged, Moment, Shard, batches, is_number
-from store.keys import COUNTERS, SECRET_BYTES, Keyspace, name_of
+from store.keys import COUNTERS, HEX_DIGITS, SECRET_BYTES, Keyspace, name_of
 from store.layout import Layout, Terms
 from store.redis import scripts
 from store.redis.connection import Client, Server
@@ -234,14 +234,12 @@ class _Round:
         self.faults: set[Fault] = set()
         self.lost: set[tuple[str, str]] = set()
 
-    def is_new(self, fault: Fault) -> bool:
-        """Note a fault; whether it is new, as far as faults are kept."""
-        if fault in self.faults:
-            return False
-        self.found += 1
-        if len(self.faults) < MAX_FAULTS:
-            self.faults.add(fault)
-        return True
+    def note(self, fault: Fault) -> None:
+        """Count a fault that is new, and keep it, as far as faults are kept."""
+        if fault not in self.faults:
+            self.found += 1
+            if len(self.faults) < MAX_FAULTS:
+                self.faults.add(fault)
 
     def count(self, inspection: Inspection) -> None:
         """Add the counts of a shard."""
@@ -267,109 +265,108 @@ class _ShardCheck:
         self._repair = ShardRepair(shard, wanted.archived) if wanted.repairs else None
         self.total = 0
 
-    async def run(self) -> AsyncGenerator[Fault | int]:
-        """Faults as they are found, some more than once, and between them how many turns were judged so far."""
-        shared = await self._shared_faults()
-        for fault in shared:
-            yield fault
-        if any(fault.what == "shared-type" for fault in shared):
-            self._round.unjudged.append(self._shard.number)
-            if self._repair is not None:
-                await self._repair.remake_shared()
-            return  # no other script runs on it, so nothing else can be judged yet
+    async def run(self) -> AsyncGenerator[int]:
+        """Note the faults; yields how many turns were judged so far."""
+        can_be_judged = await self._check_shared()
         if self._repair is not None:
             await self._repair.remake_shared()
-        self.total = await self._shard.total()
-        remembers_children = self._repair is not None
-        inspection = Inspection(self._shard, remembers_children)
+        if not can_be_judged:
+            self._round.unjudged.append(self._shard.number)
+            return
+        inspection = Inspection(self._shard, self._repair is not None)
         for _ in range(PASSES):
-            inspection, before = Inspection(self._shard, remembers_children), await self._shard.moment()
-            async for step in self._inspect(inspection):
-                yield step
+            inspection, before = Inspection(self._shard, self._repair is not None), await self._shard.moment()
+            self.total = before.turns
+            async for turns in self._inspect(inspection):
+                yield turns
             noted, after = await self._shard.counters(), await self._shard.moment()
             if (before.process, before.sums) == (after.process, after.sums):
-                async for fault in self._sums(inspection, before, noted, judges_events=before == after):
-                    yield fault
+                await self._check_sums(inspection, before, noted, judges_events=before == after)
                 break
         else:
             self._round.unjudged.append(self._shard.number)
         self._round.count(inspection)
 
-    async def _shared_faults(self) -> list[Fault]:
-        """The faults of the keys that all trees share. The clock is read last, as it only rises."""
-        wrong: list[Fault] = []
-        for name, kind in KINDS.items():
-            found = await self._shard.type_of(name)
-            if found not in (kind, "none"):
-                wrong.append(self._shard.fault("shared-type", detail=f"{name} is a {found}"))
-        if wrong:
-            return wrong
+    def _note(self, what: str, member: str = "", detail: str = "") -> None:
+        """Note a fault of the turn TENANT/DIGITS, of a tenant, as TENANT/, or of the shard."""
+        tenant, _, digits = member.partition("/")
+        id = name_of(digits[:HEX_DIGITS]) if digits else None
+        self._round.note(Fault(self._shard.number, what, tenant or None, id, detail))
+
+    async def _check_shared(self) -> bool:
+        """Note the faults of the keys that all trees share. False where one has another type of value: no other script
+        runs on such a shard, so nothing else can be judged yet. The clock is read last, as it only rises.
+        """
+        types = {name: await self._shard.type_of(name) for name in KINDS}
+        if wrong := {name: found for name, found in types.items() if found not in (KINDS[name], "none")}:
+            for name, found in wrong.items():
+                self._note("shared-type", detail=f"{name} is a {found}")
+            return False
         async with self._shard.server.operation() as operation:
             last = await operation.command("ZREVRANGE", self._shard.keys.trees, 0, 0, "WITHSCORES")
             secret = await operation.command("GET", self._shard.keys.secret)
             clock = await operation.command("GET", self._shard.keys.clock) or b"0"
         if not clock.isdigit() or (last and int(clock) < float(last[1])):
-            wrong.append(self._shard.fault("clock"))
+            self._note("clock")
         if secret is not None and not _is_secret(secret):
-            wrong.append(self._shard.fault("secret", detail=f"it has {len(secret)} bytes"))
-        return wrong
+            self._note("secret", detail=f"it has {len(secret)} bytes")
+        return True
 
-    async def _inspect(self, inspection: Inspection) -> AsyncGenerator[Fault | int]:
+    async def _inspect(self, inspection: Inspection) -> AsyncGenerator[int]:
+        """Note the faults of turns and of what names them; yields how many turns were judged so far."""
         async for faulty in inspection.run():
             for turn in faulty:
                 for word in filter(MEANINGS.__contains__, turn.words):
-                    yield self._shard.fault(word, turn.member)
+                    self._note(word, turn.member)
             if self._repair is not None:
                 await self._repair.repair_turns(faulty)
             yield inspection.turns
         for place in inspection.misnamed:
             name = place.removeprefix(self._shard.base)
-            yield self._shard.fault("misnamed", detail="in " + ("the tree of " if "/" in name else "") + name)
+            self._note("misnamed", detail="in " + ("the tree of " if "/" in name else "") + name)
         for name in inspection.mistyped:
-            yield self._shard.fault("shared-type", detail=f"{name} is no zset")
+            self._note("shared-type", detail=f"{name} is no zset")
         for name in inspection.endless:
-            yield self._shard.fault("endless-note", detail=name)
+            self._note("endless-note", detail=name)
         if self._repair is not None:
             await self._repair.repair_trees(inspection)
             self._round.lose(self._repair.lost)
             await self._repair.remove_nonsense(inspection)
 
-    async def _sums(
+    async def _check_sums(
         self, inspection: Inspection, moment: Moment, noted: dict[str, int | None], *, judges_events: bool
-    ) -> AsyncGenerator[Fault]:
-        """The wrong sums of a shard that did not change since `moment`."""
+    ) -> None:
+        """Note the wrong sums of a shard that did not change since `moment`."""
         commands: list[Command] = []
-        for member in inspection.suspects():
+        for member, balance in inspection.suspects():
             counted = await self._children_noted(member)
-            real = (-1 if counted is None else counted) - inspection.balance(member)
+            real = (-1 if counted is None else counted) - balance
             commands.append(("HSET", self._shard.key("node", member), "children", real))
-            yield self._shard.fault("children", member, f"counts {counted}, has {real}")
-        for member, number in inspection.wrong_jobs().items():
-            node = self._shard.key("node", member)
-            commands.append(("HSET", node, "jobs", number) if number else ("HDEL", node, "jobs"))
-            yield self._shard.fault("jobs", member, f"counts {inspection.jobs_noted(member)}, has {number}")
+            self._note("children", member, f"counts {counted}, has {real}")
         may_go = self._repair is not None and await self._repair.has_all_archived()
-        for member, (counts, number, bytes_there) in inspection.wrong_pictures().items():
-            tenant, _, digest = member.partition("/")
-            picture = self._shard.key("picture", member)
-            if not bytes_there or (not number and may_go):
-                commands.append(("UNLINK", picture))
-            elif number:
-                commands.append(("HSET", picture, "turns", number))
-            yield self._shard.fault("picture", f"{tenant}/", f"{digest} counts {counts}, has {number}")
-        for member, (counts, number) in inspection.wrong_words().items():
-            tenant, _, field = member.partition("/")
-            index, name = f"{self._shard.base}said:{tenant}", bytes.fromhex(field)
-            commands.append(("HSET", index, name, f"#{number}") if number else ("HDEL", index, name))
-            yield self._shard.fault("words", f"{tenant}/", f"{field} counts {counts}, has {number}")
+        for word, member, counted, real in inspection.wrong_sums():
+            tenant, _, name = member.partition("/")
+            place, named = (member, "") if word == "jobs" else (f"{tenant}/", f"{name} ")
+            self._note(word, place, f"{named}counts {counted}, has {real}")
+            node, picture = self._shard.key("node", member), self._shard.key("picture", member)
+            match word:
+                case "jobs":
+                    commands.append(("HSET", node, "jobs", real) if real else ("HDEL", node, "jobs"))
+                case "words":
+                    index, field = f"{self._shard.base}said:{tenant}", bytes.fromhex(name)
+                    commands.append(("HSET", index, field, f"#{real}") if real else ("HDEL", index, field))
+                case _ if member in inspection.empty_pictures or (not real and may_go):
+                    commands.append(("UNLINK", picture))
+                case _:
+                    commands += [("HSET", picture, "turns", real)] if real else []
         counters = inspection.wrong_counters(noted)
         for field, number in counters.items():
-            yield self._shard.fault("usage", detail=f"{field} is {noted.get(field, 0)}, not {number}")
+            self._note("usage", detail=f"{field} is {noted.get(field, 0)}, not {number}")
         events = ""
         if judges_events and moment.logged != b"%d" % inspection.events:
             logged = moment.logged.decode("utf-8", "replace")
             events = f"{logged}={inspection.events}"
-            yield self._shard.fault("usage", detail=f"logged is {logged}, not {inspection.events}")
+            self._note("usage", detail=f"logged is {logged}, not {inspection.events}")
         if self._repair is not None:
             await self._repair.settle(moment.sums, commands, counters, events)
 
@@ -437,8 +434,8 @@ class Fsck:
         self._layout = Layout(self._server, prefix, Terms(shards))
         self._shards = [Shard(self._server, keyspace, number, turns_per_second) for number in range(shards)]
 
-    async def run(self, *, repair: bool = False) -> AsyncGenerator[CheckProgress | Fault | CheckReport]:
-        """Check, and repair if asked to: each fault when it is first found, and in the end the report.
+    async def run(self, *, repair: bool = False) -> AsyncGenerator[CheckProgress | CheckReport]:
+        """Check, and repair if asked to; in the end the report.
 
         Raises LayoutMismatch where a release like this one can't judge the store, or not with so few shards, and
         StoreUnavailable.
@@ -456,8 +453,7 @@ class Fsck:
             repairing = _Round(number, repairs=True, archived=self._archived)
             for each in (repairing, last):
                 async for step in self._go(each):
-                    if isinstance(step, CheckProgress):
-                        yield step
+                    yield step
             lost |= repairing.lost
             if last.faults == before.faults:
                 break  # what is left waits for an archive, or for whoever deletes it
@@ -467,14 +463,11 @@ class Fsck:
         """Close the connections."""
         await self._server.close()
 
-    async def _go(self, wanted: _Round) -> AsyncGenerator[CheckProgress | Fault]:
+    async def _go(self, wanted: _Round) -> AsyncGenerator[CheckProgress]:
         for shard in self._shards:
             check = _ShardCheck(shard, wanted)
-            async for step in check.run():
-                if isinstance(step, int):
-                    yield CheckProgress(shard.number, step, max(step, check.total), wanted.number)
-                elif wanted.is_new(step):
-                    yield step
+            async for turns in check.run():
+                yield CheckProgress(shard.number, turns, max(turns, check.total), wanted.number)
 
     def _report(self, first: _Round, last: _Round, lost: list[tuple[str, str]], seconds: float) -> CheckReport:
         repaired = {each: each not in last.faults for each in _in_order(first.faults)}

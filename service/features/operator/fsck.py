@@ -30,7 +30,7 @@ from store.backup.upkeep.verifying import Verified
 from store.embedded import ARCHIVE
 from store.errors import ArchiveForeign, ArchiveUnavailable, StoreError
 from store.fsck.check import Archived, CheckProgress, CheckReport, Fsck
-from store.fsck.faults import MEANINGS, Fault
+from store.fsck.faults import MEANINGS
 from store.redis.connection import connect
 
 SHOWN = 100
@@ -134,9 +134,7 @@ def _print(report: CheckReport, verified: Verified | None, failure: str, console
 
 
 async def _check_store(url: str, settings: Settings, repair: bool, turns_per_second: float) -> CheckReport:
-    def show_step(step: CheckProgress | Fault) -> Shown | None:
-        if isinstance(step, Fault):
-            return None
+    def show_step(step: CheckProgress) -> Shown:
         action = "checking" if not step.round else f"repairing, round {step.round},"
         return Shown(step.turns, step.total, f"{action} turns of shard {step.shard + 1} of {settings.shards}")
 

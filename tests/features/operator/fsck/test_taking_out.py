@@ -56,8 +56,7 @@ class Lost:
         return bool(await self._redis.exists(self.key("node", id)))
 
     async def repair(self, archived: Archived | None) -> CheckReport:
-        _, report = await checked(self._url, self._prefix, repair=True, archived=archived)
-        return report
+        return await checked(self._url, self._prefix, repair=True, archived=archived)
 
 
 @pytest.fixture
