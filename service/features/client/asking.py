@@ -104,38 +104,21 @@ def begin(service: RemoteService, body: Json) -> Json:
 
 def exit_status(response: Json) -> int:
     """Say why a response isn't completed, if so; the exit status."""
-    if (reason := why_not(response)) is not None:
-        printing.wrong(reason)
-    return exit_status_of(response)
-
-
-def exit_status_of(response: Json) -> int:
-    """The exit status for a response: 0 where it is completed, or not at its end yet."""
-    status = response.get("status")
-    return 0 if status == "completed" or status not in TERMINAL_STATUSES else EXIT_FAILED
+    if (reason := why_not(response)) is None:
+        return 0
+    printing.wrong(reason)
+    return EXIT_FAILED
 
 
 def why_not(response: Json) -> str | None:
-    """Why a response isn't completed, in words, None where it is."""
-    if exit_status_of(response) == 0:
+    """Why a response has ended without being completed, in words, None where it hasn't."""
+    status = response.get("status")
+    if status == "completed" or status not in TERMINAL_STATUSES:
         return None
     error: Json = response.get("error") or {}
     details: Json = response.get("incomplete_details") or {}
-    reason = details.get("reason")
-    why = error.get("message") or reason
-    return f"the response is {response.get('status')}" + (f": {why}" if why else "")
-
-
-def stored_response(service: RemoteService, id: str) -> Json:
-    """A response that was broken off, once it is stored. Raises RefusedByService where it isn't after KEPT_SECONDS."""
-    until = time.monotonic() + KEPT_SECONDS
-    while True:
-        try:
-            return service.call("GET", f"/v1/responses/{id}")
-        except RefusedByService as error:
-            if error.status != 404 or time.monotonic() > until:
-                raise
-        time.sleep(KEPT_SECONDS / 100)
+    why = error.get("message") or details.get("reason")
+    return f"the response is {status}" + (f": {why}" if why else "")
 
 
 @dataclass
@@ -248,10 +231,16 @@ class OpenChat:
 
     def _wait_until_kept(self, id: str) -> None:
         """The service stores what was said when it notices that nobody reads it."""
-        try:
-            stored_response(self.service, id)
-        except RefusedByService as error:
-            printing.wrong(f"it was not kept: {error}")
+        until = time.monotonic() + KEPT_SECONDS
+        while True:
+            try:
+                self.service.call("GET", f"/v1/responses/{id}")
+                return
+            except RefusedByService as error:
+                if error.status != 404 or time.monotonic() > until:
+                    printing.wrong(f"it was not kept: {error}")
+                    return
+            time.sleep(KEPT_SECONDS / 100)
 
 
 def _line() -> str | None:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from service.features.client import asking, printing, reading
-from service.features.client.errors import EXIT_INTERRUPTED, EXIT_USAGE, ClientError
+from service.features.client.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, ClientError
 from service.features.client.options import (
     AsJson,
     AsLines,
@@ -225,7 +225,7 @@ def tail(
         for event in events:
             response = event.get("response", response)
             printing.out(json.dumps(event))
-        return asking.exit_status_of(response)
+        return EXIT_FAILED if asking.why_not(response) else 0
     answer = asking.print_answer(events, reasoning=not no_reasoning and sys.stderr.isatty())
     printing.remark(printing.head_of(answer.response))
     if answer.interrupted:
@@ -251,11 +251,7 @@ def wait(
 
 @app.command()
 @talking
-def cancel(
-    service: RemoteService,
-    id: Id,
-    as_json: AsJson = False,
-) -> None:
+def cancel(service: RemoteService, id: Id, as_json: AsJson = False) -> None:
     """Stop a background response. Its output so far stays."""
     response = service.call("POST", f"/v1/responses/{id}/cancel")
     printing.out(json.dumps(response) if as_json else printing.head_of(response))

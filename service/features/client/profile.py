@@ -19,7 +19,7 @@ that `ask -c` can continue it: one id for each service, and nothing that anybody
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -59,11 +59,8 @@ class Profile:
     """A service: its URL without `/v1`, the key for it and the model to ask for, None where there is none."""
 
     url: str
-    key: str | None
+    key: str | None = field(repr=False)
     model: str | None
-
-    def __repr__(self) -> str:
-        return f"Profile({self.url!r})"  # a traceback shows no key
 
 
 def read_profile(url: str | None, name: str | None, key_env: str | None, environment: Mapping[str, str]) -> Profile:
@@ -72,12 +69,10 @@ def read_profile(url: str | None, name: str | None, key_env: str | None, environ
     A URL that is given goes with no key of a profile: it would be sent to somebody else. Raises ClientError.
     """
     given = url if url is not None else (environment.get(URL) or None) if name is None else None
-    alone = given is not None and name is None
-    chosen = (
-        WrittenProfile()
-        if alone
-        else _choose(_config_file(environment), name if name is not None else environment.get(PROFILE) or None)
-    )
+    if given is not None and name is None:
+        chosen = WrittenProfile()
+    else:
+        chosen = _choose(_config_file(environment), name if name is not None else environment.get(PROFILE) or None)
     if (variable := key_env if key_env is not None else chosen.key_env) is not None:
         key = environment.get(variable)
         if not key:
@@ -86,9 +81,8 @@ def read_profile(url: str | None, name: str | None, key_env: str | None, environ
         key = _read(Path(chosen.key_file)).strip()
     else:
         key = environment.get(KEY) or None
-    return Profile(
-        _check_url(given if given is not None else chosen.url or DEFAULT_URL), _checked_key(key), chosen.model
-    )
+    address = given if given is not None else chosen.url or DEFAULT_URL
+    return Profile(_check_url(address), _checked_key(key), chosen.model)
 
 
 def _config_file(environment: Mapping[str, str]) -> Path:
