@@ -7,7 +7,7 @@ the ids of this conversation, and what the user typed.
 import sys
 import time
 from collections.abc import Generator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 
@@ -49,19 +49,12 @@ class AnswerSoFar:
         return self.response.get("id")
 
 
-def stream(service: RemoteService, body: Json, *, reasoning: bool, words: bool = True) -> AnswerSoFar:
-    """Ask for a response and print what it says, and what the model thinks if that is wanted.
-
-    A Ctrl-C ends the response too, as the service notices that nobody reads it; what was said until then is kept.
-    Raises ClientError.
-    """
-    return print_answer(
-        service.stream("POST", "/v1/responses", body | {"stream": True}), reasoning=reasoning, words=words
-    )
-
-
 def print_answer(events: Generator[Json], *, reasoning: bool, words: bool = True) -> AnswerSoFar:
-    """Print what a stream says up to the response's end. Raises ClientError where it ends before that."""
+    """Print what a stream says up to the response's end, and what the model thinks if `reasoning` is wanted.
+
+    A Ctrl-C ends a response that is streamed too, as the service notices that nobody reads it; what was said until then
+    is kept. Raises ClientError where the stream ends before the response.
+    """
     answer, begun = AnswerSoFar({}), ""
     try:
         for event in events:
@@ -93,12 +86,9 @@ def print_answer(events: Generator[Json], *, reasoning: bool, words: bool = True
 
 def begin(service: RemoteService, body: Json) -> Json:
     """Ask for a background response that can be followed, and leave it at that. Raises ClientError."""
-    events = service.stream("POST", "/v1/responses", body | {"background": True, "stream": True})
-    try:
+    with closing(service.stream("POST", "/v1/responses", body | {"background": True, "stream": True})) as events:
         for event in events:
             return event["response"]
-    finally:
-        events.close()
     raise ServiceUnreachable("the stream ended before it began")
 
 
@@ -187,10 +177,10 @@ class OpenChat:
         """Say something and print the answer. Raises ClientError."""
         if len(self.turns) == MAX_TURNS:
             raise ClientError(f"a chat has at most {MAX_TURNS} turns; go on with `harmonium chat --from {self._id()}`")
-        body = self.body | {"input": words}
+        body = self.body | {"input": words, "stream": True}
         if (parent := self._id()) is not None:
             body["previous_response_id"] = parent
-        answer = stream(self.service, body, reasoning=self.reasoning)
+        answer = print_answer(self.service.stream("POST", "/v1/responses", body), reasoning=self.reasoning)
         if answer.id is None:
             printing.remark("interrupted before there was an answer")
             return

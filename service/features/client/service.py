@@ -9,16 +9,15 @@ import time
 from collections.abc import Generator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 from urllib.parse import urlencode, urlsplit
 
 from service.features.client.errors import EXIT_FAILED, ClientError, RefusedByService, ServiceUnreachable
+from service.features.client.printing import Json
 from service.features.client.profile import Profile
 
 TERMINAL_EVENTS = ("response.completed", "response.incomplete", "response.failed")
 TERMINAL_STATUSES = ("completed", "incomplete", "failed", "cancelled")
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ BOUNDS = ClientBounds()
 
 
 class RemoteService:
-    """The service of a profile. Each call raises Unreachable, Refused or ClientError."""
+    """The service of a profile. Each call raises ClientError."""
 
     def __init__(self, profile: Profile, bounds: ClientBounds = BOUNDS) -> None:
         self._profile = profile
@@ -72,13 +71,13 @@ class RemoteService:
         with self._answer(method, path, body, query) as answer:
             yield from self._events(answer)
 
-    def pages(self, path: str, after: str | int | None = None, **query: str | int | None) -> Generator[Json]:
+    def pages(self, path: str, **query: str | int | None) -> Generator[Json]:
         """The pages of a list of the console's API, each of which says behind what the next one is."""
+        after: str | int | None = None
         while True:
             page = self.call("GET", path, None, after=after, **query)
             yield page
-            after = page.get("after")
-            if after is None:
+            if (after := page.get("after")) is None:
                 return
 
     def follow(self, id: str, after: int | None = None) -> Generator[Json]:
@@ -138,9 +137,8 @@ class RemoteService:
                     raise ClientError(f"{self._profile.url} sends elsewhere (HTTP {answer.status}); name its real URL")
                 yield answer
             except TimeoutError:
-                raise ServiceUnreachable(
-                    f"{self._profile.url} said nothing for {self._bounds.silence_seconds:g} s"
-                ) from None
+                seconds = self._bounds.silence_seconds
+                raise ServiceUnreachable(f"{self._profile.url} said nothing for {seconds:g} s") from None
             except (OSError, http.client.HTTPException) as error:
                 reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
                 raise ServiceUnreachable(f"can't reach {self._profile.url}: {reason}") from None
@@ -158,9 +156,8 @@ class RemoteService:
         message: object = None
         with suppress(ClientError, LookupError, TypeError):  # then it is not harmonium's, but of something before it
             message = object_in(self._whole(answer))["error"]["message"]
-        return RefusedByService(
-            answer.status, message if isinstance(message, str) else f"the service answered {answer.reason}"
-        )
+        said = message if isinstance(message, str) else f"the service answered {answer.reason}"
+        return RefusedByService(answer.status, said)
 
     def _events(self, answer: http.client.HTTPResponse) -> Generator[Json]:
         """The events of a stream, one line of data each (https://html.spec.whatwg.org/multipage/server-sent-events.html),

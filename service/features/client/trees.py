@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import Annotated, BinaryIO
 
 import typer
@@ -110,10 +111,9 @@ def filters_of(
     status: str | None, model: str | None, since: str | None, metadata: list[str], text: str | None = None
 ) -> dict[str, str | int]:
     """The filters of a list. Raises ClientError."""
-    asked = {"status": status, "model": model, "text": text}
+    moment = None if since is None else moment_of(since)
+    asked = {"status": status, "model": model, "text": text, "since": moment}
     found: dict[str, str | int] = {name: value for name, value in asked.items() if value is not None}
-    if since is not None:
-        found["since"] = moment_of(since)
     for pair in metadata:
         name, equals, value = pair.partition("=")
         if not equals:
@@ -129,10 +129,8 @@ def moment_of(text: str) -> int:
     try:
         return max(0, int(datetime.fromisoformat(text).astimezone().timestamp()))
     except (ValueError, OverflowError):
-        raise ClientError(
-            f"{printing.excerpt(text)!r} is no time; write 2026-11-23, 2026-11-23T10:00, or 30m, 2h or 7d",
-            EXIT_USAGE,
-        ) from None
+        ways = "2026-11-23, 2026-11-23T10:00, or 30m, 2h or 7d"
+        raise ClientError(f"{printing.excerpt(text)!r} is no time; write {ways}", EXIT_USAGE) from None
 
 
 def line_of(tree: Json, columns: int = 0) -> str:
@@ -178,9 +176,8 @@ def archive_note(tree: Json) -> str:
     more = "" if away["complete"] else " or more"
     if not ends:
         return "branches in the archive" if more else ""
-    return (
-        f"{len(ends)}{more} branch{'' if len(ends) == 1 else 'es'} in the archive, with {' '.join(ends[:SHOWN_ENDS])}"
-    )
+    branches = "branch" if len(ends) == 1 else "branches"
+    return f"{len(ends)}{more} {branches} in the archive, with {' '.join(ends[:SHOWN_ENDS])}"
 
 
 def draw(tree: Json) -> Iterator[str]:
@@ -304,19 +301,15 @@ def _lines_of(service: RemoteService, tree: Json, outcome: ExportCounts) -> Iter
         tree, more = more, None
         yield from _turns_of(service, [turn for turn in tree["turns"] if turn["id"] not in written], outcome)
         written.update(turn["id"] for turn in tree["turns"])
-        for end in ends_of(tree):
+        archived: Json = tree["archived"] or {"ends": [], "complete": False}  # unknown where the archive doesn't say
+        for end in archived["ends"]:
             if end not in ends and more is None:
                 ends.add(end)
                 more = _tree_at(service, end)
     if not tree["turns_complete"]:
         outcome.lacks(f"older branches of {tree['id']}")
-    elif not (tree["archived"] and tree["archived"]["complete"]):
+    elif not (tree["archived"] or {}).get("complete"):
         outcome.lacks(f"{archive_note(tree)}, of {tree['id']}")
-
-
-def ends_of(tree: Json) -> list[str]:
-    """The ends of the branches of a tree that are in the archive alone, as far as they are known."""
-    return tree["archived"]["ends"] if tree["archived"] else []
 
 
 def _turns_of(service: RemoteService, turns: list[Json], outcome: ExportCounts) -> Iterator[Json]:
@@ -339,10 +332,8 @@ def import_file(service: RemoteService, file: BinaryIO, outcome: ImportCounts) -
     for number, line in enumerate(_lines(file), start=1):
         found = object_in(line, f"line {number} is no JSON object: that is no export", EXIT_USAGE)
         if found.get("object") == FORMAT:
-            if found.get("version") != VERSION:
-                raise ClientError(
-                    f"line {number} begins a tree in version {found.get('version')!r}; this release reads {VERSION}"
-                )
+            if (version := found.get("version")) != VERSION:
+                raise ClientError(f"line {number} begins a tree in version {version!r}; this release reads {VERSION}")
             continue
         brought = {name: found.get(name) for name in ("turn", "seal")}
         if not isinstance(brought["turn"], str):
@@ -394,7 +385,8 @@ def ls(
     if archived and filters:
         raise ClientError("--archived has no filters: the archive is not searched", EXIT_USAGE)
     found_again = not (archived or filters or after) and limit <= MOST_TREES  # by the beginnings of their ids
-    columns, page = printing.columns() if found_again else 0, Json()
+    columns = get_terminal_size().columns if found_again and sys.stdout.isatty() else 0
+    page = Json()
     for page in away(service, limit, after) if archived else trees(service, limit, filters, after):
         for tree in page["data"]:
             is_empty = False

@@ -44,9 +44,6 @@ from store.keys import ShardKeys
 MAX_WAIT_SECONDS = 3600.0
 """The longest pause that a receiver can ask for."""
 
-WEBHOOK_SECONDS = 10.0
-"""How long a receiver may take to answer, the look-up of its host included: it has only to take the event."""
-
 MAX_ANSWER_BYTES = 4096
 ANSWER_SECONDS = 1.0
 """How much of an answer is read, and for how long, so that a receiver with a short answer sees no broken connection."""
@@ -55,9 +52,6 @@ logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 86_400.0
 """How long a webhook that is not accepted is sent again."""
-
-AT_ONCE = 32
-"""Deliveries that one process has under way."""
 
 Outcome = Literal["delivered", "failed", "given_up"]
 """The outcome of a delivery; one that failed is tried again."""
@@ -82,8 +76,8 @@ class Receiver:
     """Finds the addresses of a host."""
     tls: ssl.SSLContext | None = None
     """The context to trust, by default the system's."""
-    seconds: float = WEBHOOK_SECONDS
-    """How long an answer may take."""
+    seconds: float = 10.0
+    """How long an answer may take, the look-up of the host included: it has only to take the event."""
 
     def __post_init__(self) -> None:
         """Raises ValueError for a URL whose host can't be one."""
@@ -115,9 +109,7 @@ class Receiver:
                         await read_bounded(connection.read, MAX_ANSWER_BYTES)
 
     async def reach(self) -> None:
-        """Connect once, within `seconds`, and send nothing: a check whether webhooks could arrive. Raises
-        NotAccepted.
-        """
+        """Connect once, within `seconds`, and send nothing, to see if webhooks could arrive. Raises NotAccepted."""
         peer = self._address.target.peer
         tls, name = (self.tls or True, peer.certified) if peer.tls else (None, None)
         async with self._reaching() as (_, addresses):
@@ -210,7 +202,7 @@ class Deliverer:
     count: Callable[[Outcome], None] = field(default=lambda outcome: None, kw_only=True)
     """Told of each delivery."""
     timing: DeliveryTiming = field(default=DeliveryTiming(), kw_only=True)
-    at_once: int = field(default=AT_ONCE, kw_only=True)
+    at_once: int = field(default=32, kw_only=True)
     """How many deliveries may be under way."""
 
     def __post_init__(self) -> None:
