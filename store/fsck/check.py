@@ -46,14 +46,46 @@ Raises ArchiveUnavailable, ArchiveDamaged, NewerFormat where that is not known.
 """
 
 
-class ShardRepair:
-    """Repairs one shard, whose turns are `archived`, as far as there is an archive that can be asked."""
+class _Round:
+    """One round over all shards: its counts and faults, and the shards whose sums could not be judged. In one that
+    repairs turns may be `archived`, where there is an archive that can be asked.
+    """
 
-    def __init__(self, shard: Shard, archived: Archived | None) -> None:
-        self._shard, self._archived = shard, archived
-        self._keys = shard.keys
-        self.lost: list[str] = []
-        """The turns TENANT/DIGITS that were taken out though no archive has them."""
+    def __init__(self, number: int, *, repairs: bool, archived: Archived | None = None) -> None:
+        self.number = number
+        self.repairs, self.archived = repairs, archived
+        self.turns = self.newer = self.unknown = self.unneeded = self.found = 0
+        self.unjudged: list[int] = []
+        self.faults: set[Fault] = set()
+        self.lost: set[tuple[str, str]] = set()
+
+    def note(self, fault: Fault) -> None:
+        """Count a fault that is new, and keep it, as far as faults are kept."""
+        if fault not in self.faults:
+            self.found += 1
+            if len(self.faults) < MAX_FAULTS:
+                self.faults.add(fault)
+
+    def count(self, inspection: Inspection) -> None:
+        """Add the counts of a shard."""
+        self.turns += inspection.turns
+        self.newer += inspection.newer
+        self.unknown += inspection.unknown
+        self.unneeded += inspection.unneeded
+
+    def lose(self, members: Iterable[str]) -> None:
+        """Note the turns that nobody has any more, as far as they are kept."""
+        for member in members:
+            if len(self.lost) < MAX_FAULTS:
+                tenant, _, digits = member.partition("/")
+                self.lost.add((tenant, name_of(digits)))
+
+
+class ShardRepair:
+    """Repairs one shard in a round, which notes the turns that are taken out though no archive has them."""
+
+    def __init__(self, shard: Shard, wanted: _Round) -> None:
+        self._shard, self._keys, self._round = shard, shard.keys, wanted
         self._lacking: list[Judged] = []
         self._lineage: list[str] = []
 
@@ -124,17 +156,15 @@ class ShardRepair:
         those of the shard come last, as with them the moment is another; `events` is as lua/settle.lua has it.
         """
         usage = self._keys.usage
-        tenants = [(*field.partition("/")[::2], number) for field, number in counters.items() if "/" in field]
-        own: list[Command] = [
-            ("ZADD", f"{usage}:{field}", number, tenant) if number else ("ZREM", f"{usage}:{field}", tenant)
-            for field, tenant, number in tenants
-        ]
-        shared: list[Command] = [
-            ("HSET", usage, field, number) if number else ("HDEL", usage, field)
-            for field, number in counters.items()
-            if "/" not in field
-        ]
-        for commands in (*batches([*sums, *own]), shared):
+        own, shared = list(sums), list[Command]()
+        for counter, number in counters.items():
+            field, _, tenant = counter.partition("/")
+            if tenant:
+                name = f"{usage}:{field}"
+                own.append(("ZADD", name, number, tenant) if number else ("ZREM", name, tenant))
+            else:
+                shared.append(("HSET", usage, field, number) if number else ("HDEL", usage, field))
+        for commands in (*batches(own), shared):
             packed = msgspec.msgpack.encode([[_wire_form(word) for word in command] for command in commands])
             await self._shard.server.run(scripts.settle, self._keys, since=since, commands=packed, events=events)
             events = ""
@@ -143,7 +173,7 @@ class ShardRepair:
         """Whether there is an archive that can be asked, and it has all that this shard has."""
         there = await self._shard.server.command("EXISTS", self._keys.archive)
         waits = await self._shard.server.command("EXISTS", *map(self._shard.base.__add__, ("unarchived", "older")))
-        return self._archived is not None and there == 1 and waits == 0
+        return self._round.archived is not None and there == 1 and waits == 0
 
     async def _repair(self, members: Iterable[str], *, alone: bool = False) -> None:
         """Repair turns; what they lack of themselves, where they are `alone` with that."""
@@ -158,32 +188,27 @@ class ShardRepair:
         circle misses nothing else.
         """
         archive = await self._told_of(missing or top)
+        run, keys, version, circle = self._shard.server.run, self._keys, codec.FORMAT, not missing
         for some in batches(members):
-            (word,) = await self._shard.server.run(
-                scripts.discard,
-                self._keys,
-                top=top,
-                members=" ".join(some),
-                circle=not missing,
-                archive=archive,
-                version=codec.FORMAT,
+            named = " ".join(some)
+            (word,) = await run(
+                scripts.discard, keys, top=top, members=named, circle=circle, archive=archive, version=version
             )
             if word == b"alone":
                 await self._repair([top], alone=True)
             if word in (b"alone", b"sound"):
                 return
             if word == b"ok" and archive != "there":
-                self.lost += some
+                self._round.lose(some)
 
     async def _told_of(self, member: str) -> str:
         """The word of the archive on a turn, as lua/discard.lua has it."""
         tenant, _, digits = member.partition("/")
-        if self._archived is None:
-            return "unknown"
         try:
-            return "there" if await self._archived(tenant, digits) else "lacks"
+            if self._round.archived is not None:
+                return "there" if await self._round.archived(tenant, digits) else "lacks"
         except ArchiveUnavailable:
-            self._archived = None  # it is not waited for again
+            self._round.archived = None  # it is not waited for again
         except (ArchiveDamaged, NewerFormat):
             pass
         return "unknown"
@@ -223,46 +248,13 @@ def _in_circle(children: Mapping[str, list[str]], member: str) -> bool:
     return any(digits in children.get(each, ()) for each in below(children, member))
 
 
-class _Round:
-    """One round over all shards: its counts and faults, and the shards whose sums could not be judged."""
-
-    def __init__(self, number: int, *, repairs: bool, archived: Archived | None = None) -> None:
-        self.number = number
-        self.repairs, self.archived = repairs, archived
-        self.turns = self.newer = self.unknown = self.unneeded = self.found = 0
-        self.unjudged: list[int] = []
-        self.faults: set[Fault] = set()
-        self.lost: set[tuple[str, str]] = set()
-
-    def note(self, fault: Fault) -> None:
-        """Count a fault that is new, and keep it, as far as faults are kept."""
-        if fault not in self.faults:
-            self.found += 1
-            if len(self.faults) < MAX_FAULTS:
-                self.faults.add(fault)
-
-    def count(self, inspection: Inspection) -> None:
-        """Add the counts of a shard."""
-        self.turns += inspection.turns
-        self.newer += inspection.newer
-        self.unknown += inspection.unknown
-        self.unneeded += inspection.unneeded
-
-    def lose(self, members: Iterable[str]) -> None:
-        """Note the turns that nobody has any more, as far as they are kept."""
-        for member in members:
-            if len(self.lost) < MAX_FAULTS:
-                tenant, _, digits = member.partition("/")
-                self.lost.add((tenant, name_of(digits)))
-
-
 class _ShardCheck:
     """The check of a shard with about `total` turns, which are repaired in a round that repairs."""
 
     def __init__(self, shard: Shard, wanted: _Round) -> None:
         self._shard = shard
         self._round = wanted
-        self._repair = ShardRepair(shard, wanted.archived) if wanted.repairs else None
+        self._repair = ShardRepair(shard, wanted) if wanted.repairs else None
         self.total = 0
 
     async def run(self) -> AsyncGenerator[int]:
@@ -330,7 +322,6 @@ class _ShardCheck:
             self._note("endless-note", detail=name)
         if self._repair is not None:
             await self._repair.repair_trees(inspection)
-            self._round.lose(self._repair.lost)
             await self._repair.remove_nonsense(inspection)
 
     async def _check_sums(

@@ -267,13 +267,17 @@ class Inspection:
                 if await self._shard.server.command("PTTL", self._shard.base + note) == -1:
                     self.endless.append(note)
             yield [f"{name.decode().removeprefix('changes:')}/changes" for name in names if _CHANGED.fullmatch(name)]
-        for place in ("tombstones", "trees"):
-            async for some in self._members_of(place, _MEMBER):
-                yield some
-        for place in self._own["leaves"] | self._own["conversations"] | self._own["trees"]:
-            tenant = place.partition(":")[2]
-            async for some in self._members_of(place, _DIGITS):
-                yield [f"{tenant}/{digits}" for digits in some]
+        own, places = self._own, [(name, _MEMBER, "", "") for name in ("tombstones", "trees")]
+        of_tenants = own["leaves"] | own["conversations"] | own["trees"]
+        places += [(name, _DIGITS, f"{name.partition(':')[2]}/", "") for name in of_tenants]
+        places += [(name, _MEMBER, "", f"/{name}") for name in PLACES]
+        for line in own["line"]:
+            level, _, tenant = line.rpartition(":")
+            places.append((line, _DIGITS, f"{tenant}/", f"/{level}"))
+        for name, pattern, before, behind in places:
+            async for some in self._values_of("zset", name):
+                found = self._turn_names(self._shard.base + name, some[::2], pattern)
+                yield [f"{before}{each}{behind}" for each in found]
         for index in self._own["said"]:
             async for some in self._said_in(index):
                 yield some
@@ -281,13 +285,6 @@ class Inspection:
             tenant, _, digits = root.partition("/")
             async for some in self._shard.scan("SSCAN", f"{self._shard.keys.turns}{tenant}:tree:{digits}"):
                 yield [f"{tenant}/{leaf}/{digits}" for leaf in self._turn_names(root, some, _DIGITS)]
-        for place in PLACES:
-            async for some in self._members_of(place, _MEMBER):
-                yield [f"{member}/{place}" for member in some]
-        for line in self._own["line"]:
-            level, _, tenant = line.rpartition(":")
-            async for some in self._members_of(line, _DIGITS):
-                yield [f"{tenant}/{digits}/{level}" for digits in some]
 
     def suspects(self) -> Iterator[tuple[str, int]]:
         """The turns that don't have as many children as they count, and how many more they count than were found."""
@@ -310,11 +307,6 @@ class Inspection:
             elif name.decode("utf-8", "replace") not in KINDS and not _OTHER.fullmatch(name):
                 self.unknown += 1
         return found
-
-    async def _members_of(self, name: str, pattern: re.Pattern[bytes]) -> AsyncGenerator[list[str]]:
-        """Yields the members of a sorted set of the shard, call by call."""
-        async for some in self._values_of("zset", name):
-            yield list(self._turn_names(self._shard.base + name, some[::2], pattern))
 
     async def _said_in(self, name: str) -> AsyncGenerator[list[str]]:
         """Yields the places of an index of words, with the digits that they name, call by call."""
