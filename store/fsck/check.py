@@ -407,7 +407,6 @@ class Fsck:
         prefix: str = "harmonium",
         shards: int = 1,
         timeout_seconds: float = 2.0,
-        attempts: int = 3,
         turns_per_second: float = 0.0,
         archived: Archived | None = None,
     ) -> None:
@@ -421,7 +420,7 @@ class Fsck:
             raise ValueError(f"{turns_per_second=} must be positive, or 0 for no pace")
         keyspace = Keyspace(prefix, shards)
         self._archived = archived
-        self._server = Server(redis, timeout_seconds=timeout_seconds, attempts=attempts)
+        self._server = Server(redis, timeout_seconds=timeout_seconds, attempts=3)
         self._layout = Layout(self._server, prefix, Terms(shards))
         self._shards = [Shard(self._server, keyspace, number, turns_per_second) for number in range(shards)]
 

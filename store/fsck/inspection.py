@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from store import codec
+from store.backup.reading import scan
 from store.jobs.model import LEVELS, WINDOWS
 from store.keys import COUNTERS, Keyspace
 from store.redis import scripts
@@ -129,22 +130,12 @@ class Shard:
     async def counters(self) -> dict[str, int | None]:
         """The counters of the shard, and FIELD/TENANT of tenants; None is one that isn't a number."""
         found: dict[str, bytes] = {}
-        async for some in self.scan("HSCAN", self.keys.usage):
+        async for some in scan(self.server, "HSCAN", self.keys.usage, count=SCAN_KEYS):
             found |= {field: value for field, value in _pairs(some) if field in COUNTERS}
         for counter in COUNTERS:
-            async for some in self.scan("ZSCAN", f"{self.keys.usage}:{counter}"):
+            async for some in scan(self.server, "ZSCAN", f"{self.keys.usage}:{counter}", count=SCAN_KEYS):
                 found |= {f"{counter}/{tenant}": value for tenant, value in _pairs(some)}
         return {name: int(value) if is_number(value) else None for name, value in found.items()}
-
-    async def scan(self, command: str, key: str = "", match: str = "*") -> AsyncGenerator[list[bytes]]:
-        """Yields the results of SCAN on the shard's server, or of HSCAN, SSCAN or ZSCAN of one key, call by call."""
-        cursor: bytes | int = 0
-        scanned = [key] if key else []
-        while cursor != b"0":
-            async with self.server.operation() as operation:
-                args = (command, *scanned, cursor, "MATCH", match, "COUNT", SCAN_KEYS)
-                cursor, found = await operation.command(*args, at=self.keys.clock)
-            yield found
 
     async def judge(self, members: Iterable[str]) -> AsyncGenerator[list["Judged"]]:
         """Yields some turns as lua/inspect_turns.lua judges them, call by call."""
@@ -260,11 +251,12 @@ class Inspection:
 
     async def _named_members(self) -> AsyncGenerator[Iterable[str]]:
         """Yields members as in lua/judging.lua: of turns, and then of places that name them."""
-        async for keys in self._shard.scan("SCAN", match=f"{self._shard.base}*"):
-            names = [key.removeprefix(self._shard.base.encode()) for key in keys]
+        server, base = self._shard.server, self._shard.base
+        async for keys in scan(server, "SCAN", match=f"{base}*", count=SCAN_KEYS, at=self._shard.keys.clock):
+            names = [key.removeprefix(base.encode()) for key in keys]
             yield self._members(names)
             for note in [name.decode() for name in names if _NOTE.fullmatch(name)]:
-                if await self._shard.server.command("PTTL", self._shard.base + note) == -1:
+                if await server.command("PTTL", base + note) == -1:
                     self.endless.append(note)
             yield [f"{name.decode().removeprefix('changes:')}/changes" for name in names if _CHANGED.fullmatch(name)]
         own, places = self._own, [(name, _MEMBER, "", "") for name in ("tombstones", "trees")]
@@ -276,14 +268,14 @@ class Inspection:
             places.append((line, _DIGITS, f"{tenant}/", f"/{level}"))
         for name, pattern, before, behind in places:
             async for some in self._values_of("zset", name):
-                found = self._turn_names(self._shard.base + name, some[::2], pattern)
+                found = self._turn_names(base + name, some[::2], pattern)
                 yield [f"{before}{each}{behind}" for each in found]
         for index in self._own["said"]:
             async for some in self._said_in(index):
                 yield some
         for root in self._mixed:
             tenant, _, digits = root.partition("/")
-            async for some in self._shard.scan("SSCAN", f"{self._shard.keys.turns}{tenant}:tree:{digits}"):
+            async for some in scan(server, "SSCAN", self._shard.key("tree", root), count=SCAN_KEYS):
                 yield [f"{tenant}/{leaf}/{digits}" for leaf in self._turn_names(root, some, _DIGITS)]
 
     def suspects(self) -> Iterator[tuple[str, int]]:
@@ -323,7 +315,8 @@ class Inspection:
         if await self._shard.type_of(name) not in (kind, "none"):
             self.mistyped.append(name)
             return
-        async for some in self._shard.scan("HSCAN" if kind == "hash" else "ZSCAN", self._shard.base + name):
+        verb = "HSCAN" if kind == "hash" else "ZSCAN"
+        async for some in scan(self._shard.server, verb, self._shard.base + name, count=SCAN_KEYS):
             yield some
 
     def _turn_names(self, place: str, members: Iterable[bytes], pattern: re.Pattern[bytes]) -> Iterator[str]:

@@ -8,7 +8,7 @@ else started for the check. Never change a setting here.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
-from contextlib import aclosing, contextmanager, suppress
+from contextlib import ExitStack, aclosing, contextmanager, suppress
 from dataclasses import asdict, replace
 from importlib.util import find_spec
 from time import monotonic
@@ -61,16 +61,13 @@ BACKLOG_SECONDS = 600.0
 
 T = TypeVar("T")
 
+_URL = "A running service, which is asked for one response with the key in HARMONIUM_CLIENT_KEY."
+
 
 @with_settings("host", "port", "engine", "engine_url", "local_model", "model", "redis_url", "data_dir")
 def doctor(
     settings: Settings,
-    url: Annotated[
-        str | None,
-        option(
-            "--url", "URL", "A running service, which is asked for one response with the key in HARMONIUM_CLIENT_KEY."
-        ),
-    ] = None,
+    url: Annotated[str | None, option("--url", "URL", _URL)] = None,
     gpu: Annotated[bool, flag("--gpu", "Whether vLLM's image can run on this machine: driver, memory, disk.")] = False,
     as_json: AsJson = False,
     everything: Annotated[bool, flag("--all", "Show what is ok, too, as --url does.")] = False,
@@ -201,11 +198,8 @@ def _engine(settings: Settings) -> Verdict:
     if settings.engine == "demo":
         now = "demo, which is no real model"
         if beside := vllm_beside(settings):
-            return (
-                Level.WARN,
-                f"{now}, beside a vLLM server at {beside}",
-                f"set {variable('engine')}=vllm to serve that",
-            )
+            remedy = f"set {variable('engine')}=vllm to serve that"
+            return Level.WARN, f"{now}, beside a vLLM server at {beside}", remedy
         return Level.OK, now, ""
     if settings.engine in _LOCAL:
         package, extra, now = _LOCAL[settings.engine]
@@ -219,9 +213,8 @@ async def _worst_verdict(settings: Settings) -> Verdict:
     """The verdict on the servers of all engines: the worst level, with each one's words."""
     found = [await _servers(member.engine) for member in open_engines(settings).members]
     worst = max((level for level, _, _ in found), key=list(Level).index)
-    said = "; ".join(
-        f"{each.listed.name}: {now}" for each, (_, now, _) in zip(settings.listed_engines, found, strict=True)
-    )
+    names = (each.listed.name for each in settings.listed_engines)
+    said = "; ".join(f"{name}: {now}" for name, (_, now, _) in zip(names, found, strict=True))
     return worst, said, f"start what is down, or correct {settings.engines}"
 
 
@@ -431,13 +424,9 @@ def server_url(settings: Settings) -> Generator[str]:
     if settings.redis_url:
         yield settings.redis_url
         return
-    server = EmbeddedServer(settings.data_dir)
-    try:
-        server.start()
-    except DataFolderBusy:
-        yield socket_of(settings.data_dir)
-        return
-    try:
-        yield server.url
-    finally:
-        server.stop()
+    with ExitStack() as started:
+        try:
+            url = started.enter_context(EmbeddedServer(settings.data_dir)).url
+        except DataFolderBusy:
+            url = socket_of(settings.data_dir)
+        yield url

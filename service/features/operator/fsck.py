@@ -176,9 +176,8 @@ def _lines(report: CheckReport, repair: bool) -> list[str]:
     if report.left and not repair:
         lines.append("`harmonium fsck --repair` repairs them; see docs/operating.md")
     elif report.left:
-        lines.append(
-            "What is left waits for the archive, for a response, or for you to delete it; see docs/operating.md"
-        )
+        waits = "for the archive, for a response, or for you to delete it"
+        lines.append(f"What is left waits {waits}; see docs/operating.md")
     if report.lost:
         lines.append(f"Turns that could not be read, and that no archive has: {len(report.lost):,} were taken out:")
         lines += [f"{INDENT}{id}, tenant {tenant}" for tenant, id in report.lost[:SHOWN]]
