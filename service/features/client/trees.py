@@ -268,7 +268,7 @@ class ImportCounts:
         return f"{self.imported} turns imported, {self.kept} were there{deleted}{refused}"
 
 
-def exported(service: RemoteService, ids: list[str], outcome: ExportCounts) -> Iterator[Json]:
+def export_lines(service: RemoteService, ids: list[str], outcome: ExportCounts) -> Iterator[Json]:
     """The lines of the trees that have these ids, or without any of all that there are. Raises ClientError."""
     for id in ids:
         tree = tree_of(service, whole_id(service, id))
@@ -301,14 +301,14 @@ def _lines_of(service: RemoteService, tree: Json, outcome: ExportCounts) -> Iter
         tree, more = more, None
         yield from _turns_of(service, [turn for turn in tree["turns"] if turn["id"] not in written], outcome)
         written.update(turn["id"] for turn in tree["turns"])
-        archived: Json = tree["archived"] or {"ends": [], "complete": False}  # unknown where the archive doesn't say
-        for end in archived["ends"]:
+        archived: Json = tree["archived"] or {}  # the archive may not say
+        for end in archived.get("ends", ()):
             if end not in ends and more is None:
                 ends.add(end)
                 more = _tree_at(service, end)
     if not tree["turns_complete"]:
         outcome.lacks(f"older branches of {tree['id']}")
-    elif not (tree["archived"] or {}).get("complete"):
+    elif not (tree["archived"] and tree["archived"]["complete"]):
         outcome.lacks(f"{archive_note(tree)}, of {tree['id']}")
 
 
@@ -430,7 +430,7 @@ def export(
     if everything == bool(ids):
         raise ClientError("give the id of a response, or --all", EXIT_USAGE)
     outcome = ExportCounts()
-    for line in exported(service, ids or [], outcome):
+    for line in export_lines(service, ids or [], outcome):
         printing.out(json.dumps(line))
     number = len(outcome.trees)
     printing.remark(f"{outcome.turns} turns of {number} tree{'' if number == 1 else 's'}")
