@@ -330,9 +330,11 @@ class _ShardCheck:
         """Note the wrong sums of a shard that did not change since `moment`."""
         commands: list[Command] = []
         for member, balance in inspection.suspects():
-            counted = await self._children_noted(member)
+            node = self._shard.key("node", member)
+            number = await self._shard.server.command("HGET", node, "children")
+            counted = int(number) if number and number.removeprefix(b"-").isdigit() else None
             real = (-1 if counted is None else counted) - balance
-            commands.append(("HSET", self._shard.key("node", member), "children", real))
+            commands.append(("HSET", node, "children", real))
             self._note("children", member, f"counts {counted}, has {real}")
         may_go = self._repair is not None and await self._repair.has_all_archived()
         for word, member, counted, real in inspection.wrong_sums():
@@ -360,10 +362,6 @@ class _ShardCheck:
             self._note("usage", detail=f"logged is {logged}, not {inspection.events}")
         if self._repair is not None:
             await self._repair.settle(moment.sums, commands, counters, events)
-
-    async def _children_noted(self, member: str) -> int | None:
-        number = await self._shard.server.command("HGET", self._shard.key("node", member), "children")
-        return int(number) if number and number.removeprefix(b"-").isdigit() else None
 
 
 class CheckProgress(msgspec.Struct, frozen=True):
