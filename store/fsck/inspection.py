@@ -129,13 +129,14 @@ class Shard:
 
     async def counters(self) -> dict[str, int | None]:
         """The counters of the shard, and FIELD/TENANT of tenants; None is one that isn't a number."""
-        found: dict[str, bytes] = {}
-        async for some in scan(self.server, "HSCAN", self.keys.usage, count=SCAN_KEYS):
-            found |= {field: value for field, value in _pairs(some) if field in COUNTERS}
+        counted = await self.server.command("HMGET", self.keys.usage, *COUNTERS)
+        found: dict[str, bytes | None] = dict(zip(COUNTERS, counted, strict=True))
         for counter in COUNTERS:
             async for some in scan(self.server, "ZSCAN", f"{self.keys.usage}:{counter}", count=SCAN_KEYS):
-                found |= {f"{counter}/{tenant}": value for tenant, value in _pairs(some)}
-        return {name: int(value) if is_number(value) else None for name, value in found.items()}
+                tenants = (each.decode("utf-8", "replace") for each in some[::2])
+                found |= {f"{counter}/{tenant}": value for tenant, value in zip(tenants, some[1::2], strict=True)}
+        there = {name: value for name, value in found.items() if value is not None}
+        return {name: int(value) if is_number(value) else None for name, value in there.items()}
 
     async def judge(self, members: Iterable[str]) -> AsyncGenerator[list["Judged"]]:
         """Yields some turns as lua/inspect_turns.lua judges them, call by call."""
@@ -146,11 +147,6 @@ class Shard:
             yield [Judged.of(row.decode()) for row in rows]
             if self._turns_per_second:
                 await asyncio.sleep(len(some) / self._turns_per_second)
-
-
-def _pairs(flat: list[bytes]) -> Iterator[tuple[str, bytes]]:
-    """The fields of a hash with their values, or the members of a sorted set with their scores."""
-    return zip((each.decode("utf-8", "replace") for each in flat[::2]), flat[1::2], strict=True)
 
 
 def batches(members: Iterable[T], size: int = TURNS) -> Iterator[list[T]]:
