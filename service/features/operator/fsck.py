@@ -20,7 +20,7 @@ from service.features.archive.backup_command import last_of
 from service.features.archive.settings import NO_ARCHIVE, SQLITE
 from service.features.client.options import flag
 from service.features.operator.doctor import on_store, server_url, with_archive
-from service.settings.settings import Settings
+from service.process import Settings
 from store.archive.archive import Archive
 from store.backup import ownership
 from store.backup.archiving.archived_turns import ArchivedTurns
