@@ -122,8 +122,12 @@ def finding(what: str, why: str, verdict: Verdict, node: str = "") -> Finding:
 
 def _overall(expected: Expected, examined: Examined) -> Iterator[Finding]:
     """Findings about all nodes together."""
-    if examined.record is not None or examined.mismatch is not None:
-        yield _layout(examined)
+    why = "with other settings, or another layout, a process loses sight of conversations or deletes those of others"
+    if (mismatch := examined.mismatch) is not None:
+        yield finding("layout", why, (Level.UNSAFE, mismatch.reason, mismatch.remedy))
+    elif (record := examined.record) is not None:  # a store without one gets it at the next start
+        shards = "1 shard" if record.shards == 1 else f"{record.shards} shards"
+        yield finding("layout", why, (Level.OK, f"{record.layout}, {shards}, written by {record.release}", ""))
     primaries = len(examined.nodes) + len(examined.silent)
     if expected.kind is AddressKind.CLUSTER:
         enough = expected.shards >= max(2, primaries)
@@ -136,18 +140,6 @@ def _overall(expected: Expected, examined: Examined) -> Iterator[Finding]:
         why = "whoever can connect to the server can read every conversation of every tenant"
         remedy = "give it a user with a password, and put both into HARMONIUM_REDIS_URL"
         yield finding("password", why, (Level.OK if expected.password else Level.UNSAFE, now, remedy))
-
-
-def _layout(examined: Examined) -> Finding:
-    """The finding about the layout record: a store without one gets it at the next start."""
-    why = "with other settings, or another layout, a process loses sight of conversations or deletes those of others"
-    found, record = examined.mismatch, examined.record
-    if found is not None:
-        return finding("layout", why, (Level.UNSAFE, found.reason, found.remedy))
-    assert record is not None
-    shards = "1 shard" if record.shards == 1 else f"{record.shards} shards"
-    now = f"{record.layout}, {shards}, written by {record.release}"
-    return finding("layout", why, (Level.OK, now, ""))
 
 
 def _reachable(expected: Expected, node: ExaminedServer) -> Verdict:
@@ -180,11 +172,8 @@ def _role(expected: Expected, node: ExaminedServer) -> Verdict:
     role = node.info.get("role")
     if role is None:
         return Level.WARN, UNSAID, "check that it is a primary"
-    return (
-        Level.OK if role == "master" else Level.UNSAFE,
-        role,
-        "name the primary, or its Sentinels: redis+sentinel://…/SERVICE",
-    )
+    level = Level.OK if role == "master" else Level.UNSAFE
+    return level, role, "name the primary, or its Sentinels: redis+sentinel://…/SERVICE"
 
 
 def _mode(expected: Expected, node: ExaminedServer) -> Verdict | None:
@@ -209,21 +198,14 @@ def _policy(expected: Expected, node: ExaminedServer) -> Verdict:
         return Level.WARN, UNSAID, "check that maxmemory-policy is noeviction"
     if policy == "noeviction":
         return Level.OK, policy, ""
-    bounded = _number(node, "maxmemory") > 0
-    return (
-        Level.UNSAFE if bounded else Level.WARN,
-        str(policy),
-        "CONFIG SET maxmemory-policy noeviction, and in its file",
-    )
+    level = Level.UNSAFE if _number(node, "maxmemory") > 0 else Level.WARN
+    return level, str(policy), "CONFIG SET maxmemory-policy noeviction, and in its file"
 
 
 def _memory(expected: Expected, node: ExaminedServer) -> Verdict:
     if "maxmemory" not in node.info:
-        return (
-            Level.WARN,
-            UNSAID,
-            "check that maxmemory leaves room for HARMONIUM_MAX_BYTES and HARMONIUM_MAX_LOG_BYTES in each shard",
-        )
+        remedy = "check that maxmemory leaves room for HARMONIUM_MAX_BYTES and HARMONIUM_MAX_LOG_BYTES in each shard"
+        return Level.WARN, UNSAID, remedy
     limit, machine = _number(node, "maxmemory"), _number(node, "total_system_memory")
     if expected.embedded and limit == CLOSED:
         return Level.UNSAFE, "no turn is stored: its disk is nearly full", "make room on the disk of HARMONIUM_DATA_DIR"
@@ -237,11 +219,8 @@ def _memory(expected: Expected, node: ExaminedServer) -> Verdict:
         now = f"no limit on a machine with {_size(machine)}; {wanted}"
         return Level.OK if enough else Level.WARN, now, remedy
     now = f"at most {_size(limit)}; {wanted}"
-    return (
-        Level.WARN if limit < needed else Level.OK,
-        now,
-        "raise maxmemory, or lower HARMONIUM_MAX_BYTES: for what is missing, conversations are evicted",
-    )
+    remedy = "raise maxmemory, or lower HARMONIUM_MAX_BYTES: for what is missing, conversations are evicted"
+    return Level.WARN if limit < needed else Level.OK, now, remedy
 
 
 def _persistence(expected: Expected, node: ExaminedServer) -> Verdict:
@@ -258,11 +237,8 @@ def _sync(expected: Expected, node: ExaminedServer) -> Verdict | None:
     if str(node.info.get("aof_enabled")) != "1":
         return None
     if node.config is None:
-        return (
-            Level.WARN,
-            "CONFIG is not permitted",
-            "grant +config|get, or check that appendfsync is everysec or always",
-        )
+        remedy = "grant +config|get, or check that appendfsync is everysec or always"
+        return Level.WARN, "CONFIG is not permitted", remedy
     policy = node.config.get("appendfsync", "")
     return Level.WARN if policy == "no" else Level.OK, policy, "CONFIG SET appendfsync everysec, and in its file"
 
@@ -275,14 +251,9 @@ def _writes(expected: Expected, node: ExaminedServer) -> Verdict:
     remedy = "see its log and its disk; a server that can't write refuses changes, or loses them at a restart"
     if failed:
         return Level.UNSAFE, ", ".join(failed), remedy
-    refused = node.info.get("errorstat_MISCONF")
-    if refused and not expected.embedded:  # whose guard has rewritten its files
-        now = "the last ones succeeded, and some failed since it was started"
-        return (
-            Level.WARN,
-            now,
-            "BGREWRITEAOF before it is restarted: a write that was cut short can keep it from starting",
-        )
+    if node.info.get("errorstat_MISCONF") and not expected.embedded:  # whose guard has rewritten its files
+        remedy = "BGREWRITEAOF before it is restarted: a write that was cut short can keep it from starting"
+        return Level.WARN, "the last ones succeeded, and some failed since it was started", remedy
     return Level.OK, "the last ones succeeded", ""
 
 

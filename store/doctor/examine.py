@@ -89,12 +89,12 @@ async def examine(
 
 async def _read_record(layout: Layout) -> tuple[StoreRecord | None, LayoutMismatch | None]:
     """The layout record as far as it can be read, and what it says against the settings."""
-    with suppress(StoreUnavailable):  # the node that has it is silent, or this user may not read it
-        try:
-            return await layout.check(), None
-        except LayoutMismatch as mismatch:
-            return None, mismatch
-    return None, None
+    try:
+        return await layout.check(), None
+    except LayoutMismatch as mismatch:
+        return None, mismatch
+    except StoreUnavailable:  # the node that has it is silent, or this user may not read it
+        return None, None
 
 
 async def _nodes(client: Client, keyspace: Keyspace, timeout_seconds: float) -> list[tuple[str, int, Ask]]:

@@ -21,7 +21,7 @@ from store import codec
 from store.errors import ArchiveDamaged, ArchiveUnavailable, NewerFormat
 from store.fsck.faults import LACKING, MEANINGS, ORPHAN, UNREADABLE, Fault
 from store.fsck.inspection import KINDS, Inspection, Judged, Moment, Shard, batches, is_number
-from store.keys import COUNTERS, SECRET_BYTES, Keyspace, name_of
+from store.keys import COUNTERS, HEX_DIGITS, SECRET_BYTES, Keyspace, name_of
 from store.layout import Layout, Terms
 from store.redis import scripts
 from store.redis.connection import Client, Server
@@ -46,14 +46,46 @@ Raises ArchiveUnavailable, ArchiveDamaged, NewerFormat where that is not known.
 """
 
 
-class ShardRepair:
-    """Repairs one shard, whose turns are `archived`, as far as there is an archive that can be asked."""
+class _Round:
+    """One round over all shards: its counts and faults, and the shards whose sums could not be judged. In one that
+    repairs turns may be `archived`, where there is an archive that can be asked.
+    """
 
-    def __init__(self, shard: Shard, archived: Archived | None) -> None:
-        self._shard, self._archived = shard, archived
-        self._keys = shard.keys
-        self.lost: list[str] = []
-        """The turns TENANT/DIGITS that were taken out though no archive has them."""
+    def __init__(self, number: int, *, repairs: bool, archived: Archived | None = None) -> None:
+        self.number = number
+        self.repairs, self.archived = repairs, archived
+        self.turns = self.newer = self.unknown = self.unneeded = self.found = 0
+        self.unjudged: list[int] = []
+        self.faults: set[Fault] = set()
+        self.lost: set[tuple[str, str]] = set()
+
+    def note(self, fault: Fault) -> None:
+        """Count a fault that is new, and keep it, as far as faults are kept."""
+        if fault not in self.faults:
+            self.found += 1
+            if len(self.faults) < MAX_FAULTS:
+                self.faults.add(fault)
+
+    def count(self, inspection: Inspection) -> None:
+        """Add the counts of a shard."""
+        self.turns += inspection.turns
+        self.newer += inspection.newer
+        self.unknown += inspection.unknown
+        self.unneeded += inspection.unneeded
+
+    def lose(self, members: Iterable[str]) -> None:
+        """Note the turns that nobody has any more, as far as they are kept."""
+        for member in members:
+            if len(self.lost) < MAX_FAULTS:
+                tenant, _, digits = member.partition("/")
+                self.lost.add((tenant, name_of(digits)))
+
+
+class ShardRepair:
+    """Repairs one shard in a round, which notes the turns that are taken out though no archive has them."""
+
+    def __init__(self, shard: Shard, wanted: _Round) -> None:
+        self._shard, self._keys, self._round = shard, shard.keys, wanted
         self._lacking: list[Judged] = []
         self._lineage: list[str] = []
 
@@ -124,17 +156,15 @@ class ShardRepair:
         those of the shard come last, as with them the moment is another; `events` is as lua/settle.lua has it.
         """
         usage = self._keys.usage
-        tenants = [(*field.partition("/")[::2], number) for field, number in counters.items() if "/" in field]
-        own: list[Command] = [
-            ("ZADD", f"{usage}:{field}", number, tenant) if number else ("ZREM", f"{usage}:{field}", tenant)
-            for field, tenant, number in tenants
-        ]
-        shared: list[Command] = [
-            ("HSET", usage, field, number) if number else ("HDEL", usage, field)
-            for field, number in counters.items()
-            if "/" not in field
-        ]
-        for commands in (*batches([*sums, *own]), shared):
+        own, shared = list(sums), list[Command]()
+        for counter, number in counters.items():
+            field, _, tenant = counter.partition("/")
+            if tenant:
+                name = f"{usage}:{field}"
+                own.append(("ZADD", name, number, tenant) if number else ("ZREM", name, tenant))
+            else:
+                shared.append(("HSET", usage, field, number) if number else ("HDEL", usage, field))
+        for commands in (*batches(own), shared):
             packed = msgspec.msgpack.encode([[_wire_form(word) for word in command] for command in commands])
             await self._shard.server.run(scripts.settle, self._keys, since=since, commands=packed, events=events)
             events = ""
@@ -143,7 +173,7 @@ class ShardRepair:
         """Whether there is an archive that can be asked, and it has all that this shard has."""
         there = await self._shard.server.command("EXISTS", self._keys.archive)
         waits = await self._shard.server.command("EXISTS", *map(self._shard.base.__add__, ("unarchived", "older")))
-        return self._archived is not None and there == 1 and waits == 0
+        return self._round.archived is not None and there == 1 and waits == 0
 
     async def _repair(self, members: Iterable[str], *, alone: bool = False) -> None:
         """Repair turns; what they lack of themselves, where they are `alone` with that."""
@@ -158,32 +188,27 @@ class ShardRepair:
         circle misses nothing else.
         """
         archive = await self._told_of(missing or top)
+        run, keys, version, circle = self._shard.server.run, self._keys, codec.FORMAT, not missing
         for some in batches(members):
-            (word,) = await self._shard.server.run(
-                scripts.discard,
-                self._keys,
-                top=top,
-                members=" ".join(some),
-                circle=not missing,
-                archive=archive,
-                version=codec.FORMAT,
+            named = " ".join(some)
+            (word,) = await run(
+                scripts.discard, keys, top=top, members=named, circle=circle, archive=archive, version=version
             )
             if word == b"alone":
                 await self._repair([top], alone=True)
             if word in (b"alone", b"sound"):
                 return
             if word == b"ok" and archive != "there":
-                self.lost += some
+                self._round.lose(some)
 
     async def _told_of(self, member: str) -> str:
         """The word of the archive on a turn, as lua/discard.lua has it."""
         tenant, _, digits = member.partition("/")
-        if self._archived is None:
-            return "unknown"
         try:
-            return "there" if await self._archived(tenant, digits) else "lacks"
+            if self._round.archived is not None:
+                return "there" if await self._round.archived(tenant, digits) else "lacks"
         except ArchiveUnavailable:
-            self._archived = None  # it is not waited for again
+            self._round.archived = None  # it is not waited for again
         except (ArchiveDamaged, NewerFormat):
             pass
         return "unknown"
@@ -223,159 +248,120 @@ def _in_circle(children: Mapping[str, list[str]], member: str) -> bool:
     return any(digits in children.get(each, ()) for each in below(children, member))
 
 
-class _Round:
-    """One round over all shards: its counts and faults, and the shards whose sums could not be judged."""
-
-    def __init__(self, number: int, *, repairs: bool, archived: Archived | None = None) -> None:
-        self.number = number
-        self.repairs, self.archived = repairs, archived
-        self.turns = self.newer = self.unknown = self.unneeded = self.found = 0
-        self.unjudged: list[int] = []
-        self.faults: set[Fault] = set()
-        self.lost: set[tuple[str, str]] = set()
-
-    def is_new(self, fault: Fault) -> bool:
-        """Note a fault; whether it is new, as far as faults are kept."""
-        if fault in self.faults:
-            return False
-        self.found += 1
-        if len(self.faults) < MAX_FAULTS:
-            self.faults.add(fault)
-        return True
-
-    def count(self, inspection: Inspection) -> None:
-        """Add the counts of a shard."""
-        self.turns += inspection.turns
-        self.newer += inspection.newer
-        self.unknown += inspection.unknown
-        self.unneeded += inspection.unneeded
-
-    def lose(self, members: Iterable[str]) -> None:
-        """Note the turns that nobody has any more, as far as they are kept."""
-        for member in members:
-            if len(self.lost) < MAX_FAULTS:
-                tenant, _, digits = member.partition("/")
-                self.lost.add((tenant, name_of(digits)))
-
-
 class _ShardCheck:
     """The check of a shard with about `total` turns, which are repaired in a round that repairs."""
 
     def __init__(self, shard: Shard, wanted: _Round) -> None:
         self._shard = shard
         self._round = wanted
-        self._repair = ShardRepair(shard, wanted.archived) if wanted.repairs else None
+        self._repair = ShardRepair(shard, wanted) if wanted.repairs else None
         self.total = 0
 
-    async def run(self) -> AsyncGenerator[Fault | int]:
-        """Faults as they are found, some more than once, and between them how many turns were judged so far."""
-        shared = await self._shared_faults()
-        for fault in shared:
-            yield fault
-        if any(fault.what == "shared-type" for fault in shared):
-            self._round.unjudged.append(self._shard.number)
-            if self._repair is not None:
-                await self._repair.remake_shared()
-            return  # no other script runs on it, so nothing else can be judged yet
+    async def run(self) -> AsyncGenerator[int]:
+        """Note the faults; yields how many turns were judged so far."""
+        can_be_judged = await self._check_shared()
         if self._repair is not None:
             await self._repair.remake_shared()
-        self.total = await self._shard.total()
-        remembers_children = self._repair is not None
-        inspection = Inspection(self._shard, remembers_children)
+        if not can_be_judged:
+            self._round.unjudged.append(self._shard.number)
+            return
+        inspection = Inspection(self._shard, self._repair is not None)
         for _ in range(PASSES):
-            inspection, before = Inspection(self._shard, remembers_children), await self._shard.moment()
-            async for step in self._inspect(inspection):
-                yield step
+            inspection, before = Inspection(self._shard, self._repair is not None), await self._shard.moment()
+            self.total = before.turns
+            async for turns in self._inspect(inspection):
+                yield turns
             noted, after = await self._shard.counters(), await self._shard.moment()
             if (before.process, before.sums) == (after.process, after.sums):
-                async for fault in self._sums(inspection, before, noted, judges_events=before == after):
-                    yield fault
+                await self._check_sums(inspection, before, noted, judges_events=before == after)
                 break
         else:
             self._round.unjudged.append(self._shard.number)
         self._round.count(inspection)
 
-    async def _shared_faults(self) -> list[Fault]:
-        """The faults of the keys that all trees share. The clock is read last, as it only rises."""
-        wrong: list[Fault] = []
-        for name, kind in KINDS.items():
-            found = await self._shard.type_of(name)
-            if found not in (kind, "none"):
-                wrong.append(self._shard.fault("shared-type", detail=f"{name} is a {found}"))
-        if wrong:
-            return wrong
+    def _note(self, what: str, member: str = "", detail: str = "") -> None:
+        """Note a fault of the turn TENANT/DIGITS, of a tenant, as TENANT/, or of the shard."""
+        tenant, _, digits = member.partition("/")
+        id = name_of(digits[:HEX_DIGITS]) if digits else None
+        self._round.note(Fault(self._shard.number, what, tenant or None, id, detail))
+
+    async def _check_shared(self) -> bool:
+        """Note the faults of the keys that all trees share. False where one has another type of value: no other script
+        runs on such a shard, so nothing else can be judged yet. The clock is read last, as it only rises.
+        """
+        types = {name: await self._shard.type_of(name) for name in KINDS}
+        if wrong := {name: found for name, found in types.items() if found not in (KINDS[name], "none")}:
+            for name, found in wrong.items():
+                self._note("shared-type", detail=f"{name} is a {found}")
+            return False
         async with self._shard.server.operation() as operation:
             last = await operation.command("ZREVRANGE", self._shard.keys.trees, 0, 0, "WITHSCORES")
             secret = await operation.command("GET", self._shard.keys.secret)
             clock = await operation.command("GET", self._shard.keys.clock) or b"0"
         if not clock.isdigit() or (last and int(clock) < float(last[1])):
-            wrong.append(self._shard.fault("clock"))
+            self._note("clock")
         if secret is not None and not _is_secret(secret):
-            wrong.append(self._shard.fault("secret", detail=f"it has {len(secret)} bytes"))
-        return wrong
+            self._note("secret", detail=f"it has {len(secret)} bytes")
+        return True
 
-    async def _inspect(self, inspection: Inspection) -> AsyncGenerator[Fault | int]:
+    async def _inspect(self, inspection: Inspection) -> AsyncGenerator[int]:
+        """Note the faults of turns and of what names them; yields how many turns were judged so far."""
         async for faulty in inspection.run():
             for turn in faulty:
                 for word in filter(MEANINGS.__contains__, turn.words):
-                    yield self._shard.fault(word, turn.member)
+                    self._note(word, turn.member)
             if self._repair is not None:
                 await self._repair.repair_turns(faulty)
             yield inspection.turns
         for place in inspection.misnamed:
             name = place.removeprefix(self._shard.base)
-            yield self._shard.fault("misnamed", detail="in " + ("the tree of " if "/" in name else "") + name)
+            self._note("misnamed", detail="in " + ("the tree of " if "/" in name else "") + name)
         for name in inspection.mistyped:
-            yield self._shard.fault("shared-type", detail=f"{name} is no zset")
+            self._note("shared-type", detail=f"{name} is no zset")
         for name in inspection.endless:
-            yield self._shard.fault("endless-note", detail=name)
+            self._note("endless-note", detail=name)
         if self._repair is not None:
             await self._repair.repair_trees(inspection)
-            self._round.lose(self._repair.lost)
             await self._repair.remove_nonsense(inspection)
 
-    async def _sums(
+    async def _check_sums(
         self, inspection: Inspection, moment: Moment, noted: dict[str, int | None], *, judges_events: bool
-    ) -> AsyncGenerator[Fault]:
-        """The wrong sums of a shard that did not change since `moment`."""
+    ) -> None:
+        """Note the wrong sums of a shard that did not change since `moment`."""
         commands: list[Command] = []
-        for member in inspection.suspects():
-            counted = await self._children_noted(member)
-            real = (-1 if counted is None else counted) - inspection.balance(member)
-            commands.append(("HSET", self._shard.key("node", member), "children", real))
-            yield self._shard.fault("children", member, f"counts {counted}, has {real}")
-        for member, number in inspection.wrong_jobs().items():
+        for member, balance in inspection.suspects():
             node = self._shard.key("node", member)
-            commands.append(("HSET", node, "jobs", number) if number else ("HDEL", node, "jobs"))
-            yield self._shard.fault("jobs", member, f"counts {inspection.jobs_noted(member)}, has {number}")
+            number = await self._shard.server.command("HGET", node, "children")
+            counted = int(number) if number and number.removeprefix(b"-").isdigit() else None
+            real = (-1 if counted is None else counted) - balance
+            commands.append(("HSET", node, "children", real))
+            self._note("children", member, f"counts {counted}, has {real}")
         may_go = self._repair is not None and await self._repair.has_all_archived()
-        for member, (counts, number, bytes_there) in inspection.wrong_pictures().items():
-            tenant, _, digest = member.partition("/")
-            picture = self._shard.key("picture", member)
-            if not bytes_there or (not number and may_go):
-                commands.append(("UNLINK", picture))
-            elif number:
-                commands.append(("HSET", picture, "turns", number))
-            yield self._shard.fault("picture", f"{tenant}/", f"{digest} counts {counts}, has {number}")
-        for member, (counts, number) in inspection.wrong_words().items():
-            tenant, _, field = member.partition("/")
-            index, name = f"{self._shard.base}said:{tenant}", bytes.fromhex(field)
-            commands.append(("HSET", index, name, f"#{number}") if number else ("HDEL", index, name))
-            yield self._shard.fault("words", f"{tenant}/", f"{field} counts {counts}, has {number}")
+        for word, member, counted, real in inspection.wrong_sums():
+            tenant, _, name = member.partition("/")
+            place, named = (member, "") if word == "jobs" else (f"{tenant}/", f"{name} ")
+            self._note(word, place, f"{named}counts {counted}, has {real}")
+            node, picture = self._shard.key("node", member), self._shard.key("picture", member)
+            match word:
+                case "jobs":
+                    commands.append(("HSET", node, "jobs", real) if real else ("HDEL", node, "jobs"))
+                case "words":
+                    index, field = f"{self._shard.base}said:{tenant}", bytes.fromhex(name)
+                    commands.append(("HSET", index, field, f"#{real}") if real else ("HDEL", index, field))
+                case _ if member in inspection.empty_pictures or (not real and may_go):
+                    commands.append(("UNLINK", picture))
+                case _:
+                    commands += [("HSET", picture, "turns", real)] if real else []
         counters = inspection.wrong_counters(noted)
         for field, number in counters.items():
-            yield self._shard.fault("usage", detail=f"{field} is {noted.get(field, 0)}, not {number}")
+            self._note("usage", detail=f"{field} is {noted.get(field, 0)}, not {number}")
         events = ""
         if judges_events and moment.logged != b"%d" % inspection.events:
             logged = moment.logged.decode("utf-8", "replace")
             events = f"{logged}={inspection.events}"
-            yield self._shard.fault("usage", detail=f"logged is {logged}, not {inspection.events}")
+            self._note("usage", detail=f"logged is {logged}, not {inspection.events}")
         if self._repair is not None:
             await self._repair.settle(moment.sums, commands, counters, events)
-
-    async def _children_noted(self, member: str) -> int | None:
-        number = await self._shard.server.command("HGET", self._shard.key("node", member), "children")
-        return int(number) if number and number.removeprefix(b"-").isdigit() else None
 
 
 class CheckProgress(msgspec.Struct, frozen=True):
@@ -419,7 +405,6 @@ class Fsck:
         prefix: str = "harmonium",
         shards: int = 1,
         timeout_seconds: float = 2.0,
-        attempts: int = 3,
         turns_per_second: float = 0.0,
         archived: Archived | None = None,
     ) -> None:
@@ -433,12 +418,12 @@ class Fsck:
             raise ValueError(f"{turns_per_second=} must be positive, or 0 for no pace")
         keyspace = Keyspace(prefix, shards)
         self._archived = archived
-        self._server = Server(redis, timeout_seconds=timeout_seconds, attempts=attempts)
+        self._server = Server(redis, timeout_seconds=timeout_seconds, attempts=3)
         self._layout = Layout(self._server, prefix, Terms(shards))
         self._shards = [Shard(self._server, keyspace, number, turns_per_second) for number in range(shards)]
 
-    async def run(self, *, repair: bool = False) -> AsyncGenerator[CheckProgress | Fault | CheckReport]:
-        """Check, and repair if asked to: each fault when it is first found, and in the end the report.
+    async def run(self, *, repair: bool = False) -> AsyncGenerator[CheckProgress | CheckReport]:
+        """Check, and repair if asked to; in the end the report.
 
         Raises LayoutMismatch where a release like this one can't judge the store, or not with so few shards, and
         StoreUnavailable.
@@ -456,8 +441,7 @@ class Fsck:
             repairing = _Round(number, repairs=True, archived=self._archived)
             for each in (repairing, last):
                 async for step in self._go(each):
-                    if isinstance(step, CheckProgress):
-                        yield step
+                    yield step
             lost |= repairing.lost
             if last.faults == before.faults:
                 break  # what is left waits for an archive, or for whoever deletes it
@@ -467,14 +451,11 @@ class Fsck:
         """Close the connections."""
         await self._server.close()
 
-    async def _go(self, wanted: _Round) -> AsyncGenerator[CheckProgress | Fault]:
+    async def _go(self, wanted: _Round) -> AsyncGenerator[CheckProgress]:
         for shard in self._shards:
             check = _ShardCheck(shard, wanted)
-            async for step in check.run():
-                if isinstance(step, int):
-                    yield CheckProgress(shard.number, step, max(step, check.total), wanted.number)
-                elif wanted.is_new(step):
-                    yield step
+            async for turns in check.run():
+                yield CheckProgress(shard.number, turns, max(turns, check.total), wanted.number)
 
     def _report(self, first: _Round, last: _Round, lost: list[tuple[str, str]], seconds: float) -> CheckReport:
         repaired = {each: each not in last.faults for each in _in_order(first.faults)}

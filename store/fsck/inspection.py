@@ -13,10 +13,12 @@ from collections.abc import AsyncGenerator, Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple, TypeVar
 
+import msgspec
+
 from store import codec
-from store.fsck.faults import Fault
+from store.backup.reading import scan
 from store.jobs.model import LEVELS, WINDOWS
-from store.keys import COUNTERS, HEX_DIGITS, Keyspace, name_of
+from store.keys import COUNTERS, Keyspace
 from store.redis import scripts
 from store.redis.connection import Server
 from store.turn import PICTURE_DIGEST_BYTES
@@ -80,6 +82,11 @@ class Moment(NamedTuple):
     """The bytes of all event logs as they are noted."""
     leases: tuple[bytes, ...]
 
+    @property
+    def turns(self) -> int:
+        """How many turns there are, by the counters."""
+        return sum(int(number) for number in self.sums.split(" ")[1:3] if number.isdigit())
+
 
 class Shard:
     """The keys of one shard on their server."""
@@ -96,12 +103,6 @@ class Shard:
         """The key of a family, such as `node`, of the turn or the picture TENANT/DIGITS."""
         tenant, _, digits = member.partition("/")
         return f"{self.keys.turns}{tenant}:{family}:{digits}"
-
-    def fault(self, what: str, member: str = "", detail: str = "") -> Fault:
-        """A fault of the turn TENANT/DIGITS, or of the shard."""
-        tenant, _, digits = member.partition("/")
-        id = name_of(digits[:HEX_DIGITS]) if digits else None
-        return Fault(self.number, what, tenant or None, id, detail)
 
     async def moment(self) -> Moment:
         """The present moment.
@@ -128,28 +129,14 @@ class Shard:
 
     async def counters(self) -> dict[str, int | None]:
         """The counters of the shard, and FIELD/TENANT of tenants; None is one that isn't a number."""
-        found: dict[str, bytes] = {}
-        async for some in self.scan("HSCAN", self.keys.usage):
-            found |= {field: value for field, value in _pairs(some) if field in COUNTERS}
+        counted = await self.server.command("HMGET", self.keys.usage, *COUNTERS)
+        found: dict[str, bytes | None] = dict(zip(COUNTERS, counted, strict=True))
         for counter in COUNTERS:
-            async for some in self.scan("ZSCAN", f"{self.keys.usage}:{counter}"):
-                found |= {f"{counter}/{tenant}": value for tenant, value in _pairs(some)}
-        return {name: int(value) if _NUMBER.fullmatch(value) else None for name, value in found.items()}
-
-    async def total(self) -> int:
-        """How many turns there are, by the counters."""
-        counted = (await self.moment()).sums.split(" ")[1:3]
-        return sum(int(number) for number in counted if number.isdigit())
-
-    async def scan(self, command: str, key: str = "", match: str = "*") -> AsyncGenerator[list[bytes]]:
-        """Yields the results of SCAN on the shard's server, or of HSCAN, SSCAN or ZSCAN of one key, call by call."""
-        cursor: bytes | int = 0
-        scanned = [key] if key else []
-        while cursor != b"0":
-            async with self.server.operation() as operation:
-                args = (command, *scanned, cursor, "MATCH", match, "COUNT", SCAN_KEYS)
-                cursor, found = await operation.command(*args, at=self.keys.clock)
-            yield found
+            async for some in scan(self.server, "ZSCAN", f"{self.keys.usage}:{counter}", count=SCAN_KEYS):
+                tenants = (each.decode("utf-8", "replace") for each in some[::2])
+                found |= {f"{counter}/{tenant}": value for tenant, value in zip(tenants, some[1::2], strict=True)}
+        there = {name: value for name, value in found.items() if value is not None}
+        return {name: int(value) if is_number(value) else None for name, value in there.items()}
 
     async def judge(self, members: Iterable[str]) -> AsyncGenerator[list["Judged"]]:
         """Yields some turns as lua/inspect_turns.lua judges them, call by call."""
@@ -160,11 +147,6 @@ class Shard:
             yield [Judged.of(row.decode()) for row in rows]
             if self._turns_per_second:
                 await asyncio.sleep(len(some) / self._turns_per_second)
-
-
-def _pairs(flat: list[bytes]) -> Iterator[tuple[str, bytes]]:
-    """The fields of a hash with their values, or the members of a sorted set with their scores."""
-    return zip((each.decode("utf-8", "replace") for each in flat[::2]), flat[1::2], strict=True)
 
 
 def batches(members: Iterable[T], size: int = TURNS) -> Iterator[list[T]]:
@@ -223,19 +205,16 @@ class Judged(NamedTuple):
     @classmethod
     def of(cls, row: str) -> "Judged":
         """The member in a row of lua/inspect_turns.lua."""
-        member, parent, children, kind, held, own, newer, mixed, jobs, tree, events, *shown = row.split(" ")
-        (pictures, said, *words), sizes = shown, (int(held), int(own))
-        numbers = (int(jobs), tree, int(events), pictures, said)
-        return cls(member, parent, int(children), kind, *sizes, newer == "1", mixed == "1", *numbers, words)
+        *fields, words = [*row.split(" ", 13), ""][:14]
+        return msgspec.convert([*fields, words.split()], cls, strict=False)
 
 
 class Inspection:
     """An inspection of a shard; `remembers_children` is for a repair."""
 
     def __init__(self, shard: Shard, remembers_children: bool) -> None:
-        self.turns = 0
+        self.turns = self.newer = self.unknown = self.unneeded = 0
         self.counted: Counter[str] = Counter()
-        self.newer = self.unknown = self.unneeded = 0
         self.events = 0
         """The bytes of all event logs."""
         self.misnamed: dict[str, list[bytes]] = {}
@@ -243,6 +222,7 @@ class Inspection:
         """The names of tenants' own keys that hold another type of value."""
         self.endless: list[str] = []
         """Notes of calls for their retries that never expire."""
+        self.empty_pictures: set[str] = set()
         self._shard = shard
         self._remembers_children = remembers_children
         self.children: defaultdict[str, list[str]] = defaultdict(list)
@@ -250,15 +230,12 @@ class Inspection:
         self._awaited: defaultdict[str, Counter[bytes]] = defaultdict(Counter)
         self._leftovers: set[str] = set()
         self._mixed: list[str] = []
-        self._own: dict[str, list[str]] = {"line": [], "leaves": [], "conversations": [], "trees": [], "said": []}
-        self._jobs: Counter[str] = Counter()
-        self._jobs_noted: dict[str, int] = {}
-        self._said: Counter[str] = Counter()
-        self._said_noted: dict[str, int] = {}
-        """How many turns have the same words, by TENANT/FIELD of the index, and as it says, -1 for no number."""
-        self._shown: Counter[str] = Counter()
-        self._pictures: dict[str, Judged] = {}
-        """How many turns show each picture, TENANT/HEX, and what each says itself."""
+        self._own: defaultdict[str, set[str]] = defaultdict(set)
+        self._noted: dict[str, dict[str, int]] = {"jobs": {}, "picture": {}, "words": {}}
+        """How many jobs a root says that its tree has; how many turns a picture says that show it, TENANT/HEX; and how
+        many the index says that have the same words, TENANT/FIELD. Each by the word for a fault, -1 for no number."""
+        self._real: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        """The real numbers of these."""
 
     async def run(self) -> AsyncGenerator[list[Judged]]:
         """Judge every turn of the shard once, and every place that names one; the faulty ones of each batch."""
@@ -270,49 +247,42 @@ class Inspection:
 
     async def _named_members(self) -> AsyncGenerator[Iterable[str]]:
         """Yields members as in lua/judging.lua: of turns, and then of places that name them."""
-        async for keys in self._shard.scan("SCAN", match=f"{self._shard.base}*"):
-            names = [key.removeprefix(self._shard.base.encode()) for key in keys]
+        server, base = self._shard.server, self._shard.base
+        async for keys in scan(server, "SCAN", match=f"{base}*", count=SCAN_KEYS, at=self._shard.keys.clock):
+            names = [key.removeprefix(base.encode()) for key in keys]
             yield self._members(names)
             for note in [name.decode() for name in names if _NOTE.fullmatch(name)]:
-                if await self._shard.server.command("PTTL", self._shard.base + note) == -1:
+                if await server.command("PTTL", base + note) == -1:
                     self.endless.append(note)
             yield [f"{name.decode().removeprefix('changes:')}/changes" for name in names if _CHANGED.fullmatch(name)]
-        for place in ("tombstones", "trees"):
-            async for some in self._members_of(place, _MEMBER):
-                yield some
-        for place in dict.fromkeys(self._own["leaves"] + self._own["conversations"] + self._own["trees"]):
-            tenant = place.partition(":")[2]
-            async for some in self._members_of(place, _DIGITS):
-                yield [f"{tenant}/{digits}" for digits in some]
-        for index in dict.fromkeys(self._own["said"]):
+        own, places = self._own, [(name, _MEMBER, "", "") for name in ("tombstones", "trees")]
+        of_tenants = own["leaves"] | own["conversations"] | own["trees"]
+        places += [(name, _DIGITS, f"{name.partition(':')[2]}/", "") for name in of_tenants]
+        places += [(name, _MEMBER, "", f"/{name}") for name in PLACES]
+        for line in own["line"]:
+            level, _, tenant = line.rpartition(":")
+            places.append((line, _DIGITS, f"{tenant}/", f"/{level}"))
+        for name, pattern, before, behind in places:
+            async for some in self._values_of("zset", name):
+                found = self._turn_names(base + name, some[::2], pattern)
+                yield [f"{before}{each}{behind}" for each in found]
+        for index in self._own["said"]:
             async for some in self._said_in(index):
                 yield some
         for root in self._mixed:
             tenant, _, digits = root.partition("/")
-            async for some in self._shard.scan("SSCAN", f"{self._shard.keys.turns}{tenant}:tree:{digits}"):
+            async for some in scan(server, "SSCAN", self._shard.key("tree", root), count=SCAN_KEYS):
                 yield [f"{tenant}/{leaf}/{digits}" for leaf in self._turn_names(root, some, _DIGITS)]
-        for place in PLACES:
-            async for some in self._members_of(place, _MEMBER):
-                yield [f"{member}/{place}" for member in some]
-        for line in dict.fromkeys(self._own["line"]):
-            level, _, tenant = line.rpartition(":")
-            async for some in self._members_of(line, _DIGITS):
-                yield [f"{tenant}/{digits}/{level}" for digits in some]
 
-    def suspects(self) -> list[str]:
-        """The turns that don't have as many children as they count."""
+    def suspects(self) -> Iterator[tuple[str, int]]:
+        """The turns that don't have as many children as they count, and how many more they count than were found."""
         wrong = (
-            f"{tenant}/{digits.hex()}"
+            (f"{tenant}/{digits.hex()}", balance)
             for tenant, balances in self._balance.items()
             for digits, balance in balances.items()
             if balance
         )
-        return [member for member, _ in zip(wrong, range(MAX_REMEMBERED), strict=False)]
-
-    def balance(self, member: str) -> int:
-        """How many more children a turn counts than were found."""
-        tenant, _, digits = member.partition("/")
-        return self._balance[tenant][bytes.fromhex(digits)]
+        return islice(wrong, MAX_REMEMBERED)
 
     def _members(self, names: Iterable[bytes]) -> set[str]:
         """The turns that these keys belong to; unknown keys are counted."""
@@ -321,31 +291,29 @@ class Inspection:
             if match := _TURN.fullmatch(name) or _PICTURE.fullmatch(name):
                 found.add(f"{match[1].decode()}/{match[2].decode()}")
             elif match := _OWN.fullmatch(name):
-                self._own[match[1].decode().partition(":")[0]].append(name.decode())
+                self._own[match[1].decode().partition(":")[0]].add(name.decode())
             elif name.decode("utf-8", "replace") not in KINDS and not _OTHER.fullmatch(name):
                 self.unknown += 1
         return found
 
-    async def _members_of(self, name: str, pattern: re.Pattern[bytes]) -> AsyncGenerator[list[str]]:
-        """Yields the members of a sorted set of the shard, call by call; a key of another type is noted."""
-        if await self._shard.type_of(name) not in ("zset", "none"):
-            self.mistyped.append(name)
-            return
-        async for some in self._shard.scan("ZSCAN", self._shard.base + name):
-            yield list(self._turn_names(self._shard.base + name, some[::2], pattern))
-
     async def _said_in(self, name: str) -> AsyncGenerator[list[str]]:
         """Yields the places of an index of words, with the digits that they name, call by call."""
-        if await self._shard.type_of(name) not in ("hash", "none"):
-            self.mistyped.append(name)
-            return
         tenant = name.partition(":")[2]
-        async for some in self._shard.scan("HSCAN", self._shard.base + name):
+        async for some in self._values_of("hash", name):
             fields = list(zip(some[::2], some[1::2], strict=True))
             counts = ((field, entry[1:]) for field, entry in fields if len(field) == WORDS_NAME and entry[:1] == b"#")
             for field, number in counts:
-                self._said_noted[f"{tenant}/{field.hex()}"] = int(number) if _NUMBER.fullmatch(number) else -1
+                self._noted["words"][f"{tenant}/{field.hex()}"] = int(number) if is_number(number) else -1
             yield [f"{tenant}/{digits.hex() or '0'}/said:{field.hex()}" for field, digits in fields]
+
+    async def _values_of(self, kind: str, name: str) -> AsyncGenerator[list[bytes]]:
+        """Yields what a key of the shard has, which is of this type, call by call; one of another type is noted."""
+        if await self._shard.type_of(name) not in (kind, "none"):
+            self.mistyped.append(name)
+            return
+        verb = "HSCAN" if kind == "hash" else "ZSCAN"
+        async for some in scan(self._shard.server, verb, self._shard.base + name, count=SCAN_KEYS):
+            yield some
 
     def _turn_names(self, place: str, members: Iterable[bytes], pattern: re.Pattern[bytes]) -> Iterator[str]:
         """Those of `members` that can name a turn; the others are noted."""
@@ -357,7 +325,7 @@ class Inspection:
 
     def _is_judged(self, member: str) -> bool:
         tenant, digits, *place = member.split("/")
-        known = member in self._leftovers or member in self._pictures
+        known = member in self._leftovers or member in self._noted["picture"]
         return not place and (known or bytes.fromhex(digits) in self._balance[tenant])
 
     def _note(self, row: Judged) -> None:
@@ -370,13 +338,15 @@ class Inspection:
             self._leftovers.add(row.member)
             return
         if row.kind == "pictures":
-            self._pictures[row.member] = row
+            self._noted["picture"][row.member] = row.children
+            if not row.bytes:
+                self.empty_pictures.add(row.member)
             return
         digests = "" if row.pictures == "-" else row.pictures
         size = 2 * PICTURE_DIGEST_BYTES
-        self._shown.update(f"{tenant}/{digests[at : at + size]}" for at in range(0, len(digests), size))
+        self._real["picture"].update(f"{tenant}/{digests[at : at + size]}" for at in range(0, len(digests), size))
         if row.said != "-":
-            self._said[f"{tenant}/{row.said}"] += 1
+            self._real["words"][f"{tenant}/{row.said}"] += 1
         self.turns += 1
         self.newer += row.newer
         itself = bytes.fromhex(digits)
@@ -387,9 +357,10 @@ class Inspection:
             self.counted[field] += change
             self.counted[f"{field}/{tenant}"] += change
         if row.jobs:
-            self._jobs_noted[row.member] = row.jobs
+            self._noted["jobs"][row.member] = row.jobs
         if row.tree != "-":
-            self._jobs[f"{tenant}/{row.tree}"] += 1
+            self._noted["jobs"].setdefault(f"{tenant}/{row.tree}", 0)
+            self._real["jobs"][f"{tenant}/{row.tree}"] += 1
         self.events += row.events
         if row.mixed:
             self._mixed.append(row.member)
@@ -404,28 +375,12 @@ class Inspection:
         if self._remembers_children:
             self.children[f"{tenant}/{parent}"].append(digits)
 
-    def wrong_jobs(self) -> dict[str, int]:
-        """How many jobs the tree of a turn has, for each root that counts another number."""
-        members = {*self._jobs, *self._jobs_noted}
-        return {each: self._jobs[each] for each in members if self._jobs_noted.get(each, 0) != self._jobs[each]}
-
-    def wrong_pictures(self) -> dict[str, tuple[int, int, int]]:
-        """The number that each picture counts of turns that show it, the real one, and its bytes, where the numbers
-        differ.
-        """
-        found = {each: (row.children, self._shown[each], row.bytes) for each, row in self._pictures.items()}
-        return {each: numbers for each, numbers in found.items() if numbers[0] != numbers[1]}
-
-    def wrong_words(self) -> dict[str, tuple[int, int]]:
-        """The number of turns with the same words that each field of the index counts, and the real one, where these
-        differ.
-        """
-        counts = {each: (number, self._said[each]) for each, number in self._said_noted.items()}
-        return {each: numbers for each, numbers in counts.items() if numbers[0] != numbers[1]}
-
-    def jobs_noted(self, member: str) -> int:
-        """How many jobs a root counts in its tree; -1 where that is no number."""
-        return self._jobs_noted.get(member, 0)
+    def wrong_sums(self) -> Iterator[tuple[str, str, int, int]]:
+        """The word for the fault, the member, the noted number and the real one, where these differ."""
+        for word, noted in self._noted.items():
+            for member, number in noted.items():
+                if number != self._real[word][member]:
+                    yield word, member, number, self._real[word][member]
 
     def wrong_counters(self, noted: dict[str, int | None]) -> dict[str, int]:
         """The real sum, for each counter that is wrong."""

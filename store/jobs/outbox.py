@@ -5,15 +5,11 @@ and only moves the time when it is due: a process that takes one and dies delays
 sometimes twice, and in no certain order. Never remove one before it was accepted or given up.
 """
 
-import secrets
-
 import msgspec
 
 from store.history.history import ConversationHistoryStore
 from store.keys import ID_PREFIX, ShardKeys, id_of
 from store.redis import scripts
-
-TOKEN_BYTES = 12
 
 
 class Webhook(msgspec.Struct, frozen=True):
@@ -35,8 +31,7 @@ class Outbox:
     """The outboxes of all shards of a store, which it doesn't close. All its operations raise StoreUnavailable."""
 
     def __init__(self, history: ConversationHistoryStore) -> None:
-        self._server = history.server
-        self._keyspace = history.keyspace
+        self._history, self._server, self._keyspace = history, history.server, history.keyspace
 
     @property
     def shards(self) -> list[ShardKeys]:
@@ -52,9 +47,8 @@ class Outbox:
 
         Call `remove` or `later` for each by then; else it is due again.
         """
-        _, *taken = await self._server.run(
-            scripts.take_webhooks, shard, token=secrets.token_hex(TOKEN_BYTES), most=limit, hold_ms=hold_ms
-        )
+        token = self._history.token()
+        _, *taken = await self._server.run(scripts.take_webhooks, shard, token=token, most=limit, hold_ms=hold_ms)
         return [_webhook(*each.decode().split(" ")) for each in taken]
 
     async def later(self, webhook: Webhook, delay_ms: int) -> None:

@@ -11,7 +11,6 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from msgspec.structs import astuple
 from pydantic import SecretStr
 
 from service.api.read import ITEMS
@@ -19,7 +18,6 @@ from service.api.replay import BLOCKS, CHAT_PARTS, PARTS
 from service.process import Settings
 from service.settings.sources import file_variable, in_files, variable
 from service.settings.units import unit_of, with_unit
-from store.fsck.faults import MEANINGS
 from store.turn import MOVES, TERMINAL
 from tests.support import ROOT
 
@@ -152,14 +150,6 @@ def rewrite_diagram() -> None:
     document.write_text(re.sub(r"(?s)```mermaid\n.*?\n```", drawn, document.read_text()))
 
 
-def rewrite_faults() -> None:
-    """Write the table of what fsck finds in docs/operating.md anew."""
-    document = ROOT / "docs" / "operating.md"
-    table = "".join(f"| {' | '.join((f'`{word}`', *astuple(meaning)))} |\n" for word, meaning in MEANINGS.items())
-    pattern = r"(?m)(?<=^\| Fault \| What is wrong \| What a repair does \|\n\| --- \| --- \| --- \|\n)(?:^\|.*\n)+"
-    document.write_text(re.sub(pattern, lambda _: table, document.read_text()))
-
-
 def fates_table() -> str:
     """A row for each kind of item, part and block in a history: what docs/api.md has to hold."""
     doors = {
@@ -181,5 +171,4 @@ def with_fates(text: str) -> str:
 if __name__ == "__main__":
     (ROOT / "docs" / "api.md").write_text(with_fates(read("docs/api.md")))
     rewrite_settings()
-    rewrite_faults()
     rewrite_diagram()

@@ -7,7 +7,7 @@ the ids of this conversation, and what the user typed.
 import sys
 import time
 from collections.abc import Generator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 
@@ -49,19 +49,12 @@ class AnswerSoFar:
         return self.response.get("id")
 
 
-def stream(service: RemoteService, body: Json, *, reasoning: bool, words: bool = True) -> AnswerSoFar:
-    """Ask for a response and print what it says, and what the model thinks if that is wanted.
-
-    A Ctrl-C ends the response too, as the service notices that nobody reads it; what was said until then is kept.
-    Raises ClientError.
-    """
-    return print_answer(
-        service.stream("POST", "/v1/responses", body | {"stream": True}), reasoning=reasoning, words=words
-    )
-
-
 def print_answer(events: Generator[Json], *, reasoning: bool, words: bool = True) -> AnswerSoFar:
-    """Print what a stream says up to the response's end. Raises ClientError where it ends before that."""
+    """Print what a stream says up to the response's end, and what the model thinks if `reasoning` is wanted.
+
+    A Ctrl-C ends a response that is streamed too, as the service notices that nobody reads it; what was said until then
+    is kept. Raises ClientError where the stream ends before the response.
+    """
     answer, begun = AnswerSoFar({}), ""
     try:
         for event in events:
@@ -93,49 +86,29 @@ def print_answer(events: Generator[Json], *, reasoning: bool, words: bool = True
 
 def begin(service: RemoteService, body: Json) -> Json:
     """Ask for a background response that can be followed, and leave it at that. Raises ClientError."""
-    events = service.stream("POST", "/v1/responses", body | {"background": True, "stream": True})
-    try:
+    with closing(service.stream("POST", "/v1/responses", body | {"background": True, "stream": True})) as events:
         for event in events:
             return event["response"]
-    finally:
-        events.close()
     raise ServiceUnreachable("the stream ended before it began")
 
 
 def exit_status(response: Json) -> int:
     """Say why a response isn't completed, if so; the exit status."""
-    if (reason := why_not(response)) is not None:
-        printing.wrong(reason)
-    return exit_status_of(response)
-
-
-def exit_status_of(response: Json) -> int:
-    """The exit status for a response: 0 where it is completed, or not at its end yet."""
-    status = response.get("status")
-    return 0 if status == "completed" or status not in TERMINAL_STATUSES else EXIT_FAILED
+    if (reason := why_not(response)) is None:
+        return 0
+    printing.wrong(reason)
+    return EXIT_FAILED
 
 
 def why_not(response: Json) -> str | None:
-    """Why a response isn't completed, in words, None where it is."""
-    if exit_status_of(response) == 0:
+    """Why a response has ended without being completed, in words, None where it hasn't."""
+    status = response.get("status")
+    if status == "completed" or status not in TERMINAL_STATUSES:
         return None
     error: Json = response.get("error") or {}
     details: Json = response.get("incomplete_details") or {}
-    reason = details.get("reason")
-    why = error.get("message") or reason
-    return f"the response is {response.get('status')}" + (f": {why}" if why else "")
-
-
-def stored_response(service: RemoteService, id: str) -> Json:
-    """A response that was broken off, once it is stored. Raises RefusedByService where it isn't after KEPT_SECONDS."""
-    until = time.monotonic() + KEPT_SECONDS
-    while True:
-        try:
-            return service.call("GET", f"/v1/responses/{id}")
-        except RefusedByService as error:
-            if error.status != 404 or time.monotonic() > until:
-                raise
-        time.sleep(KEPT_SECONDS / 100)
+    why = error.get("message") or details.get("reason")
+    return f"the response is {status}" + (f": {why}" if why else "")
 
 
 @dataclass
@@ -204,10 +177,10 @@ class OpenChat:
         """Say something and print the answer. Raises ClientError."""
         if len(self.turns) == MAX_TURNS:
             raise ClientError(f"a chat has at most {MAX_TURNS} turns; go on with `harmonium chat --from {self._id()}`")
-        body = self.body | {"input": words}
+        body = self.body | {"input": words, "stream": True}
         if (parent := self._id()) is not None:
             body["previous_response_id"] = parent
-        answer = stream(self.service, body, reasoning=self.reasoning)
+        answer = print_answer(self.service.stream("POST", "/v1/responses", body), reasoning=self.reasoning)
         if answer.id is None:
             printing.remark("interrupted before there was an answer")
             return
@@ -248,10 +221,16 @@ class OpenChat:
 
     def _wait_until_kept(self, id: str) -> None:
         """The service stores what was said when it notices that nobody reads it."""
-        try:
-            stored_response(self.service, id)
-        except RefusedByService as error:
-            printing.wrong(f"it was not kept: {error}")
+        until = time.monotonic() + KEPT_SECONDS
+        while True:
+            try:
+                self.service.call("GET", f"/v1/responses/{id}")
+                return
+            except RefusedByService as error:
+                if error.status != 404 or time.monotonic() > until:
+                    printing.wrong(f"it was not kept: {error}")
+                    return
+            time.sleep(KEPT_SECONDS / 100)
 
 
 def _line() -> str | None:

@@ -15,7 +15,7 @@ import typer
 
 from service.commands.arguments import AsLines, argument, command_line, flag, option
 from service.features.client import asking, printing, reading
-from service.features.client.errors import EXIT_INTERRUPTED, EXIT_USAGE, ClientError
+from service.features.client.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, ClientError
 from service.features.client.options import AsJson, Id, completion, environment, talking
 from service.features.client.profile import keep_last, last_of
 from service.features.client.reading import LAST
@@ -81,7 +81,8 @@ def ask(
         printing.out(json.dumps(response) if as_json else response["id"])
         return None
     live = not (no_stream or as_json)
-    answer = asking.stream(service, body, reasoning=live and not no_reasoning and sys.stderr.isatty(), words=live)
+    events = service.stream("POST", "/v1/responses", body | {"stream": True})
+    answer = asking.print_answer(events, reasoning=live and not no_reasoning and sys.stderr.isatty(), words=live)
     if answer.id is None:
         return EXIT_INTERRUPTED
     keep_last(service.url, answer.id, environment())
@@ -90,9 +91,7 @@ def ask(
     elif no_stream:
         printing.out(printing.output_text(answer.response))
     printing.remark(printing.head_of(answer.response) if usage else answer.id)
-    if answer.interrupted:
-        return EXIT_INTERRUPTED
-    return asking.exit_status(answer.response)
+    return EXIT_INTERRUPTED if answer.interrupted else asking.exit_status(answer.response)
 
 
 @app.command()
@@ -215,12 +214,10 @@ def tail(
         for event in events:
             response = event.get("response", response)
             printing.out(json.dumps(event))
-        return asking.exit_status_of(response)
+        return EXIT_FAILED if asking.why_not(response) else 0
     answer = asking.print_answer(events, reasoning=not no_reasoning and sys.stderr.isatty())
     printing.remark(printing.head_of(answer.response))
-    if answer.interrupted:
-        return EXIT_INTERRUPTED
-    return asking.exit_status(answer.response)
+    return EXIT_INTERRUPTED if answer.interrupted else asking.exit_status(answer.response)
 
 
 @app.command()
@@ -241,11 +238,7 @@ def wait(
 
 @app.command()
 @talking
-def cancel(
-    service: RemoteService,
-    id: Id,
-    as_json: AsJson = False,
-) -> None:
+def cancel(service: RemoteService, id: Id, as_json: AsJson = False) -> None:
     """Stop a background response. Its output so far stays."""
     response = service.call("POST", f"/v1/responses/{id}/cancel")
     printing.out(json.dumps(response) if as_json else printing.head_of(response))
@@ -284,8 +277,8 @@ def rm(
     what = "the whole conversation of" if tree else "and erase" if erase else ""
     if not yes and not typer.confirm(f"Delete {what} {id}?".replace("  ", " "), err=True):
         raise ClientError("nothing was deleted")
-    query: dict[str, str | int] = {name: "true" for name, wanted in (("tree", tree), ("erase", erase)) if wanted}
-    deleted = service.call("DELETE", f"/v1/responses/{id}", None, **query)
+    also = {"tree": "true" if tree else None, "erase": "true" if erase else None}
+    deleted = service.call("DELETE", f"/v1/responses/{id}", None, **also)
     printing.out(json.dumps(deleted) if as_json else f"deleted {deleted['id']}")
 
 

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal, ParamSpec
+from typing import Annotated, Any, Literal
 
 import typer
 from typer.completion import shell_complete
@@ -17,9 +17,6 @@ from service.features.client.errors import EXIT_FAILED, EXIT_INTERRUPTED, Client
 from service.features.client.profile import DEFAULT_URL, read_profile
 from service.features.client.reading import whole_id
 from service.features.client.service import RemoteService
-
-P = ParamSpec("P")
-
 
 Id = Annotated[str, argument("ID", "The id of a response, its beginning, or @last for the newest.")]
 AsJson = Annotated[bool, flag("--json", "Print JSON.")]
@@ -41,32 +38,6 @@ _SHAPELESS = (LookupError, TypeError, AttributeError, ValueError, ArithmeticErro
 """The errors from reading an answer that lacks something, or has something else in its place."""
 
 
-def ending(command: Callable[P, int | None]) -> Callable[P, None]:
-    """A command that ends the process with the status that it returns, or that its error has."""
-
-    @functools.wraps(command)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        _open_what_is_closed()
-        try:
-            status = command(*args, **kwargs)
-        except ClientError as error:
-            printing.wrong(str(error))
-            status = error.exit_status
-        except KeyboardInterrupt:
-            status = EXIT_INTERRUPTED
-        except BrokenPipeError:  # whoever read the output has enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            status = 1
-        except OSError as error:
-            printing.wrong(f"can't write: {error.strerror or error}")
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            status = EXIT_FAILED
-        raise typer.Exit(status or 0)
-
-    return run
-
-
 def _open_what_is_closed() -> None:
     """Have nothing to read, or nobody to read, where the caller has closed stdin, stdout or stderr."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
@@ -75,17 +46,27 @@ def _open_what_is_closed() -> None:
 
 
 def talking(command: Callable[..., int | None]) -> Callable[..., None]:
-    """A command with the options that name a service, which it gets first, and whole ids. It ends as `ending` says."""
+    """A command with the options that name a service, which it gets first, and whole ids. It ends the process with the
+    status that it returns, or that its error has.
+    """
 
     @functools.wraps(command)
-    def run(**given: Any) -> int | None:
-        named = {name: given.pop(name) for name in _SERVICE}
-        service = service_of(**named)
+    def run(**given: Any) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        _open_what_is_closed()
         try:
-            ids = {name: whole_id(service, given[name]) for name in _IDS if given.get(name) is not None}
-            return command(service, **given | ids)
-        except _SHAPELESS as error:
-            raise ClientError(f"an answer is not as harmonium's are: {type(error).__name__}: {error}") from error
+            status = _run(command, given)
+        except ClientError as error:
+            printing.wrong(str(error))
+            status = error.exit_status
+        except KeyboardInterrupt:
+            status = EXIT_INTERRUPTED
+        except OSError as error:
+            if not isinstance(error, BrokenPipeError):  # then whoever read the output has enough
+                printing.wrong(f"can't write: {error.strerror or error}")
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            status = EXIT_FAILED
+        raise typer.Exit(status or 0)
 
     _, *own = inspect.signature(command).parameters.values()
     named = [
@@ -93,7 +74,16 @@ def talking(command: Callable[..., int | None]) -> Callable[..., None]:
         for name, option in _SERVICE.items()
     ]
     run.__dict__["__signature__"] = inspect.Signature([*own, *named])  # where Typer looks for options
-    return ending(run)
+    return run
+
+
+def _run(command: Callable[..., int | None], given: dict[str, Any]) -> int | None:
+    service = service_of(**{name: given.pop(name) for name in _SERVICE})
+    try:
+        ids = {name: whole_id(service, given[name]) for name in _IDS if given.get(name) is not None}
+        return command(service, **given | ids)
+    except _SHAPELESS as error:
+        raise ClientError(f"an answer is not as harmonium's are: {type(error).__name__}: {error}") from error
 
 
 def environment() -> Mapping[str, str]:

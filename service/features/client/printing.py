@@ -8,18 +8,16 @@ import sys
 import unicodedata
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from shutil import get_terminal_size
 from typing import Any, TextIO
 
 Json = dict[str, Any]
 
 EXCERPT_CHARS = 60
-_LINES = {"\n", "\t"}
 _UNSEEN = ("Cc", "Cf", "Zl", "Zp", "Co", "Cs")
 """Unicode's categories of what isn't seen, or changes how the rest is."""
 
-_JOINERS = {"\u200c", "\u200d"}
-"""Without these, words of some languages and many emoji fall apart; they change nothing else."""
+_SEEN = {"\n", "\t", "\u200c", "\u200d"}
+"""Of these, what is shown: without the joiners, words of some languages and many emoji fall apart."""
 
 _BOLD, _DIM, _RED, _PLAIN = "\033[1m", "\033[2m", "\033[31m", "\033[0m"
 
@@ -29,10 +27,7 @@ def harmless(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     return "".join(
-        f"<U+{ord(sign):04X}>"
-        if unicodedata.category(sign) in _UNSEEN and sign not in _LINES and sign not in _JOINERS
-        else sign
-        for sign in text
+        f"<U+{ord(sign):04X}>" if unicodedata.category(sign) in _UNSEEN and sign not in _SEEN else sign for sign in text
     )
 
 
@@ -40,11 +35,6 @@ def excerpt(text: str, chars: int = EXCERPT_CHARS) -> str:
     """The beginning of `text` on one line."""
     begun = " ".join(harmless(text[: 4 * chars]).split())
     return begun if len(begun) <= chars and len(text) <= 4 * chars else f"{begun[: chars - 1]}…"
-
-
-def columns() -> int:
-    """The width of the terminal that results go to; 0 where they go elsewhere."""
-    return get_terminal_size().columns if sys.stdout.isatty() else 0
 
 
 def fitting(line: str, columns: int) -> str:
@@ -151,16 +141,12 @@ def _part(part: Json) -> str:
     )
 
 
-def said_by(item: Json) -> str:
-    """The author of an item, as a heading."""
-    kind = item.get("type", "message")
-    return str(item.get("role")) if kind == "message" else str(kind).replace("_", " ")
-
-
 def transcript(items: Iterable[Json]) -> Iterator[str]:
     """Items as paragraphs, each with its author."""
     for item in items:
-        yield f"{said_by(item)}: {text_of(item)}"
+        kind = str(item.get("type", "message"))
+        author = item.get("role") if kind == "message" else kind.replace("_", " ")
+        yield f"{author}: {text_of(item)}"
 
 
 def output_text(response: Json) -> str:

@@ -19,7 +19,7 @@ that `ask -c` can continue it: one id for each service, and nothing that anybody
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -33,6 +33,8 @@ MAX_FILE_BYTES = 65_536
 MAX_KEY_CHARS = 512
 
 _KEY = re.compile(r"[\x21-\x7e]+")
+
+_LAST = ("XDG_STATE_HOME", ".local/state", "last.json")
 
 MAX_SERVICES = 32
 """The most services whose last response is remembered; the least recently used is forgotten first."""
@@ -59,11 +61,8 @@ class Profile:
     """A service: its URL without `/v1`, the key for it and the model to ask for, None where there is none."""
 
     url: str
-    key: str | None
+    key: str | None = field(repr=False)
     model: str | None
-
-    def __repr__(self) -> str:
-        return f"Profile({self.url!r})"  # a traceback shows no key
 
 
 def read_profile(url: str | None, name: str | None, key_env: str | None, environment: Mapping[str, str]) -> Profile:
@@ -72,12 +71,10 @@ def read_profile(url: str | None, name: str | None, key_env: str | None, environ
     A URL that is given goes with no key of a profile: it would be sent to somebody else. Raises ClientError.
     """
     given = url if url is not None else (environment.get(URL) or None) if name is None else None
-    alone = given is not None and name is None
-    chosen = (
-        WrittenProfile()
-        if alone
-        else _choose(_config_file(environment), name if name is not None else environment.get(PROFILE) or None)
-    )
+    if given is not None and name is None:
+        chosen = WrittenProfile()
+    else:
+        chosen = _choose(environment, name if name is not None else environment.get(PROFILE) or None)
     if (variable := key_env if key_env is not None else chosen.key_env) is not None:
         key = environment.get(variable)
         if not key:
@@ -86,18 +83,19 @@ def read_profile(url: str | None, name: str | None, key_env: str | None, environ
         key = _read(Path(chosen.key_file)).strip()
     else:
         key = environment.get(KEY) or None
-    return Profile(
-        _check_url(given if given is not None else chosen.url or DEFAULT_URL), _checked_key(key), chosen.model
-    )
+    if key is not None and not (_KEY.fullmatch(key) and len(key) <= MAX_KEY_CHARS):
+        raise _wrong(f"the key should have 1 to {MAX_KEY_CHARS} visible characters of ASCII, and no spaces")
+    address = given if given is not None else chosen.url or DEFAULT_URL
+    return Profile(_check_url(address), key, chosen.model)
 
 
-def _config_file(environment: Mapping[str, str]) -> Path:
-    folder = environment.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
-    return Path(folder) / "harmonium" / "config.toml"
+def _file(environment: Mapping[str, str], variable: str, otherwise: str, name: str) -> Path:
+    return Path(environment.get(variable) or Path.home() / otherwise) / "harmonium" / name
 
 
-def _choose(file: Path, name: str | None) -> WrittenProfile:
+def _choose(environment: Mapping[str, str], name: str | None) -> WrittenProfile:
     """The profile with that name, or else the default one; an empty one where none is meant."""
+    file = _file(environment, "XDG_CONFIG_HOME", ".config", "config.toml")
     if not file.exists():
         if name is not None:
             raise _wrong(f"there is no profile {name!r}, as there is no {file}")
@@ -131,20 +129,13 @@ def _check_url(url: str) -> str:
         parts = urlsplit(url)
         (parts.hostname or "").encode("idna")  # as a request does: no label may be empty or too long
         sound = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port)
+        sound = sound and not (parts.query or parts.fragment or parts.username or parts.password)
     except ValueError:
         sound = False
-    else:
-        sound = sound and not (parts.query or parts.fragment or parts.username or parts.password)
     if not sound or not url.isprintable() or not url.isascii() or " " in url:
         shown = "what is given" if {"@", "?", "#"} & set(url) else repr(url)  # a key may be in it
         raise _wrong(f"{shown} is no URL of a service; give one as {DEFAULT_URL}")
     return url.rstrip("/").removesuffix("/v1").rstrip("/")
-
-
-def _checked_key(key: str | None) -> str | None:
-    if key is not None and not (_KEY.fullmatch(key) and len(key) <= MAX_KEY_CHARS):
-        raise _wrong(f"the key should have 1 to {MAX_KEY_CHARS} visible characters of ASCII, and no spaces")
-    return key
 
 
 def _wrong(message: str) -> ClientError:
@@ -153,7 +144,7 @@ def _wrong(message: str) -> ClientError:
 
 def last_of(url: str, environment: Mapping[str, str]) -> str:
     """The id to continue. Raises ClientError where there is none."""
-    id = _remembered_values(_last_file(environment)).get(url)
+    id = _remembered_values(_file(environment, *_LAST)).get(url)
     if id is None:
         raise ClientError(f"nothing was asked of {url} from here yet; name a response with --from")
     return id
@@ -161,7 +152,7 @@ def last_of(url: str, environment: Mapping[str, str]) -> str:
 
 def keep_last(url: str, id: str, environment: Mapping[str, str]) -> None:
     """Remember the id. Raises OSError."""
-    file = _last_file(environment)
+    file = _file(environment, *_LAST)
     known = _remembered_values(file)
     known.pop(url, None)
     kept = dict([*known.items(), (url, id)][-MAX_SERVICES:])
@@ -169,11 +160,6 @@ def keep_last(url: str, id: str, environment: Mapping[str, str]) -> None:
     new = file.with_name(f"{file.name}.{os.getpid()}")
     new.write_bytes(msgspec.json.encode(kept))
     new.replace(file)
-
-
-def _last_file(environment: Mapping[str, str]) -> Path:
-    folder = environment.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return Path(folder) / "harmonium" / "last.json"
 
 
 def _remembered_values(file: Path) -> dict[str, str]:

@@ -10,7 +10,7 @@ from itertools import islice
 from shutil import get_terminal_size
 
 from service.features.client import printing
-from service.features.client.errors import EXIT_NOT_FOUND, EXIT_USAGE, ClientError, RefusedByService
+from service.features.client.errors import EXIT_NOT_FOUND, EXIT_USAGE, ClientError
 from service.features.client.service import TERMINAL_STATUSES, Json, RemoteService
 from store.ids import TREE_DIGITS
 from store.ids import tree_of as digits_of_tree
@@ -124,13 +124,13 @@ def check_id(id: str) -> str:
 
 def items(service: RemoteService, path: str, order: str = "asc") -> Iterator[Json]:
     """The items of a list, page by page. Raises ClientError."""
-    after: dict[str, str | int] = {}
+    after: str | None = None
     for _ in range(MAX_ITEMS // PAGE):
-        page = service.call("GET", path, None, limit=PAGE, order=order, **after)
+        page = service.call("GET", path, None, limit=PAGE, order=order, after=after)
         yield from page["data"]
         if not page.get("has_more"):
             return
-        after = {"after": page["last_id"]}
+        after = page["last_id"]
     printing.remark(f"… more than {MAX_ITEMS} items")
 
 
@@ -199,11 +199,8 @@ def chain(service: RemoteService, id: str, limit: int) -> Iterator[tuple[Json, s
     for _ in range(limit):
         if at is None:
             return
-        try:
-            response = response_of(service, at)
-        except RefusedByService as error:
-            if error.status != 404 or at == id:
-                raise
+        response = response_of(service, id) if at == id else service.find(f"/v1/responses/{check_id(at)}")
+        if response is None:
             printing.remark(f"{at} is not there any more")
             return
         newest = service.call("GET", f"/v1/responses/{at}/input_items", None, limit=1, order="desc")["data"]
@@ -253,7 +250,8 @@ def changes(service: RemoteService, wait: Callable[[], None]) -> Iterator[Json]:
                 yield job
         for id, job in known.items():
             if id not in found:
-                yield job | {"status": _status_of(service, id)}
+                response = service.find(f"/v1/responses/{id}")
+                yield job | {"status": "deleted" if response is None else str(response.get("status"))}
         known = found
         wait()
 
@@ -275,12 +273,3 @@ def draw(service: RemoteService, wait: Callable[[], None]) -> None:
 def pause() -> None:
     """Wait until it is time to look again."""
     time.sleep(WATCH_SECONDS)
-
-
-def _status_of(service: RemoteService, id: str) -> str:
-    try:
-        return str(service.call("GET", f"/v1/responses/{id}").get("status"))
-    except RefusedByService as error:
-        if error.status != 404:
-            raise
-        return "deleted"

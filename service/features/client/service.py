@@ -9,16 +9,15 @@ import time
 from collections.abc import Generator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 from urllib.parse import urlencode, urlsplit
 
 from service.features.client.errors import EXIT_FAILED, ClientError, RefusedByService, ServiceUnreachable
+from service.features.client.printing import Json
 from service.features.client.profile import Profile
 
 TERMINAL_EVENTS = ("response.completed", "response.incomplete", "response.failed")
 TERMINAL_STATUSES = ("completed", "incomplete", "failed", "cancelled")
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ BOUNDS = ClientBounds()
 
 
 class RemoteService:
-    """The service of a profile. Each call raises Unreachable, Refused or ClientError."""
+    """The service of a profile. Each call raises ClientError."""
 
     def __init__(self, profile: Profile, bounds: ClientBounds = BOUNDS) -> None:
         self._profile = profile
@@ -53,32 +52,40 @@ class RemoteService:
         """Where it is."""
         return self._profile.url
 
-    def call(self, method: str, path: str, body: Json | None = None, /, **query: str | int) -> Json:
-        """The JSON that a request is answered with."""
+    def call(self, method: str, path: str, body: Json | None = None, /, **query: str | int | None) -> Json:
+        """The JSON that a request is answered with. What is None isn't in the query."""
         with self._answer(method, path, body, query) as answer:
             return object_in(self._whole(answer))
 
-    def stream(self, method: str, path: str, body: Json | None = None, /, **query: str | int) -> Generator[Json]:
+    def find(self, path: str) -> Json | None:
+        """The JSON that is there, None where nothing is."""
+        try:
+            return self.call("GET", path)
+        except RefusedByService as error:
+            if error.status != 404:
+                raise
+            return None
+
+    def stream(self, method: str, path: str, body: Json | None = None, /, **query: str | int | None) -> Generator[Json]:
         """The events that a request is answered with, as they come. Closing it closes the connection."""
         with self._answer(method, path, body, query) as answer:
             yield from self._events(answer)
 
-    def pages(self, path: str, **query: str | int) -> Generator[Json]:
+    def pages(self, path: str, **query: str | int | None) -> Generator[Json]:
         """The pages of a list of the console's API, each of which says behind what the next one is."""
+        after: str | int | None = None
         while True:
-            page = self.call("GET", path, None, **query)
+            page = self.call("GET", path, None, after=after, **query)
             yield page
-            if page.get("after") is None:
+            if (after := page.get("after")) is None:
                 return
-            query["after"] = page["after"]
 
     def follow(self, id: str, after: int | None = None) -> Generator[Json]:
         """The events of a background response up to its end, from the one behind `after` on, even if streams break."""
         tries = 0
         while True:
-            query: dict[str, str | int] = {"stream": "true"} | ({} if after is None else {"starting_after": after})
             try:
-                for event in self.stream("GET", f"/v1/responses/{id}", **query):
+                for event in self.stream("GET", f"/v1/responses/{id}", None, stream="true", starting_after=after):
                     tries, after = 0, event.get("sequence_number", after)
                     yield event
                     if event.get("type") in TERMINAL_EVENTS:
@@ -106,13 +113,14 @@ class RemoteService:
 
     @contextmanager
     def _answer(
-        self, method: str, path: str, body: Json | None, query: dict[str, str | int]
+        self, method: str, path: str, body: Json | None, query: dict[str, str | int | None]
     ) -> Generator[http.client.HTTPResponse]:
         """The answer to a request, unread, if it is no error."""
         url = urlsplit(self._profile.url)
         assert url.hostname is not None
         kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
-        where = f"{url.path}{path}" + (f"?{urlencode(query, errors='replace')}" if query else "")
+        asked = urlencode({name: value for name, value in query.items() if value is not None}, errors="replace")
+        where = f"{url.path}{path}" + (f"?{asked}" if asked else "")
         headers = {"user-agent": "harmonium"}
         if self._profile.key is not None:
             headers["authorization"] = f"Bearer {self._profile.key}"
@@ -129,9 +137,8 @@ class RemoteService:
                     raise ClientError(f"{self._profile.url} sends elsewhere (HTTP {answer.status}); name its real URL")
                 yield answer
             except TimeoutError:
-                raise ServiceUnreachable(
-                    f"{self._profile.url} said nothing for {self._bounds.silence_seconds:g} s"
-                ) from None
+                seconds = self._bounds.silence_seconds
+                raise ServiceUnreachable(f"{self._profile.url} said nothing for {seconds:g} s") from None
             except (OSError, http.client.HTTPException) as error:
                 reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
                 raise ServiceUnreachable(f"can't reach {self._profile.url}: {reason}") from None
@@ -149,9 +156,8 @@ class RemoteService:
         message: object = None
         with suppress(ClientError, LookupError, TypeError):  # then it is not harmonium's, but of something before it
             message = object_in(self._whole(answer))["error"]["message"]
-        return RefusedByService(
-            answer.status, message if isinstance(message, str) else f"the service answered {answer.reason}"
-        )
+        said = message if isinstance(message, str) else f"the service answered {answer.reason}"
+        return RefusedByService(answer.status, said)
 
     def _events(self, answer: http.client.HTTPResponse) -> Generator[Json]:
         """The events of a stream, one line of data each (https://html.spec.whatwg.org/multipage/server-sent-events.html),

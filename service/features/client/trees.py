@@ -8,10 +8,11 @@ gives it, with the seal that brings it back; nothing is known here of what is in
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import Annotated, BinaryIO
 
 import typer
@@ -66,8 +67,7 @@ app = typer.Typer()
 def trees(service: RemoteService, limit: int, filters: dict[str, str | int], after: str | None) -> Iterator[Json]:
     """Pages of at most `limit` trees in all, the one used last first. Raises ClientError."""
     while limit > 0:
-        query = filters | ({} if after is None else {"after": after})
-        page = service.call("GET", TREES, None, limit=min(limit, PAGE), **query)
+        page = service.call("GET", TREES, None, limit=min(limit, PAGE), after=after, **filters)
         yield page
         limit -= len(page["data"])
         after = page.get("after")
@@ -78,8 +78,7 @@ def trees(service: RemoteService, limit: int, filters: dict[str, str | int], aft
 def away(service: RemoteService, limit: int, after: str | None = None) -> Iterator[Json]:
     """Pages of at most `limit` trees in all that are in the archive alone, in no order. Raises ClientError."""
     for _ in range(MOST_AWAY_PAGES):
-        query: dict[str, str | int] = {} if after is None else {"after": after}
-        page = service.call("GET", ARCHIVED_TREES, None, limit=min(limit, PAGE), **query)
+        page = service.call("GET", ARCHIVED_TREES, None, limit=min(limit, PAGE), after=after)
         page["data"] = [tree for tree in page["data"] if not tree["in_memory"]]
         yield page
         limit, after = limit - len(page["data"]), page["after"]
@@ -113,10 +112,9 @@ def filters_of(
     status: str | None, model: str | None, since: str | None, metadata: list[str], text: str | None = None
 ) -> dict[str, str | int]:
     """The filters of a list. Raises ClientError."""
-    asked = {"status": status, "model": model, "text": text}
+    moment = None if since is None else moment_of(since)
+    asked = {"status": status, "model": model, "text": text, "since": moment}
     found: dict[str, str | int] = {name: value for name, value in asked.items() if value is not None}
-    if since is not None:
-        found["since"] = moment_of(since)
     for pair in metadata:
         name, equals, value = pair.partition("=")
         if not equals:
@@ -125,17 +123,15 @@ def filters_of(
     return found
 
 
-def moment_of(text: str, now: datetime | None = None) -> int:
+def moment_of(text: str) -> int:
     """The second since 1970 of a date, a date and time, or so long ago. Raises ClientError."""
     if match := _AGO.fullmatch(text):
-        return max(0, int((now or datetime.now(UTC)).timestamp()) - int(match[1]) * _UNITS[match[2]])
+        return max(0, int(datetime.now(UTC).timestamp()) - int(match[1]) * _UNITS[match[2]])
     try:
         return max(0, int(datetime.fromisoformat(text).astimezone().timestamp()))
     except (ValueError, OverflowError):
-        raise ClientError(
-            f"{printing.excerpt(text)!r} is no time; write 2026-11-23, 2026-11-23T10:00, or 30m, 2h or 7d",
-            EXIT_USAGE,
-        ) from None
+        ways = "2026-11-23, 2026-11-23T10:00, or 30m, 2h or 7d"
+        raise ClientError(f"{printing.excerpt(text)!r} is no time; write {ways}", EXIT_USAGE) from None
 
 
 def line_of(tree: Json, columns: int = 0) -> str:
@@ -157,15 +153,17 @@ def turns_text(tree: Json) -> str:
     return f"{tree['turns']}{'' if tree['turns_complete'] else '+'} turn{'' if tree['turns'] == 1 else 's'}"
 
 
-def search_note(page: Json) -> str:
-    """A line on how far a stopped search looked, or that there is more; '' where it has come to its end."""
-    found, after = page["searched"], page.get("after")
+def search_note(page: Json, also: str) -> str:
+    """A line on how far a stopped search looked, or that there is more, by `also` an option; '' where it has come to
+    its end.
+    """
+    found, after = page.get("searched", Json()), page.get("after")
     if after is None:
         return ""
     if found.get("stopped"):
         back = printing.when(found.get("back_to"))
         return f"… looked at {found['trees']} trees, back to {back}; --after {after} goes on"
-    return f"… --after {after} shows more"
+    return f"… {also}--after {after} shows more"
 
 
 def archive_note(tree: Json) -> str:
@@ -179,9 +177,8 @@ def archive_note(tree: Json) -> str:
     more = "" if away["complete"] else " or more"
     if not ends:
         return "branches in the archive" if more else ""
-    return (
-        f"{len(ends)}{more} branch{'' if len(ends) == 1 else 'es'} in the archive, with {' '.join(ends[:SHOWN_ENDS])}"
-    )
+    branches = "branch" if len(ends) == 1 else "branches"
+    return f"{len(ends)}{more} {branches} in the archive, with {' '.join(ends[:SHOWN_ENDS])}"
 
 
 def draw(tree: Json) -> Iterator[str]:
@@ -238,9 +235,9 @@ def _turn_text(turn: Json) -> str:
 
 @dataclass
 class ExportCounts:
-    """The counts of an export: its trees and turns, and how many times something is missing of them."""
+    """The ids of an export's trees, how many turns it has, and how many times something is missing of them."""
 
-    trees: int = 0
+    trees: set[str] = field(default_factory=set[str])
     turns: int = 0
     missing: int = 0
 
@@ -272,36 +269,32 @@ class ImportCounts:
         return f"{self.imported} turns imported, {self.kept} were there{deleted}{refused}"
 
 
-def export_lines(service: RemoteService, ids: Iterable[str], outcome: ExportCounts, seen: set[str]) -> Iterator[Json]:
-    """The lines of the trees that have these ids, but for those `seen`, which grows. Raises ClientError."""
+def export_lines(service: RemoteService, ids: list[str], outcome: ExportCounts) -> Iterator[Json]:
+    """The lines of the trees that have these ids, or without any of all that there are. Raises ClientError."""
     for id in ids:
         tree = tree_of(service, whole_id(service, id))
-        if tree["id"] not in seen:
-            seen.add(tree["id"])
+        if tree["id"] not in outcome.trees:
             yield from _lines_of(service, tree, outcome)
-
-
-def exported_from_archive(service: RemoteService, outcome: ExportCounts, seen: set[str]) -> Iterator[Json]:
-    """The lines of all trees in the archive, but for those `seen`, and those that were deleted just now."""
-    for page in service.pages(ARCHIVED_TREES, limit=PAGE):
-        for tree in page["data"]:
-            if tree["id"] not in seen and (found := _tree_if_there(service, tree["end"])):
-                seen.add(tree["id"])
+    has_archive = False
+    for page in () if ids else service.pages(TREES, limit=PAGE):
+        has_archive = page["has_archive"]
+        for listed in page["data"]:
+            if listed["id"] not in outcome.trees:
+                yield from _lines_of(service, tree_of(service, listed["id"]), outcome)
+    for page in service.pages(ARCHIVED_TREES, limit=PAGE) if has_archive else ():
+        for listed in page["data"]:
+            if listed["id"] not in outcome.trees and (found := _tree_at(service, listed["end"])):
                 yield from _lines_of(service, found, outcome)
 
 
-def _tree_if_there(service: RemoteService, id: str) -> Json | None:
-    try:
-        return tree_of(service, id)
-    except RefusedByService as error:
-        if error.status != 404:
-            raise
-        return None
+def _tree_at(service: RemoteService, id: str) -> Json | None:
+    """The tree of a response, None where it was deleted just now."""
+    return service.find(f"{TREES}/{check_id(id)}")
 
 
 def _lines_of(service: RemoteService, tree: Json, outcome: ExportCounts) -> Iterator[Json]:
     """The lines of a tree. Its branches in the archive are asked for one by one, which brings them back."""
-    outcome.trees += 1
+    outcome.trees.add(tree["id"])
     yield {"object": FORMAT, "version": VERSION, "id": tree["id"]}
     written, ends = set[str](), set[str]()
     more: Json | None = tree
@@ -309,19 +302,15 @@ def _lines_of(service: RemoteService, tree: Json, outcome: ExportCounts) -> Iter
         tree, more = more, None
         yield from _turns_of(service, [turn for turn in tree["turns"] if turn["id"] not in written], outcome)
         written.update(turn["id"] for turn in tree["turns"])
-        for end in ends_of(tree):
+        archived: Json = tree["archived"] or {}  # the archive may not say
+        for end in archived.get("ends", ()):
             if end not in ends and more is None:
                 ends.add(end)
-                more = _tree_if_there(service, end)
+                more = _tree_at(service, end)
     if not tree["turns_complete"]:
         outcome.lacks(f"older branches of {tree['id']}")
     elif not (tree["archived"] and tree["archived"]["complete"]):
         outcome.lacks(f"{archive_note(tree)}, of {tree['id']}")
-
-
-def ends_of(tree: Json) -> list[str]:
-    """The ends of the branches of a tree that are in the archive alone, as far as they are known."""
-    return tree["archived"]["ends"] if tree["archived"] else []
 
 
 def _turns_of(service: RemoteService, turns: list[Json], outcome: ExportCounts) -> Iterator[Json]:
@@ -329,16 +318,13 @@ def _turns_of(service: RemoteService, turns: list[Json], outcome: ExportCounts) 
         if turn["status"] in _UNDER_WAY:
             outcome.lacks(f"{turn['id']}, which is under way")
             continue
-        try:
-            whole = service.call("GET", f"{TURNS}/{check_id(turn['id'])}")
-        except RefusedByService as error:
-            if error.status != 404:
-                raise
+        whole = service.find(f"{TURNS}/{check_id(turn['id'])}")
+        if whole is None:
             outcome.lacks(f"{turn['id']}, which can't be read, or was deleted just now")
             continue
         outcome.turns += 1
         if outcome.turns % PROGRESS_TURNS == 0:
-            printing.remark(f"… {outcome.turns} turns of {outcome.trees} trees")
+            printing.remark(f"… {outcome.turns} turns of {len(outcome.trees)} trees")
         yield whole
 
 
@@ -347,10 +333,8 @@ def import_file(service: RemoteService, file: BinaryIO, outcome: ImportCounts) -
     for number, line in enumerate(_lines(file), start=1):
         found = object_in(line, f"line {number} is no JSON object: that is no export", EXIT_USAGE)
         if found.get("object") == FORMAT:
-            if found.get("version") != VERSION:
-                raise ClientError(
-                    f"line {number} begins a tree in version {found.get('version')!r}; this release reads {VERSION}"
-                )
+            if (version := found.get("version")) != VERSION:
+                raise ClientError(f"line {number} begins a tree in version {version!r}; this release reads {VERSION}")
             continue
         brought = {name: found.get(name) for name in ("turn", "seal")}
         if not isinstance(brought["turn"], str):
@@ -399,49 +383,30 @@ def ls(
 ) -> None:
     """List conversations by their newest turns, the one used last first. `harmonium tree ID` draws the tree of one."""
     filters, is_empty = filters_of(status, model, since, metadata or [], text), True
-    if archived:
-        list_away(service, limit, filters, after, as_json=as_json)
-        return
-    found_again = not (filters or after) and limit <= MOST_TREES  # by the beginnings of their ids
-    columns = printing.columns() if found_again else 0
-    page: Json | None = None
-    for page in trees(service, limit, filters, after):
+    if archived and filters:
+        raise ClientError("--archived has no filters: the archive is not searched", EXIT_USAGE)
+    found_again = not (archived or filters or after) and limit <= MOST_TREES  # by the beginnings of their ids
+    columns = get_terminal_size().columns if found_again and sys.stdout.isatty() else 0
+    page = Json()
+    for page in away(service, limit, after) if archived else trees(service, limit, filters, after):
         for tree in page["data"]:
             is_empty = False
-            printing.out(json.dumps(tree) if as_json else line_of(tree, columns))
-    if page is not None and (more := search_note(page)):
+            shown = json.dumps(tree) if as_json else away_line(tree) if archived else line_of(tree, columns)
+            printing.out(shown)
+    if more := search_note(page, "--archived " if archived else ""):
         printing.remark(more)
-    elif is_empty and page is not None:
+    elif is_empty and archived:
+        printing.remark("no conversation is in the archive alone")
+    elif is_empty:
         has_archive: bool = page["has_archive"]
         where = " in memory is so; `harmonium ls --archived` lists those that left it" if has_archive else " is so"
         is_narrowed = bool(filters or after)
         printing.remark(f"no conversation{where}" if is_narrowed else empty_note(service, has_archive=has_archive))
 
 
-def list_away(
-    service: RemoteService, limit: int, filters: dict[str, str | int], after: str | None, *, as_json: bool
-) -> None:
-    """Print the trees that are in the archive alone. Raises ClientError."""
-    if filters:
-        raise ClientError("--archived has no filters: the archive is not searched", EXIT_USAGE)
-    page, is_empty = Json(), True
-    for page in away(service, limit, after):
-        for tree in page["data"]:
-            is_empty = False
-            printing.out(json.dumps(tree) if as_json else away_line(tree))
-    if page["after"] is not None:
-        printing.remark(f"… --archived --after {page['after']} shows more")
-    elif is_empty:
-        printing.remark("no conversation is in the archive alone")
-
-
 @app.command()
 @talking
-def tree(
-    service: RemoteService,
-    id: Id = LAST,
-    as_json: AsJson = False,
-) -> None:
+def tree(service: RemoteService, id: Id = LAST, as_json: AsJson = False) -> None:
     """Draw the tree of a response: all that was said before it, after it and beside it, the newest first."""
     found = tree_of(service, id)
     if as_json:
@@ -465,19 +430,11 @@ def export(
     """Print whole trees as lines of JSON, for `harmonium import`: each turn with its ids, its tokens and a seal."""
     if everything == bool(ids):
         raise ClientError("give the id of a response, or --all", EXIT_USAGE)
-    outcome, seen, has_archive = ExportCounts(), set[str](), False
-
-    def in_memory() -> Iterator[str]:
-        nonlocal has_archive
-        for page in service.pages(TREES, limit=PAGE):
-            has_archive = page["has_archive"]
-            yield from (str(tree["id"]) for tree in page["data"])
-
-    for line in export_lines(service, ids or in_memory(), outcome, seen):
+    outcome = ExportCounts()
+    for line in export_lines(service, ids or [], outcome):
         printing.out(json.dumps(line))
-    for line in exported_from_archive(service, outcome, seen) if has_archive and everything else ():
-        printing.out(json.dumps(line))
-    printing.remark(f"{outcome.turns} turns of {outcome.trees} tree{'' if outcome.trees == 1 else 's'}")
+    number = len(outcome.trees)
+    printing.remark(f"{outcome.turns} turns of {number} tree{'' if number == 1 else 's'}")
     return 1 if outcome.missing else 0
 
 

@@ -247,6 +247,9 @@ class ShownTree(msgspec.Struct):
     object: str = "console.tree"
 
 
+StopReason = Literal["rows", "time", "bytes"]
+
+
 class Searched(msgspec.Struct):
     """The extent of a page's search: so many trees, back to that use. `stopped` says what ended it where it had neither
     as many as were asked for nor come to the end; `unread` counts those that were too large to read.
@@ -254,7 +257,7 @@ class Searched(msgspec.Struct):
 
     trees: int
     back_to: int | None
-    stopped: Literal["rows", "time", "bytes"] | None
+    stopped: StopReason | None
     unread: int
 
 
@@ -369,9 +372,6 @@ def with_excerpt(turn: ShownTurn, excerpt: Excerpt | None) -> ShownTurn:
 # --- the search ---
 
 _CURSOR = re.compile(rf"([0-9]{{1,16}})-([0-9a-f]{{{HEX_DIGITS}}})", re.ASCII)
-
-LAST_DIGITS = "f" * HEX_DIGITS
-"""The last of all digits."""
 
 
 @dataclass(frozen=True)
@@ -523,9 +523,7 @@ def read_cursor(after: str) -> ScoredDigits:
     return ScoredDigits(int(match[1]), match[2])
 
 
-def cursor_of(place: ScoredDigits) -> str:
-    """A place as it is written in a page."""
-    return f"{place.score}-{place.digits}"
+PlacedTree = tuple[ScoredDigits, Tree | None]
 
 
 class TreeSearch:
@@ -537,7 +535,7 @@ class TreeSearch:
         """`after` is where the page before ended."""
         self._history, self._tenant, self._wanted, self._box = history, tenant, wanted, box
         if wanted.until is not None:
-            newest = ScoredDigits(wanted.until * US, LAST_DIGITS)
+            newest = ScoredDigits(wanted.until * US, "f" * HEX_DIGITS)  # the last of all digits
             after = newest if after is None else min(after, newest)
         self._listing = TreeListing(history, tenant, after=after)
         self._look = Look(wanted)
@@ -563,11 +561,9 @@ class TreeSearch:
             if not some or len(within) < len(some):
                 return self._end(found, more=False)
 
-    def _groups(
-        self, places: list[tuple[ScoredDigits, Tree | None]]
-    ) -> Iterator[list[tuple[ScoredDigits, Tree | None]]]:
+    def _groups(self, places: list[PlacedTree]) -> Iterator[list[PlacedTree]]:
         """Some trees as they are looked at together."""
-        group, turns = list[tuple[ScoredDigits, Tree | None]](), 0
+        group, turns = list[PlacedTree](), 0
         for place in places:
             tree = place[1]
             turns += tree.turns if tree is not None and self._is_deep else 0
@@ -585,7 +581,7 @@ class TreeSearch:
     def _is_in_time(self, place: ScoredDigits) -> bool:
         return self._wanted.since is None or place.score >= self._wanted.since * US
 
-    def _stop_reason(self) -> Literal["rows", "time", "bytes"] | None:
+    def _stop_reason(self) -> StopReason | None:
         if self._looked_at >= self._box.trees:
             return "rows"
         if self._size >= self._box.bytes:
@@ -598,7 +594,9 @@ class TreeSearch:
         found = await self._found_in(likely) if self._is_deep else None
         shown = [tree for tree in likely if found is None or tree.id in found]
         sizes = {digits_of(tree.newest): tree.size for tree in shown}
-        read = await self._read({digits: size for tree in shown for digits, size in tree.opening.items()} | sizes)
+        wanted = {digits: size for tree in shown for digits, size in tree.opening.items()} | sizes
+        self._size += sum(wanted.values())
+        read = await excerpts_of(self._history, self._tenant, wanted)
         if found is None:
             self._unread += sum(size > 0 and digits not in read for digits, size in sizes.items())
         return [shown_tree(tree, read, None if found is None else found[tree.id]) for tree in shown]
@@ -655,17 +653,10 @@ class TreeSearch:
             async for each in shown_of(self._history, self._tenant, {digits: sizes[digits] for digits in some}):
                 yield each
 
-    async def _read(self, sizes: dict[str, int]) -> dict[str, Excerpt]:
-        """The excerpts of turns whose responses have these sizes, both by their digits."""
-        self._size += sum(sizes.values())
-        return await excerpts_of(self._history, self._tenant, sizes)
-
-    def _end(
-        self, found: list[ShownTree], *, more: bool, stopped: Literal["rows", "time", "bytes"] | None = None
-    ) -> TreePage:
+    def _end(self, found: list[ShownTree], *, more: bool, stopped: StopReason | None = None) -> TreePage:
         last = self._last
         searched = Searched(self._looked_at, None if last is None else last.score // US, stopped, self._unread)
-        return TreePage(found, more, cursor_of(last) if more and last is not None else None, searched)
+        return TreePage(found, more, f"{last.score}-{last.digits}" if more and last is not None else None, searched)
 
 
 router = APIRouter()
@@ -746,11 +737,17 @@ def _archived_tree(tree: elsewhere.TreeInArchive) -> ArchivedTree:
 async def retrieve_tree(request: Aside, id: str) -> Response:
     """The tree that has a response, an item, a call or a conversation, with all its turns."""
     store, tenant = request.service.store, request.tenant
-    asked = response_id_of(id)
+    call = _CALL.fullmatch(id)
+    asked = f"resp_{call[1]}" if call else response_of(id) or id
     tree = await turns_of(store, tenant, asked)
     readable = [node for node in tree.nodes if node.size and not node.is_conversation]
     readable.sort(key=lambda node: -node.used)
     excerpts = await excerpts_of(store, tenant, {node.digits: node.size for node in readable})
+    try:
+        away = await away_from(store, tenant, tree)
+        archived = ArchivedBranches([name_of(end) for end in away.ends], away.whole)
+    except (ArchiveUnavailable, ArchiveDamaged, NewerFormat):
+        archived = None  # the rest can still be shown
     answer = WholeTree(
         id=tree.id,
         asked=asked,
@@ -758,27 +755,9 @@ async def retrieve_tree(request: Aside, id: str) -> Response:
         turns=[shown_turn(node, excerpts.get(node.digits)) for node in tree.nodes],
         turns_complete=tree.whole,
         excerpts_complete=len(excerpts) >= len(readable),
-        archived=await archived_of(store, tenant, tree),
+        archived=archived,
     )
     return request.with_room(answer)
-
-
-async def archived_of(store: ConversationHistoryStore, tenant: str, tree: TreeTurns) -> ArchivedBranches | None:
-    """The turns of a tree that are only in the archive; None where it can't be read, as the rest can still be shown.
-
-    Raises StoreUnavailable.
-    """
-    try:
-        away = await away_from(store, tenant, tree)
-    except (ArchiveUnavailable, ArchiveDamaged, NewerFormat):
-        return None
-    return ArchivedBranches([name_of(end) for end in away.ends], away.whole)
-
-
-def response_id_of(id: str) -> str:
-    """The id of what an id is within: that of a response, for an item or a call of it."""
-    call = _CALL.fullmatch(id)
-    return f"resp_{call[1]}" if call else response_of(id) or id
 
 
 async def excerpts_of(store: ConversationHistoryStore, tenant: str, sizes: Mapping[str, int]) -> dict[str, Excerpt]:
@@ -796,6 +775,8 @@ async def excerpts_of(store: ConversationHistoryStore, tenant: str, sizes: Mappi
                 await asyncio.sleep(0)
     return found
 
+
+_WINDOWS: dict[int, str] = {priority: window for window, priority in WINDOWS.items()}
 
 MOST_JOBS = 500
 """The most that are listed at once: some 10 ms."""
@@ -827,15 +808,10 @@ async def list_jobs(request: Aside, query: Annotated[JobsQuery, InQuery()]) -> R
     store, tenant = request.service.store, request.tenant
     found, whole = await under_way(store, tenant, query.limit)
     excerpts = await excerpts_of(store, tenant, {each.digits: each.size for each in found})
-    data = list(map(_shown_job, found))
-    for job, each in zip(data, found, strict=True):
-        with_excerpt(job, excerpts.get(each.digits))
+    data = list[ShownJob]()
+    for job in found:
+        above, window = None if job.parent is None else name_of(job.parent), _WINDOWS.get(job.priority)
+        shown = ShownJob(job.id, "response", job.status, job.created // US, parent=above, completion_window=window)
+        with_excerpt(shown, excerpts.get(job.digits))
+        data.append(shown)
     return request.with_room(ListedJobs(data, not whole))
-
-
-_WINDOWS: dict[int, str] = {priority: window for window, priority in WINDOWS.items()}
-
-
-def _shown_job(job: TreeNode) -> ShownJob:
-    above, window = None if job.parent is None else name_of(job.parent), _WINDOWS.get(job.priority)
-    return ShownJob(job.id, "response", job.status, job.created // US, parent=above, completion_window=window)

@@ -17,7 +17,7 @@ from base64 import b64decode, b64encode
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager
 from hashlib import blake2b
-from typing import Annotated, NamedTuple, TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 from fastapi import APIRouter
@@ -25,6 +25,7 @@ from fastapi import Query as InQuery
 from pydantic import Field
 from starlette.responses import Response
 
+from service.api.response import Usage
 from service.decoding import decode
 from service.errors import ApiError, InvalidRequest, invalid_value, not_allowed
 from service.features.console.trees import US, Kind, kind_of
@@ -69,26 +70,13 @@ class Portable(msgspec.Struct, frozen=True):
     seal: str | None = None
 
 
-async def portable(sealer: Sealer, turn: Saved) -> Portable:
-    """The portable form of a turn, for the owner of the sealer. Raises InvalidRequest for one that is too large, and
-    StoreUnavailable.
-    """
-    return await _work(turn.payload, lambda: _portable(sealer, turn))
-
-
-async def read_portable(sealer: Sealer, given: Portable) -> Saved:
-    """The turn that comes back. Raises InvalidRequest for one that was changed, or isn't from here, and
-    StoreUnavailable.
-    """
-    return await _work(len(given.turn), lambda: _read(sealer, given))
-
-
 async def _work(size: int, work: Callable[[], T]) -> T:
     """The result of `work`, done by a thread where it takes long."""
     return work() if size <= codec.THREAD_FROM_BYTES else await asyncio.to_thread(work)
 
 
-def _portable(sealer: Sealer, turn: Saved) -> Portable:
+def portable(sealer: Sealer, turn: Saved) -> Portable:
+    """The portable form of a turn, for the owner of the sealer. Raises InvalidRequest for one that is too large."""
     packed = _VERSION + codec.squeeze(msgspec.msgpack.encode(msgspec.structs.replace(turn, used=0, held=0)))
     if not turn.deleted:
         return Portable(_base64(packed), sealer.seal(DIGEST, _digest(packed)))
@@ -102,26 +90,22 @@ def _portable(sealer: Sealer, turn: Saved) -> Portable:
         ) from None
 
 
-def _read(sealer: Sealer, given: Portable) -> Saved:
+def read_portable(sealer: Sealer, given: Portable) -> Saved:
+    """The turn that comes back. Raises InvalidRequest for one that was changed, or isn't from here."""
     if given.seal is None:
         packed = _open(sealer, "turn", given.turn, TURN)
     else:
-        packed = _check_seal(sealer, given.turn, given.seal)
+        digest = _open(sealer, "seal", given.seal, DIGEST)
+        try:
+            packed = _bytes(given.turn)
+        except ValueError:
+            raise invalid_value("turn", given.turn, "It is no base64. Send the line as it was exported.") from None
+        if _digest(packed) != digest:  # no secret: who has the seal had the turn
+            words = "It is of another turn, or 'turn' was changed. Send the line as exported."
+            raise invalid_value("seal", given.seal, words)
     if packed[:1] != _VERSION:
         raise invalid_value("turn", packed[:1].hex(), "A later release exported it. Import it there.")
     return msgspec.msgpack.decode(codec.unsqueeze(packed[1:]), type=Saved)
-
-
-def _check_seal(sealer: Sealer, turn: str, seal: str) -> bytes:
-    """The bytes of a turn whose seal is theirs."""
-    digest = _open(sealer, "seal", seal, DIGEST)
-    try:
-        packed = _bytes(turn)
-    except ValueError:
-        raise invalid_value("turn", turn, "It is no base64. Send the line as it was exported.") from None
-    if _digest(packed) != digest:  # no secret: who has the seal had the turn
-        raise invalid_value("seal", seal, "It is of another turn, or 'turn' was changed. Send the line as exported.")
-    return packed
 
 
 def _base64(packed: bytes) -> str:
@@ -184,14 +168,6 @@ class WholeTurn(msgspec.Struct):
     object: str = "console.turn"
 
 
-class EndedTurn(NamedTuple):
-    """A turn that no longer changes: the id by which it is told, that of its tree's root, and all of it."""
-
-    name: str
-    root: str
-    turn: Saved
-
-
 class Imported(msgspec.Struct):
     """The outcome of a turn's import: it is `new`, was `deleted` since and stays so, or was there. Where the store has
     an archive, which keeps the ids of what was deleted, no deleted turn comes back.
@@ -208,7 +184,8 @@ async def retrieve_turn(request: Aside, id: str) -> Response:
     """A turn of a tree, or a conversation, that no longer changes."""
     service, tenant = request.service, request.tenant
     async with ended_turn(request, id) as (name, root, turn):
-        sealed = await portable((await service.seals.of(tenant)), turn)
+        sealer = await service.seals.of(tenant)
+        sealed = await _work(turn.payload, lambda: portable(sealer, turn))
         digits = digits_of(turn.id)
         answer = WholeTurn(
             id=name,
@@ -232,7 +209,8 @@ async def import_turn(request: Aside) -> Response:
     service, tenant = request.service, request.tenant
     body = await request.body(times=BODIES)
     async with request.preparing(len(body)):
-        turn = await read_portable(await service.seals.of(tenant), decode(body, Portable))
+        sealer, given = await service.seals.of(tenant), decode(body, Portable)
+        turn = await _work(len(given.turn), lambda: read_portable(sealer, given))
         name = name_of(digits_of(turn.id))
         try:
             became = await bring_in(service.store, tenant, turn)
@@ -262,8 +240,9 @@ async def import_turn(request: Aside) -> Response:
 
 
 @asynccontextmanager
-async def ended_turn(request: Received, id: str, *, deleted: bool = True) -> AsyncGenerator[EndedTurn]:
-    """A turn of the caller's, or a conversation, which isn't used by that; a few large ones at once.
+async def ended_turn(request: Received, id: str, *, deleted: bool = True) -> AsyncGenerator[tuple[str, str, Saved]]:
+    """The id by which a turn of the caller's, or a conversation, is told, that of its tree's root, and all of it, which
+    isn't used by that; a few large ones at once.
 
     Raises NotFound, without `deleted` also for one that was deleted and that others continue, InvalidRequest for what
     is under way, StoreUnavailable.
@@ -279,7 +258,7 @@ async def ended_turn(request: Received, id: str, *, deleted: bool = True) -> Asy
         turn = await take_out(tenant, found)
         if turn.deleted and not deleted:
             raise NotFound(id)
-        yield EndedTurn(name_of(digits_of(turn.id)), found.root, turn)
+        yield name_of(digits_of(turn.id)), found.root, turn
 
 
 async def _input_of(turn: Saved) -> bytes | None:
@@ -349,25 +328,8 @@ class TurnTokens(msgspec.Struct, frozen=True):
     object: str = "console.turn.tokens"
 
 
-class _Details(msgspec.Struct, frozen=True):
-    cached_tokens: int | None = None
-
-
-class _Usage(msgspec.Struct, frozen=True):
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    input_tokens_details: _Details | None = None
-
-
 class _Answered(msgspec.Struct, frozen=True):
-    usage: _Usage | None = None
-
-
-class TokenPage(NamedTuple):
-    """Messages with the tokens of a page, and how many there are in all."""
-
-    messages: list[TokenizedMessage]
-    length: int
+    usage: Usage | None = None
 
 
 class TokensQuery(Query):
@@ -381,31 +343,30 @@ class TokensQuery(Query):
 async def list_tokens(request: Aside, query: Annotated[TokensQuery, InQuery()], id: str) -> Response:
     """The tokens of a turn that no longer changes, those behind the first `after` ones."""
     async with ended_turn(request, id, deleted=False) as (name, _, turn):
-        page = page_of(turn.messages, query.after, query.limit)
-        usage = (
-            None if turn.response is None else msgspec.json.decode(turn.response, type=_Answered).usage
-        ) or _Usage()
+        messages, length = page_of(turn.messages, query.after, query.limit)
+        usage = msgspec.json.decode(turn.response or b"{}", type=_Answered).usage
     end = query.after + query.limit
-    more = end < page.length
     answer = TurnTokens(
         id=name,
-        input_tokens=usage.input_tokens,
-        cached_tokens=(usage.input_tokens_details or _Details()).cached_tokens,
-        output_tokens=usage.output_tokens,
-        length=page.length,
-        messages=page.messages,
-        has_more=more,
-        after=end if more else None,
+        input_tokens=usage and usage.input_tokens,
+        cached_tokens=usage and usage.input_tokens_details.cached_tokens,
+        output_tokens=usage and usage.output_tokens,
+        length=length,
+        messages=messages,
+        has_more=end < length,
+        after=end if end < length else None,
     )
     return request.with_room(answer)
 
 
-def page_of(messages: Iterable[StoredMessage], after: int, limit: int) -> TokenPage:
-    """The tokens of messages behind the first `after` ones, at most `limit`. Notes that have none are no messages."""
+def page_of(messages: Iterable[StoredMessage], after: int, limit: int) -> tuple[list[TokenizedMessage], int]:
+    """The messages with their tokens behind the first `after` ones, at most `limit`, and how many there are in all.
+    Notes that have none are no messages.
+    """
     found: list[TokenizedMessage] = []
     place = index = 0
     for message in messages:
-        own = _own(message)
+        own = sampled_in(message) if message.role == READ else message.tokens  # of what a model sampled, its note
         if not own:
             continue
         length = len(own) // BYTES_A_TOKEN
@@ -415,12 +376,7 @@ def page_of(messages: Iterable[StoredMessage], after: int, limit: int) -> TokenP
             found.append(_tokenize(message, index, length, first, ids))
         place += length
         index += 1
-    return TokenPage(found, place)
-
-
-def _own(message: StoredMessage) -> bytes:
-    """The packed ids of a message, or of a note of what a model sampled."""
-    return sampled_in(message) if message.role == READ else message.tokens
+    return found, place
 
 
 def _tokenize(message: StoredMessage, index: int, length: int, first: int, ids: Iterable[int]) -> TokenizedMessage:

@@ -8,11 +8,11 @@ else started for the check. Never change a setting here.
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import asdict, replace
 from importlib.util import find_spec
 from time import monotonic
-from typing import Annotated, NamedTuple, TypeVar
+from typing import Annotated, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 from rich.console import Console
@@ -25,16 +25,14 @@ from service.commands.serve import StartError, address_of, listen, url_of, vllm_
 from service.commands.stores import server_url
 from service.engine.port import Engine, EngineUnavailable, Released
 from service.features.archive.opening import on_both, open_archive, with_archive
-from service.features.archive.settings import SQLITE, ArchiveSettings
+from service.features.archive.settings import SQLITE
 from service.features.client.errors import ClientError
 from service.features.client.options import service_of
 from service.features.client.profile import Profile
 from service.features.client.service import ClientBounds, Json, RemoteService
 from service.features.operator.gpu import examine_gpu
 from service.features.sandbox.choose import sandbox_of
-from service.features.sandbox.port import Sandbox, Unusable
-from service.features.sandbox.settings import SandboxSettings
-from service.features.webhooks.settings import WebhookSettings
+from service.features.sandbox.port import Unusable
 from service.process import open_engine, open_engines
 from service.settings.core import LEAST_KEY_CHARS, CoreSettings, is_loopback
 from service.settings.group import display
@@ -44,13 +42,12 @@ from store.archive.archive import Archive
 from store.backup import ownership
 from store.backup.archiving.shards import Waiting, is_full, waiting
 from store.doctor.doctor import Expected, Finding, Level, Verdict, finding, judge, unreachable, worst_first
-from store.doctor.examine import Examined, examine
+from store.doctor.examine import examine
 from store.embedded import ARCHIVE
 from store.errors import ArchiveRefused, StoreError, StoreUnavailable
 from store.guard import free_bytes
 from store.history.history import ConversationHistoryStore
 from store.redis import address
-from store.redis.address import AddressKind
 
 COLORS = {Level.OK: "green", Level.WARN: "yellow", Level.UNSAFE: "bold red"}
 
@@ -59,37 +56,19 @@ ANSWER_SECONDS = 2.0
 
 MAX_ANSWER_BYTES = 1 << 16
 
-SANDBOX_REMEDY = "docs/tools.md says what each reason means, and what to do"
 ARCHIVE_REMEDY = "docs/archive.md says what a store has to do, and what each warning means"
 BACKLOG_SECONDS = 600.0
 """How much longer than HARMONIUM_ARCHIVE_AFTER_SECONDS a tree may wait to be archived."""
 
-BACKLOG_REMEDY = "let a service run, which archives; if one does, its log says why `nothing is archived`"
-UNNAMED_REMEDY = (
-    "name one with HARMONIUM_ARCHIVE_URL that all services of this Redis reach: docs/archive.md has the kinds"
-)
-UNTOLD = "no server tells whether it has VLLM_XGRAMMAR_CACHE_MB=0, as gpt-oss needs it"
-OLD_REMEDY = "docs/deploy.md#versions-of-vllm says what each version lacks"
-FOLDER_REMEDY = "let this user have it alone, or name another folder with HARMONIUM_DATA_DIR"
-
-METADATA = {"harmonium": "doctor"}
-"""The metadata of the responses that a running service is asked for."""
-
-TOKENS = 64
-"""The most of each answer: it need not be whole."""
-
 T = TypeVar("T")
+
+_URL = "A running service, which is asked for one response with the key in HARMONIUM_CLIENT_KEY."
 
 
 @with_settings("host", "port", "engine", "engine_url", "local_model", "model", "redis_url", "data_dir")
 def doctor(
     settings: CoreSettings,
-    url: Annotated[
-        str | None,
-        option(
-            "--url", "URL", "A running service, which is asked for one response with the key in HARMONIUM_CLIENT_KEY."
-        ),
-    ] = None,
+    url: Annotated[str | None, option("--url", "URL", _URL)] = None,
     gpu: Annotated[bool, flag("--gpu", "Whether vLLM's image can run on this machine: driver, memory, disk.")] = False,
     as_json: AsJson = False,
     everything: Annotated[bool, flag("--all", "Show what is ok, too, as --url does.")] = False,
@@ -143,16 +122,10 @@ def diagnose(settings: CoreSettings, running: RemoteService | None = None, *, gp
 
     Raises OSError, ValueError and TypeError where that Redis can't even be asked.
     """
-    found = [
-        _keys(settings),
-        _port(settings),
-        _engine(settings),
-        _sandbox(SandboxSettings.of(settings)),
-        _webhooks(WebhookSettings.of(settings)),
-    ]
-    found += [_archive(settings), *_redis(settings)]
+    found = [finding(what, why, check(settings)) for what, why, check in CHECKS]
+    found += _redis(settings)
     if running is not None:
-        found.append(_response(running))
+        found.append(finding("one response", "it is what every client asks for", one_response(running)))
     if gpu:
         found += examine_gpu()
     return worst_first(found)
@@ -161,47 +134,46 @@ def diagnose(settings: CoreSettings, running: RemoteService | None = None, *, gp
 def _redis(settings: CoreSettings) -> list[Finding]:
     """The findings on the settings' Redis, or on its data folder."""
     why = "conversations are kept in it"
+    limits = settings.store_limits if settings.redis_url and not settings.change_limits else None  # else they are ours
+    terms = settings.key_prefix, settings.shards, settings.store_timeout_seconds, limits
     try:
         with server_url(settings) as url:
-            examined = asyncio.run(_examine(url, settings))
-    except StoreUnavailable as error:
-        if settings.redis_url:
+            examined = asyncio.run(examine(url, *terms))
+    except (StoreUnavailable, OSError) as error:
+        if not settings.redis_url:
+            now = f"{settings.data_dir}: {error.strerror}" if isinstance(error, OSError) else str(error)
+            remedy = "let this user have it alone, or name another folder with HARMONIUM_DATA_DIR"
+            return [finding("data folder", why, (Level.UNSAFE, now, remedy))]
+        if isinstance(error, StoreUnavailable):
             return [unreachable(str(error))]
-        return [finding("data folder", why, (Level.UNSAFE, str(error), FOLDER_REMEDY))]
-    except OSError as error:
-        if settings.redis_url:
-            raise
-        now = f"{settings.data_dir}: {error.strerror}"
-        return [finding("data folder", why, (Level.UNSAFE, now, FOLDER_REMEDY))]
+        raise
     found = judge(expected_of(settings), examined)
     if not settings.redis_url:
         found.append(finding("data folder", why, (Level.OK, str(settings.data_dir), "")))
     return found
 
 
-def _keys(settings: CoreSettings) -> Finding:
+def _keys(settings: CoreSettings) -> Verdict:
     """Whether API keys can be guessed. The settings see to it that others can't connect without one."""
-    why, count = "whoever has a key can read all conversations of its tenant", len(settings.api_keys)
     if short := with_short_keys(settings):
         now = f"fewer than {LEAST_KEY_CHARS} characters, of {', '.join(short)}"
-        return finding("API keys", why, (Level.WARN, now, "openssl rand -hex 32 makes one that can't be guessed"))
+        return Level.WARN, now, "openssl rand -hex 32 makes one that can't be guessed"
+    count = len(settings.api_keys)
     now = f"{count}, of {len(settings.tenants)} tenants" if count else "none: only this machine can connect"
-    return finding("API keys", why, (Level.OK, now, ""))
+    return Level.OK, now, ""
 
 
-def _port(settings: CoreSettings) -> Finding:
+def _port(settings: CoreSettings) -> Verdict:
     """Whether `serve` can listen, or does so already."""
-    why = "`harmonium serve` listens there"
     try:
-        listener = listen(settings.host, settings.port)
+        with listen(settings.host, settings.port) as listener:
+            return Level.OK, f"{address_of(listener)} is free", ""
     except StartError as error:
-        now, _, remedy = str(error).partition("; ")
         url = url_of(settings.host, settings.port)
         if _is_harmonium(url):
-            return finding("port", why, (Level.OK, f"harmonium answers at {url}", ""))
-        return finding("port", why, (Level.UNSAFE, now, remedy))
-    with listener:
-        return finding("port", why, (Level.OK, f"{address_of(listener)} is free", ""))
+            return Level.OK, f"harmonium answers at {url}", ""
+        now, _, remedy = str(error).partition("; ")
+        return Level.UNSAFE, now, remedy
 
 
 def _is_harmonium(url: str) -> bool:
@@ -220,32 +192,30 @@ _LOCAL = {
 """The engines on this machine: the package that each needs, the extra that brings it, and its description."""
 
 
-def _engine(settings: CoreSettings) -> Finding:
+def _engine(settings: CoreSettings) -> Verdict:
     """Whether there is something that samples."""
-    why = "without it no response can be made"
     if settings.engines:
-        return finding("engine", why, asyncio.run(_worst_verdict(settings)))
+        return asyncio.run(_worst_verdict(settings))
     if settings.engine == "demo":
         now = "demo, which is no real model"
         if beside := vllm_beside(settings):
-            now += f", beside a vLLM server at {beside}"
-            return finding("engine", why, (Level.WARN, now, f"set {variable('engine')}=vllm to serve that"))
-        return finding("engine", why, (Level.OK, now, ""))
+            remedy = f"set {variable('engine')}=vllm to serve that"
+            return Level.WARN, f"{now}, beside a vLLM server at {beside}", remedy
+        return Level.OK, now, ""
     if settings.engine in _LOCAL:
         package, extra, now = _LOCAL[settings.engine]
-        there = find_spec(package) is not None
-        now += "" if there else ", which is not installed"
-        return finding("engine", why, (Level.OK if there else Level.UNSAFE, now, f"pip install 'harmonium[{extra}]'"))
-    return finding("engine", why, asyncio.run(_servers(open_engine(settings))))
+        if find_spec(package) is None:
+            return Level.UNSAFE, f"{now}, which is not installed", f"pip install 'harmonium[{extra}]'"
+        return Level.OK, now, ""
+    return asyncio.run(_servers(open_engine(settings)))
 
 
 async def _worst_verdict(settings: CoreSettings) -> Verdict:
     """The verdict on the servers of all engines: the worst level, with each one's words."""
     found = [await _servers(member.engine) for member in open_engines(settings).members]
     worst = max((level for level, _, _ in found), key=list(Level).index)
-    said = "; ".join(
-        f"{each.listed.name}: {now}" for each, (_, now, _) in zip(settings.listed_engines, found, strict=True)
-    )
+    names = (each.listed.name for each in settings.listed_engines)
+    said = "; ".join(f"{name}: {now}" for name, (_, now, _) in zip(names, found, strict=True))
     return worst, said, f"start what is down, or correct {settings.engines}"
 
 
@@ -269,113 +239,114 @@ async def _servers(engine: Engine) -> Verdict:
         now = f"{engine.model.id} on {', '.join(engine.servers())}"
         releases: Mapping[str, str] = engine.releases() if isinstance(engine, Released) else {}
         if advice := sorted({each for each in releases.values() if each}):
-            return Level.WARN, "; ".join((now, *advice)), OLD_REMEDY
+            return Level.WARN, "; ".join((now, *advice)), "docs/deploy.md#versions-of-vllm says what each version lacks"
         if releases and engine.model.speech is None:
-            now += f"; {UNTOLD}"
+            now += "; no server tells whether it has VLLM_XGRAMMAR_CACHE_MB=0, as gpt-oss needs it"
         return Level.OK, now, ""
     finally:
         await engine.close()
 
 
-def _sandbox(settings: SandboxSettings) -> Finding:
+def _sandbox(settings: CoreSettings) -> Verdict:
     """Whether Python that a model writes can be run, where that is wanted."""
-    why = "Python that a model writes runs there, and nowhere else"
-    sandbox = sandbox_of(settings)
+    place, sandbox = SandboxSettings.of(settings).sandbox, sandbox_of(SandboxSettings.of(settings))
     if sandbox is None:
-        return finding("sandbox", why, (Level.OK, "none: no Python is run", ""))
+        return Level.OK, "none: no Python is run", ""
+
+    async def start() -> None:
+        async with aclosing(sandbox):
+            await sandbox.start()
+
     try:
-        asyncio.run(_try_sandbox(sandbox))
+        asyncio.run(start())
     except Unusable as error:
-        return finding("sandbox", why, (Level.WARN, f"{settings.sandbox}: {error}", SANDBOX_REMEDY))
-    return finding("sandbox", why, (Level.OK, f"{settings.sandbox}: sessions are confined", ""))
+        remedy = "docs/tools.md says what each reason means, and what to do"
+        return Level.WARN, f"{place}: {error}", remedy
+    return Level.OK, f"{place}: sessions are confined", ""
 
 
-def _webhooks(settings: WebhookSettings) -> Finding:
+def _webhooks(all_settings: CoreSettings) -> Verdict:
     """Whether the receiver of webhooks can be reached. The URL is not shown: it may hold a secret."""
-    why = "it is told of each background response that has ended"
+    settings = WebhookSettings.of(all_settings)
     if not settings.webhook_url:
-        return finding("webhooks", why, (Level.OK, "none: nobody is told", ""))
+        return Level.OK, "none: nobody is told", ""
     from service.features.webhooks.deliver import NotAccepted, Receiver  # for who has a receiver
 
-    remedy = "correct HARMONIUM_WEBHOOK_URL, or start what should listen there"
     try:
         asyncio.run(Receiver(settings).reach())
     except NotAccepted as error:
-        return finding("webhooks", why, (Level.WARN, f"the receiver: {error}", remedy))
-    return finding("webhooks", why, (Level.OK, "the receiver can be reached", ""))
+        remedy = "correct HARMONIUM_WEBHOOK_URL, or start what should listen there"
+        return Level.WARN, f"the receiver: {error}", remedy
+    return Level.OK, "the receiver can be reached", ""
 
 
-def _response(running: RemoteService) -> Finding:
-    """Whether a running service makes a response, keeps it, goes on from it and deletes it."""
-    why = "it is what every client asks for"
-    steps = one_response(running)
-    now = ", ".join(f"{step.done} in {step.seconds:.3f} s" for step in steps if not step.error)
-    failed = [f"not {step.done}: {step.error}" for step in steps if step.error]
-    if failed:
-        remedy = "read what the service logged about it; HARMONIUM_CLIENT_KEY is the key that was used"
-        return finding("one response", why, (Level.UNSAFE, "; ".join([*failed, now] if now else failed), remedy))
-    return finding("one response", why, (Level.OK, now, ""))
+def one_response(service: RemoteService) -> Verdict:
+    """Whether a running service makes a response, keeps it, goes on from it, and deletes it whatever came of that."""
+    done, failed = list[str](), list[str]()
 
-
-class Step(NamedTuple):
-    """A step: its name, how long it took, and why it failed, '' if it did not."""
-
-    done: str
-    seconds: float
-    error: str = ""
-
-
-def one_response(service: RemoteService) -> list[Step]:
-    """The steps up to one that fails. The response is deleted all the same."""
-    steps: list[Step] = []
-
-    def attempt(done: str, step: Callable[[], Json]) -> Json | None:
+    def attempt(name: str, step: Callable[[], Json]) -> Json | None:
         began = monotonic()
         try:
             found = step()
-            if found.get("status") == "failed":
-                error: Json = found.get("error") or {}
-                raise ClientError(f"it failed: {error.get('message')}")
         except ClientError as refusal:
-            steps.append(Step(done, monotonic() - began, str(refusal)))
+            failed.append(f"not {name}: {refusal}")
             return None
-        steps.append(Step(done, monotonic() - began))
+        done.append(f"{name} in {monotonic() - began:.3f} s")
         return found
 
     def ask(words: str, before: str | None = None) -> Json:
-        body: Json = {"model": service.first_model(), "input": words, "max_output_tokens": TOKENS, "metadata": METADATA}
-        return service.call("POST", "/v1/responses", body | {"previous_response_id": before})
+        body: Json = {"model": service.first_model(), "input": words, "previous_response_id": before}
+        short: Json = {"max_output_tokens": 64, "metadata": {"harmonium": "doctor"}}
+        made = service.call("POST", "/v1/responses", body | short)
+        if made.get("status") == "failed":
+            error: Json = made.get("error") or {}
+            raise ClientError(f"it failed: {error.get('message')}")
+        return made
 
-    made = attempt("made", lambda: ask("Count to 2."))
-    if made is None:
-        return steps
-    id = str(made["id"])
-    path = f"/v1/responses/{id}"
-    if attempt("retrieved", lambda: service.call("GET", path)):
-        attempt("continued", lambda: ask("Count to 3.", id))
-    attempt("deleted", lambda: service.call("DELETE", path, None, tree="true"))
-    return steps
+    if made := attempt("made", lambda: ask("Count to 2.")):
+        id = str(made["id"])
+        if attempt("retrieved", lambda: service.call("GET", f"/v1/responses/{id}")):
+            attempt("continued", lambda: ask("Count to 3.", id))
+        attempt("deleted", lambda: service.call("DELETE", f"/v1/responses/{id}", None, tree="true"))
+    remedy = "read what the service logged about it; HARMONIUM_CLIENT_KEY is the key that was used"
+    said = [*failed, ", ".join(done)] if done else failed
+    return Level.UNSAFE if failed else Level.OK, "; ".join(said), remedy
 
 
-def _archive(settings: CoreSettings) -> Finding:
+def _archive(settings: CoreSettings) -> Verdict:
     """Whether there is an archive, and its store keeps what it promises."""
-    why, settled = "what leaves memory is kept there", with_archive(settings)
+    settled = with_archive(settings)
     if settled.archive_url == SQLITE and not (settings.data_dir / ARCHIVE).exists() and not settings.redis_url:
-        return finding("archive", why, (Level.OK, "sqlite: `serve` makes it in the data folder", ""))
+        return Level.OK, "sqlite: `serve` makes it in the data folder", ""
     try:
         warnings = asyncio.run(_probe_archive(settled))
         backlog = () if warnings is None else _backlog(settled)
     except (StoreError, ValueError) as error:
-        return finding("archive", why, (Level.UNSAFE, str(error), ARCHIVE_REMEDY))
+        return Level.UNSAFE, str(error), ARCHIVE_REMEDY
     if warnings is None:
-        return finding("archive", why, (Level.WARN, "none: what leaves memory is deleted for good", UNNAMED_REMEDY))
+        remedy = (
+            "name one with HARMONIUM_ARCHIVE_URL that all services of this Redis reach: docs/archive.md has the kinds"
+        )
+        return Level.WARN, "none: what leaves memory is deleted for good", remedy
     if warnings:
-        return finding("archive", why, (Level.WARN, "; ".join(warnings), ARCHIVE_REMEDY))
+        return Level.WARN, "; ".join(warnings), ARCHIVE_REMEDY
     count, seconds = sum(each.trees for each in backlog), max((each.oldest_seconds for each in backlog), default=0.0)
     waits = "nothing waits" if not count else "1 tree waits," if count == 1 else f"{count:,} trees wait, the first"
     now = f"{settled.archive_kind}: its store is fit for it; {waits}{f' for {seconds:,.0f} s' if count else ''}"
     late = seconds > settled.archive_after_seconds + BACKLOG_SECONDS
-    return finding("archive", why, (Level.WARN if late else Level.OK, now, BACKLOG_REMEDY))
+    remedy = "let a service run, which archives; if one does, its log says why `nothing is archived`"
+    return Level.WARN if late else Level.OK, now, remedy
+
+
+CHECKS: tuple[tuple[str, str, Callable[[CoreSettings], Verdict]], ...] = (
+    ("API keys", "whoever has a key can read all conversations of its tenant", _keys),
+    ("port", "`harmonium serve` listens there", _port),
+    ("engine", "without it no response can be made", _engine),
+    ("sandbox", "Python that a model writes runs there, and nowhere else", _sandbox),
+    ("webhooks", "it is told of each background response that has ended", _webhooks),
+    ("archive", "what leaves memory is kept there", _archive),
+)
+"""The checks of the settings: name, reason, and function."""
 
 
 async def _probe_archive(settings: ArchiveSettings) -> Sequence[str] | None:
@@ -407,41 +378,19 @@ def _backlog(settings: CoreSettings) -> Sequence[Waiting]:
     return ()
 
 
-async def _try_sandbox(sandbox: Sandbox) -> None:
-    """Raises Unusable."""
-    try:
-        await sandbox.start()
-    finally:
-        await sandbox.aclose()
-
-
-async def _examine(url: str, settings: CoreSettings) -> Examined:
-    """The report of the Redis. Limits don't count where nobody else can have others."""
-    limits = settings.store_limits if settings.redis_url and not settings.change_limits else None
-    return await examine(url, settings.key_prefix, settings.shards, settings.store_timeout_seconds, limits)
-
-
 def expected_of(settings: CoreSettings) -> Expected:
     """The settings' expectations of the Redis."""
-    if not settings.redis_url:
-        disk = free_bytes(settings.data_dir) if settings.data_dir.exists() else None
-        return Expected(
-            AddressKind.SINGLE,
-            settings.shards,
-            settings.max_bytes,
-            log_bytes=settings.max_log_bytes,
-            embedded=True,
-            local=True,
-            disk_bytes=disk,
-        )
-    found = address.parse(settings.redis_url)
+    found = address.parse(settings.redis_url or "redis://localhost")
     parts = [urlsplit(url) for url in found.urls]
+    folder = None if settings.redis_url else settings.data_dir
     return Expected(
         found.kind,
         settings.shards,
         settings.max_bytes,
         log_bytes=settings.max_log_bytes,
+        embedded=folder is not None,
         local=all(part.scheme == "unix" or is_loopback(part.hostname or "localhost") for part in parts),
+        disk_bytes=free_bytes(folder) if folder is not None and folder.exists() else None,
         replicas=settings.store_replicas,
         password=bool(parts[0].password or "password" in parse_qs(parts[0].query)),
     )

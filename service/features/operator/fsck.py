@@ -5,9 +5,8 @@ store/fsck/check.py and store/backup/upkeep/verifying.py find and repair faults;
 tenants and numbers, never what anybody said.
 """
 
-import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, nullcontext, suppress
+from contextlib import suppress
+from functools import partial
 from textwrap import fill, indent
 from typing import Annotated, Any
 
@@ -20,10 +19,10 @@ from service.commands.options import EXIT_FAILED, EXIT_UNABLE, AsJson, Pace, ask
 from service.commands.stores import server_url
 from service.features.archive.archive_command import SAMPLE, lines_of, log_repairs, object_of, outcome, verify
 from service.features.archive.backup_command import last_of
-from service.features.archive.opening import open_archive, with_archive
-from service.features.archive.settings import SQLITE
-from service.process import open_store
+from service.features.archive.opening import on_both, with_archive
+from service.features.archive.settings import NO_ARCHIVE, SQLITE
 from service.settings.core import CoreSettings
+from store.archive.archive import Archive
 from store.backup import ownership
 from store.backup.archiving.archived_turns import ArchivedTurns
 from store.backup.upkeep.backup_file import BackupProgress as Shown
@@ -31,7 +30,8 @@ from store.backup.upkeep.verifying import Verified
 from store.embedded import ARCHIVE
 from store.errors import ArchiveForeign, ArchiveUnavailable, StoreError
 from store.fsck.check import Archived, CheckProgress, CheckReport, Fsck
-from store.fsck.faults import MEANINGS, Fault
+from store.fsck.faults import MEANINGS
+from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
 
 SHOWN = 100
@@ -60,9 +60,11 @@ def fsck(
     check could not be done.
     """
     with asking("can't check the store", EXIT_UNABLE), server_url(settings) as url:
-        report = asyncio.run(_check_store(url, settings, repair, turns_per_second))
-        reached = settings.model_copy(update={"redis_url": url})
-        log_repairs(reached, "store.fsck_repaired", report.faults, report.left)
+        here = settings.model_copy(update={"redis_url": url})
+        archive_url = with_archive(settings).archive_url if repair and _has_archive(settings) else NO_ARCHIVE
+        work = partial(_check_store, here, repair, turns_per_second)
+        report = on_both(here.model_copy(update={"archive_url": archive_url}), work)
+        log_repairs(here, "store.fsck_repaired", report.faults, report.left)
     verified, failure = _checked_archive(settings, repair, turns_per_second)
     if as_json:
         show(_fields_of(report, verified, failure), (), as_json=True)
@@ -118,7 +120,7 @@ def _print(report: CheckReport, verified: Verified | None, failure: str, console
         place = f"shard {each.shard:02x}{f', tenant {each.tenant}' if each.tenant else ''}"
         console.print(Text(each.id or "no turn", "bold"), soft_wrap=True)
         detail = f": {each.detail}" if each.detail else ""
-        for line in (f"{each.what}: {MEANINGS[each.what].says}{detail}", f"{place}{done}"):
+        for line in (f"{each.what}: {MEANINGS[each.what]}{detail}", f"{place}{done}"):
             filled = fill(line, console.width - len(INDENT), break_long_words=False, break_on_hyphens=False)
             console.print(Text(indent(filled, INDENT)), soft_wrap=True)
     if report.found > min(SHOWN, len(report.faults)):
@@ -134,50 +136,41 @@ def _print(report: CheckReport, verified: Verified | None, failure: str, console
             console.print(Text("`harmonium archive verify --all` checks all of both; see docs/archive.md"))
 
 
-async def _check_store(url: str, settings: CoreSettings, repair: bool, turns_per_second: float) -> CheckReport:
-    def show_step(step: CheckProgress | Fault) -> Shown | None:
-        if isinstance(step, Fault):
-            return None
+async def _check_store(
+    settings: CoreSettings,
+    repair: bool,
+    turns_per_second: float,
+    store: ConversationHistoryStore,
+    archive: Archive | None,
+) -> CheckReport:
+    """The report on a store. A repair asks the archive whether it has a turn, where there is one that can be asked."""
+
+    def show_step(step: CheckProgress) -> Shown:
         action = "checking" if not step.round else f"repairing, round {step.round},"
         return Shown(step.turns, step.total, f"{action} turns of shard {step.shard + 1} of {settings.shards}")
 
-    async with _asking_archive(url, settings) if repair else nullcontext() as archived:
-        fsck = Fsck(
-            connect(url, timeout_seconds=settings.store_timeout_seconds),
-            prefix=settings.key_prefix,
-            shards=settings.shards,
-            timeout_seconds=settings.store_timeout_seconds,
-            turns_per_second=turns_per_second,
-            archived=archived,
-        )
-        try:
-            return await last_of(fsck.run(repair=repair), CheckReport, show_step)
-        finally:
-            await fsck.close()
+    archived: Archived | None = None
+    if archive is not None:
+        turns = ArchivedTurns(store, archive)
 
+        async def has(tenant: str, digits: str) -> bool:
+            return await turns.found(tenant, digits, remains=True) is not None
 
-@asynccontextmanager
-async def _asking_archive(url: str, settings: CoreSettings) -> AsyncGenerator[Archived | None]:
-    """Whether the settings' archive has a turn, to be asked within the block; None where it can't be asked."""
-    archive = open_archive(with_archive(settings)) if _has_archive(settings) else None
-    if archive is None:
-        yield None
-        return
-    store = open_store(settings.model_copy(update={"redis_url": url}))
-    turns = ArchivedTurns(store, archive)
-
-    async def has(tenant: str, digits: str) -> bool:
-        return await turns.found(tenant, digits, remains=True) is not None
-
-    asked: Archived | None = None
-    try:
         with suppress(ArchiveForeign, ArchiveUnavailable):
             await ownership.check(store.server, store.keyspace, archive)
-            asked = has
-        yield asked
+            archived = has
+    fsck = Fsck(
+        connect(settings.redis_url, timeout_seconds=settings.store_timeout_seconds),
+        prefix=settings.key_prefix,
+        shards=settings.shards,
+        timeout_seconds=settings.store_timeout_seconds,
+        turns_per_second=turns_per_second,
+        archived=archived,
+    )
+    try:
+        return await last_of(fsck.run(repair=repair), CheckReport, show_step)
     finally:
-        await store.close()
-        await archive.close()
+        await fsck.close()
 
 
 def _lines(report: CheckReport, repair: bool) -> list[str]:
@@ -188,9 +181,8 @@ def _lines(report: CheckReport, repair: bool) -> list[str]:
     if report.left and not repair:
         lines.append("`harmonium fsck --repair` repairs them; see docs/operating.md")
     elif report.left:
-        lines.append(
-            "What is left waits for the archive, for a response, or for you to delete it; see docs/operating.md"
-        )
+        waits = "for the archive, for a response, or for you to delete it"
+        lines.append(f"What is left waits {waits}; see docs/operating.md")
     if report.lost:
         lines.append(f"Turns that could not be read, and that no archive has: {len(report.lost):,} were taken out:")
         lines += [f"{INDENT}{id}, tenant {tenant}" for tenant, id in report.lost[:SHOWN]]

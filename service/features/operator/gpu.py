@@ -18,11 +18,8 @@ from store.guard import free_bytes
 ANSWER_SECONDS = 10.0
 """How long a program may take to answer."""
 
-QUERY = (
-    "nvidia-smi",
-    "--query-gpu=name,driver_version,compute_cap,memory.total,memory.free",
-    "--format=csv,noheader,nounits",
-)
+FACTS = "name,driver_version,compute_cap,memory.total,memory.free"
+QUERY = ("nvidia-smi", f"--query-gpu={FACTS}", "--format=csv,noheader,nounits")
 
 DRIVER = 580
 """The first branch of drivers that runs CUDA 13, which vLLM's images have."""
@@ -81,11 +78,8 @@ def _answer(command: Sequence[str]) -> str:
     except subprocess.TimeoutExpired:
         asked.kill()
         with suppress(subprocess.TimeoutExpired):  # one that hangs in the kernel outlives this
-            asked.wait(1)
+            asked.communicate(timeout=1)
         raise Silent(f"{command[0]} does not answer within {ANSWER_SECONDS:g} s") from None
-    finally:
-        if asked.stdout is not None:
-            asked.stdout.close()
     if asked.returncode:
         raise Silent(f"{command[0]} fails: {' '.join(said.split())[:200] or f'status {asked.returncode}'}")
     return said

@@ -15,7 +15,7 @@ ellipsis. Source: https://github.com/open-telemetry/semantic-conventions-genai (
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from random import random
 from time import monotonic, time_ns
 from typing import Any, Literal, NamedTuple
@@ -29,15 +29,7 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
-from opentelemetry.trace import (
-    Link,
-    SpanKind,
-    Status,
-    StatusCode,
-    TraceFlags,
-    get_current_span,
-    set_span_in_context,
-)
+from opentelemetry.trace import Link, SpanKind, Status, StatusCode, TraceFlags, get_current_span, set_span_in_context
 from opentelemetry.trace import Span as OtelSpan
 from opentelemetry.trace import Tracer as SdkTracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -239,24 +231,13 @@ class OtelTracer(Tracer):
 
     on = True
 
-    def __init__(
-        self,
-        send: SpanExporter,
-        bounds: TraceBounds,
-        *,
-        name: str,
-        version: str,
-        chance: Callable[[], float] = random,
-    ) -> None:
-        """`name` and `version` are the service's; the SDK adds what OTEL_RESOURCE_ATTRIBUTES says of it. A trace is
-        kept where `chance`, which is below 1, is below the ratio.
-        """
+    def __init__(self, send: SpanExporter, bounds: TraceBounds, *, name: str, version: str) -> None:
+        """`name` and `version` are the service's; the SDK adds what OTEL_RESOURCE_ATTRIBUTES says of it."""
         self._bounds = bounds
-        self._chance = chance
         self._processor = BatchSpanProcessor(send)  # bounded by OTEL_BSP_*, which the SDK reads itself
-        self._resource = Resource.create({"service.name": name, "service.version": version})
+        resource = Resource.create({"service.name": name, "service.version": version})
         limits = SpanLimits(max_attributes=MAX_ATTRIBUTES, max_links=1, max_events=0)
-        provider = TracerProvider(ALWAYS_ON, self._resource, shutdown_on_exit=False, span_limits=limits)
+        provider = TracerProvider(ALWAYS_ON, resource, shutdown_on_exit=False, span_limits=limits)
         provider.add_span_processor(self._processor)
         self._sdk = provider.get_tracer(SCOPE, version)
 
@@ -285,7 +266,7 @@ class OtelTracer(Tracer):
         """Whether a trace is kept: as what came `before` it was, or else by chance."""
         if before:
             return int(before[0][1][-2:], 16) & TraceFlags.SAMPLED > 0
-        return self._chance() < self._bounds.ratio
+        return random() < self._bounds.ratio
 
     async def close(self) -> None:
         """See Tracer."""
@@ -297,13 +278,8 @@ class OtelTracer(Tracer):
 
 
 def open_tracer(url: str, headers: str, bounds: TraceBounds, *, name: str, version: str) -> Tracer:
-    """The tracer that sends its spans to an OTLP receiver: to this very URL, with headers as OTEL_EXPORTER_OTLP_HEADERS
-    has them.
-    """
-    parts = urlsplit(url)
-    # its time is OTEL_EXPORTER_OTLP_TIMEOUT's, 10 s by default
-    exporter = OTLPSpanExporter(endpoint=url, headers=dict(parse_env_headers(headers, liberal=True)))
-    return OtelTracer(Sending(exporter, f"{parts.scheme}://{parts.netloc}"), bounds, name=name, version=version)
+    """The tracer that sends its spans to an OTLP receiver: to this very URL, with headers as Sending has them."""
+    return OtelTracer(Sending(url, headers), bounds, name=name, version=version)
 
 
 def _attributes_of(facts: Mapping[str, Fact]) -> dict[str, AttributeValue]:
@@ -318,13 +294,14 @@ def _links(headers: Headers) -> Sequence[Link]:
     return [Link(linked)] if linked.is_valid else ()
 
 
-class Sending(SpanExporter):
-    """An exporter of which it is said once in a while how many spans it lost. `place` is where they should go."""
+class Sending(OTLPSpanExporter):
+    """An exporter of which it is said once in a while how many spans it lost."""
 
-    def __init__(self, exporter: SpanExporter, place: str, now: Callable[[], float] = monotonic) -> None:
-        self._exporter = exporter
-        self._place = place
-        self._now = now
+    def __init__(self, url: str, headers: str) -> None:
+        """`headers` are as OTEL_EXPORTER_OTLP_HEADERS has them; the time to send is OTEL_EXPORTER_OTLP_TIMEOUT's."""
+        super().__init__(endpoint=url, headers=dict(parse_env_headers(headers, liberal=True)))
+        parts = urlsplit(url)
+        self._place = f"{parts.scheme}://{parts.netloc}"
         self._lost = 0
         self._said: float | None = None
         for name in _QUIET:
@@ -332,22 +309,14 @@ class Sending(SpanExporter):
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """See SpanExporter."""
-        result = self._exporter.export(spans)
+        result = super().export(spans)
         if result is SpanExportResult.SUCCESS:
             if self._said is not None:
                 event(logger, logging.INFO, "spans are sent again", url=self._place)
             self._said, self._lost = None, 0
             return result
         self._lost += len(spans)
-        if self._said is None or self._now() - self._said >= SAID_SECONDS:
+        if self._said is None or monotonic() - self._said >= SAID_SECONDS:
             event(logger, logging.WARNING, "spans could not be sent", url=self._place, spans=self._lost)
-            self._said, self._lost = self._now(), 0
+            self._said, self._lost = monotonic(), 0
         return result
-
-    def shutdown(self) -> None:
-        """See SpanExporter."""
-        self._exporter.shutdown()
-
-    def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """See SpanExporter."""
-        return self._exporter.force_flush(timeout_millis)

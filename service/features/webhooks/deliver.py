@@ -4,9 +4,8 @@
      ▲       ├────▶ given up: too old, or refused for good (410)
      └───────┴ not accepted, or the process that took it died
 
-A due delivery waits in the outbox (store/jobs/outbox.py). A process that takes a webhook holds it for longer than a
-delivery may take, so each is sent at least once, whatever dies, and seldom twice. Every process delivers, as every
-process sweeps. Never take more than can be sent at once: what waits, waits in the outbox.
+A process that takes a webhook from the outbox (store/jobs/outbox.py) holds it for longer than a delivery may take.
+Every process delivers, as every process sweeps. Never take more than can be sent at once: what waits, waits there.
 
 Requests are signed as Standard Webhooks has it, which is what OpenAI's SDKs verify (`client.webhooks.unwrap`). The host
 is looked up once for each, and the connection goes to the addresses that were checked (ssrf.py). Never follow a
@@ -20,8 +19,8 @@ import logging
 import ssl
 import time
 from base64 import b64encode
-from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC
 from email.utils import parsedate_to_datetime
@@ -32,7 +31,7 @@ import msgspec
 
 from service.backoff import Backoff
 from service.build import this_build
-from service.engine.servers.pool import Addresses, read_bounded
+from service.engine.servers.pool import read_bounded
 from service.features.webhooks.settings import WebhookSettings, signing_key
 from service.logs import event
 from service.outgoing import WebAddress, asking, lookups_of
@@ -45,22 +44,14 @@ from store.keys import ShardKeys
 MAX_WAIT_SECONDS = 3600.0
 """The longest pause that a receiver can ask for."""
 
-WEBHOOK_SECONDS = 10.0
-"""How long a receiver may take to answer, the look-up of its host included: it has only to take the event."""
-
 MAX_ANSWER_BYTES = 4096
 ANSWER_SECONDS = 1.0
 """How much of an answer is read, and for how long, so that a receiver with a short answer sees no broken connection."""
-
-NAME_DIGITS = 48
 
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 86_400.0
 """How long a webhook that is not accepted is sent again."""
-
-AT_ONCE = 32
-"""Deliveries that one process has under way."""
 
 Outcome = Literal["delivered", "failed", "given_up"]
 """The outcome of a delivery; one that failed is tried again."""
@@ -85,9 +76,8 @@ class Receiver:
     """Finds the addresses of a host."""
     tls: ssl.SSLContext | None = None
     """The context to trust, by default the system's."""
-    now: Callable[[], float] = time.time
-    seconds: float = WEBHOOK_SECONDS
-    """How long an answer may take."""
+    seconds: float = 10.0
+    """How long an answer may take, the look-up of the host included: it has only to take the event."""
 
     def __post_init__(self) -> None:
         """Raises ValueError for a URL whose host can't be one."""
@@ -98,45 +88,7 @@ class Receiver:
 
     async def send(self, webhook: Webhook) -> None:
         """Send a webhook once, within `seconds`. Raises NotAccepted."""
-        with self._failing():
-            async with asyncio.timeout(self.seconds) as limit:
-                await self._post(webhook, lookups_of(await self._addresses()), limit)
-
-    async def reach(self) -> None:
-        """Connect once, within `seconds`, and send nothing: a check whether webhooks could arrive. Raises
-        NotAccepted.
-        """
-        peer = self._address.target.peer
-        with self._failing():
-            async with asyncio.timeout(self.seconds):
-                _, writer = await asyncio.open_connection(
-                    (await self._addresses())[0],
-                    peer.port,
-                    ssl=(self.tls or True) if peer.tls else None,
-                    server_hostname=peer.certified if peer.tls else None,
-                )
-                writer.close()
-
-    @contextmanager
-    def _failing(self) -> Generator[None]:
-        """Raises NotAccepted for what keeps the block from reaching the receiver."""
-        try:
-            yield
-        except ForbiddenAddress as error:
-            raise NotAccepted(f"{error}; {PRIVATELY} before {variable('webhook_url')} would permit it") from error
-        except TimeoutError as error:
-            raise NotAccepted(f"it did not answer within {self.seconds:g} s") from error
-        except OSError as error:
-            raise NotAccepted(f"it can't be reached ({type(error).__name__})") from error
-
-    async def _addresses(self) -> list[str]:
-        host, port = self._address.host, self._address.port
-        if self._privately:
-            return await self.look_up(host, port)
-        return await public_addresses(host, port, self.look_up)
-
-    async def _post(self, webhook: Webhook, addresses: Addresses, limit: asyncio.Timeout) -> None:
-        body, id, timestamp = event_body(webhook), f"wh_{_name(webhook)}", int(self.now())
+        body, id, timestamp = event_body(webhook), f"wh_{_name(webhook)}", int(time.time())
         headers = {
             "content-type": "application/json",
             "user-agent": self._agent,
@@ -144,15 +96,40 @@ class Receiver:
             "webhook-timestamp": str(timestamp),
             "webhook-signature": sign(self._key, id, timestamp, body),
         }
-        async with asking("POST", self._address, headers, body, addresses=addresses, tls=self.tls) as connection:
-            answer = connection.answer
-            if not 200 <= answer.status < 300:
-                wait = retry_after(answer.headers.get("retry-after", ""), self.now())
-                raise NotAccepted(f"it answered {answer.status}", wait_seconds=wait, final=answer.status == 410)
-            limit.reschedule(None)  # it has accepted, and nothing that comes now can change that
-            with suppress(OSError):
-                async with asyncio.timeout(ANSWER_SECONDS):
-                    await read_bounded(connection.read, MAX_ANSWER_BYTES)
+        async with self._reaching() as (limit, addresses):
+            found = lookups_of(addresses)
+            async with asking("POST", self._address, headers, body, addresses=found, tls=self.tls) as connection:
+                answer = connection.answer
+                if not 200 <= answer.status < 300:
+                    wait = retry_after(answer.headers.get("retry-after", ""), time.time())
+                    raise NotAccepted(f"it answered {answer.status}", wait_seconds=wait, final=answer.status == 410)
+                limit.reschedule(None)  # it has accepted, and nothing that comes now can change that
+                with suppress(OSError):
+                    async with asyncio.timeout(ANSWER_SECONDS):
+                        await read_bounded(connection.read, MAX_ANSWER_BYTES)
+
+    async def reach(self) -> None:
+        """Connect once, within `seconds`, and send nothing, to see if webhooks could arrive. Raises NotAccepted."""
+        peer = self._address.target.peer
+        tls, name = (self.tls or True, peer.certified) if peer.tls else (None, None)
+        async with self._reaching() as (_, addresses):
+            _, writer = await asyncio.open_connection(addresses[0], peer.port, ssl=tls, server_hostname=name)
+            writer.close()
+
+    @asynccontextmanager
+    async def _reaching(self) -> AsyncGenerator[tuple[asyncio.Timeout, list[str]]]:
+        """A block of at most `seconds`, with the receiver's addresses. Raises NotAccepted where it isn't reached."""
+        host, port = self._address.host, self._address.port
+        find = self.look_up(host, port) if self._privately else public_addresses(host, port, self.look_up)
+        try:
+            async with asyncio.timeout(self.seconds) as limit:
+                yield limit, await find
+        except ForbiddenAddress as error:
+            raise NotAccepted(f"{error}; {PRIVATELY} before {variable('webhook_url')} would permit it") from error
+        except TimeoutError as error:
+            raise NotAccepted(f"it did not answer within {self.seconds:g} s") from error
+        except OSError as error:
+            raise NotAccepted(f"it can't be reached ({type(error).__name__})") from error
 
 
 def sign(key: bytes, id: str, timestamp: int, body: bytes) -> str:
@@ -168,15 +145,8 @@ def event_type(webhook: Webhook) -> str:
 
 def event_body(webhook: Webhook) -> bytes:
     """The event as JSON, the same whenever it is sent."""
-    return msgspec.json.encode(
-        {
-            "id": f"evt_{_name(webhook)}",
-            "object": "event",
-            "created_at": webhook.ended,
-            "type": event_type(webhook),
-            "data": {"id": webhook.id},
-        }
-    )
+    about = {"created_at": webhook.ended, "type": event_type(webhook), "data": {"id": webhook.id}}
+    return msgspec.json.encode({"id": f"evt_{_name(webhook)}", "object": "event"} | about)
 
 
 def retry_after(header: str, now: float) -> float:
@@ -195,7 +165,7 @@ def retry_after(header: str, now: float) -> float:
 
 def _name(webhook: Webhook) -> str:
     """The name of a response's end: unlike that of any other, and the same wherever and whenever it is computed."""
-    return sha256(f"{webhook.id} {event_type(webhook)}".encode()).hexdigest()[:NAME_DIGITS]
+    return sha256(f"{webhook.id} {event_type(webhook)}".encode()).hexdigest()[:48]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -221,9 +191,6 @@ class DeliveryTiming:
     """The time that an ending process leaves to deliveries under way. A cancelled one is sent again after its hold."""
 
 
-TIMING = DeliveryTiming()
-
-
 @dataclass(eq=False)
 class Deliverer:
     """Takes what is due from the outboxes of all shards to the receiver."""
@@ -234,10 +201,9 @@ class Deliverer:
     """For how long after the end of its response a webhook is tried again."""
     count: Callable[[Outcome], None] = field(default=lambda outcome: None, kw_only=True)
     """Told of each delivery."""
-    timing: DeliveryTiming = field(default=TIMING, kw_only=True)
-    at_once: int = field(default=AT_ONCE, kw_only=True)
+    timing: DeliveryTiming = field(default=DeliveryTiming(), kw_only=True)
+    at_once: int = field(default=32, kw_only=True)
     """How many deliveries may be under way."""
-    now: Callable[[], float] = field(default=time.time, kw_only=True)
 
     def __post_init__(self) -> None:
         self._hold_ms = round((self.receiver.seconds + self.timing.margin_seconds) * 1000)
@@ -256,7 +222,11 @@ class Deliverer:
                 for shard in self.outbox.shards:
                     group.create_task(self._serve(shard))
         finally:
-            await self._leave()
+            if self._under_way:
+                _, late = await asyncio.wait(self._under_way, timeout=self.timing.leave_seconds)
+                for task in late:
+                    task.cancel()
+                await asyncio.gather(*late, return_exceptions=True)
 
     async def _serve(self, shard: ShardKeys) -> None:
         """Deliver what is due in a shard, one after the other; then again when woken, or at the next poll."""
@@ -266,17 +236,19 @@ class Deliverer:
         while True:
             due.clear()
             try:
-                more, failures = await self._deliver_next(shard), 0
+                if await self._deliver_next(shard):
+                    failures = idle = 0
+                    continue
+                failures, idle = 0, idle + 1
+                pause = polls.seconds(idle)
             except StoreError as error:
                 if not failures:
                     event(logger, logging.WARNING, "webhooks can't be read", reason=str(error))
-                more, failures = False, failures + 1
-            idle = 0 if more else idle + 1
-            if not more:
-                poll = polls.seconds(idle)
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(self.timing.store_away.seconds(failures) if failures else poll):
-                        await due.wait()
+                failures, idle = failures + 1, idle + 1
+                pause = self.timing.store_away.seconds(failures)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await due.wait()
 
     async def _deliver_next(self, shard: ShardKeys) -> bool:
         """Begin to send what is due next, once there is room for it; whether anything was."""
@@ -290,31 +262,13 @@ class Deliverer:
         for webhook in taken:
             task = asyncio.create_task(self._deliver(webhook))
             self._under_way.add(task)
-            task.add_done_callback(self._end)
+            task.add_done_callback(self._under_way.discard)
         return bool(taken)
-
-    def _end(self, task: asyncio.Task[None]) -> None:
-        self._under_way.discard(task)
-        self._room.release()
-        if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("webhook failed by a bug", exc_info=error)
-
-    async def _leave(self) -> None:
-        """Wait a little for deliveries under way, and cancel the rest."""
-        if self._under_way:
-            _, late = await asyncio.wait(self._under_way, timeout=self.timing.leave_seconds)
-            for task in late:
-                task.cancel()
-            await asyncio.gather(*late, return_exceptions=True)
 
     async def _deliver(self, webhook: Webhook) -> None:
         """Send a webhook, and store the outcome; where that fails, it is sent again when its hold is over."""
-        facts = {
-            "tenant": webhook.tenant,
-            "response_id": webhook.id,
-            "type": event_type(webhook),
-            "tries": webhook.tries,
-        }
+        about = {"tenant": webhook.tenant, "response_id": webhook.id}
+        facts = about | {"type": event_type(webhook), "tries": webhook.tries}
         try:
             try:
                 await self.receiver.send(webhook)
@@ -326,9 +280,13 @@ class Deliverer:
                 await self.outbox.remove(webhook)
         except StoreError as error:
             event(logger, logging.WARNING, "outcome of a webhook not stored", **facts, reason=str(error))
+        except Exception:
+            logger.exception("webhook failed by a bug")
+        finally:
+            self._room.release()
 
     async def _put_off(self, webhook: Webhook, error: NotAccepted, facts: dict[str, str | int]) -> None:
-        left = webhook.ended + self.retry_seconds - self.now()
+        left = webhook.ended + self.retry_seconds - time.time()
         if error.final or left <= 0:
             await self.outbox.remove(webhook)
             self.count("given_up")

@@ -121,7 +121,7 @@ async def test_a_picture_that_the_store_lost_leaves_words_for_the_model_and_a_wa
         assert "are gone" not in caplog.text
         (node,) = [key async for key in client.scan_iter(f"{settings.key_prefix}:*:node:*")]
         await client.hdel(node, "pictures")
-        _, report = await checked(settings.redis_url, settings.key_prefix, repair=True)
+        report = await checked(settings.redis_url, settings.key_prefix, repair=True)
         kept = await asked.kept()
         assert (report.left, len(kept)) == (1, 1)  # a check deletes no picture of which it isn't sure
         await client.delete(*kept)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from service.features.client.errors import ServiceUnreachable
 from service.features.client.profile import Profile
 from service.features.client.reading import changes
 from service.features.client.service import RemoteService
@@ -178,6 +177,7 @@ def test_a_response_is_deleted_when_somebody_says_so() -> None:
         (["show", "--json", "--items", NOBODYS], 2, "only one of"),
         (["ask", "--url", "ftp://nowhere", "hi"], 2, "no URL"),
         (["ask", "--url", f"http://127.0.0.1:{free_port()}", "hi"], 5, "can't reach"),
+        (["jobs", "--watch", "--url", f"http://127.0.0.1:{free_port()}"], 5, "can't reach"),
         (["ask", "--key-env", "NOBODYS_KEY", "hi"], 2, "NOBODYS_KEY is not set"),
     ],
 )
@@ -255,10 +255,3 @@ def test_watching_in_a_pipe_tells_each_change_once(service: ServiceProcess) -> N
         told.extend((job["id"], job["status"]) for job in watched)
     assert told[-1] == (first, "cancelled")
     assert len(told) == len(set(told))
-
-
-def test_nobody_there_is_said_at_once() -> None:
-    nobody = f"http://127.0.0.1:{free_port()}"
-    assert run("jobs", "--watch", "--url", nobody).exit_code == 5
-    with pytest.raises(ServiceUnreachable):
-        next(changes(RemoteService(Profile(nobody, None, None)), lambda: None))

@@ -8,6 +8,7 @@ import httpx
 import msgspec
 import pytest
 from openai import OpenAI
+from redis.asyncio import Redis
 
 from service.features.console.trees import (
     CUT_AT_ONCE,
@@ -25,6 +26,7 @@ from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
 from store.turn import Status, Turn
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, Served
+from tests.support.store.servers import sweep
 from tests.support.waiting import wait_until
 
 UNKNOWN = "resp_" + "0" * 46 + "aa"
@@ -257,14 +259,10 @@ async def filled(redis_url: str) -> AsyncIterator[ConversationHistoryStore]:
         shown, told = msgspec.json.encode(response), msgspec.json.encode(items)
         await store.append(TENANT, Turn(store.new_id(), None, Status.COMPLETED, (), shown, told))
     yield store
-    for shard in store.keyspace.all_shards():
-        async with store.server.operation() as operation:
-            cursor: Any = 0
-            while cursor != b"0":
-                cursor, keys = await operation.command("SCAN", cursor, "MATCH", "console:*", at=shard.clock)
-                if keys:
-                    await operation.command("UNLINK", *keys)
     await store.close()
+    redis = Redis.from_url(redis_url)
+    await sweep(redis, "console:")
+    await redis.aclose()
 
 
 @pytest.mark.parametrize(

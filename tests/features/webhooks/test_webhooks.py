@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from service.features.webhooks.deliver import TIMING
+from service.features.webhooks.deliver import DeliveryTiming
 from store.errors import StoreUnavailable
 from store.jobs.outbox import Webhook
 from tests.support import ROOT
@@ -74,7 +74,7 @@ async def test_a_receiver_that_asks_for_a_pause_gets_it_but_no_longer_one_than_t
 
 
 def test_pauses_double_up_to_an_hour_and_are_spread() -> None:
-    longest, shortest = (replace(TIMING.retry, chance=lambda chance=chance: chance) for chance in (1.0, 0.0))
+    longest, shortest = (replace(DeliveryTiming().retry, chance=lambda chance=chance: chance) for chance in (1.0, 0.0))
     assert [longest.seconds(tries) for tries in (1, 2, 3, 11, 12, 10_000)] == [2, 4, 8, 2048, 3600, 3600]
     assert [shortest.seconds(tries) for tries in (1, 2, 10_000)] == [1, 2, 1800]
 

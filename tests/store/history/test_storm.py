@@ -78,7 +78,7 @@ async def doubt(url: str, prefix: str, over: asyncio.Event) -> list[Fault]:
     """What fsck finds while the storm lasts."""
     found: list[Fault] = []
     while not over.is_set():
-        found += (await checked(url, prefix, SHARDS))[0]
+        found += (await checked(url, prefix, SHARDS)).faults
     return found
 
 

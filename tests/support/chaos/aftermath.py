@@ -138,8 +138,8 @@ class Aftermath:
         return max(times, default=0) / 1000
 
     async def complaints(self) -> list[Fault]:
-        faults, _ = await checked(self._settings.redis_url, self._settings.key_prefix, self._settings.shards)
-        return faults
+        report = await checked(self._settings.redis_url, self._settings.key_prefix, self._settings.shards)
+        return list(report.faults)
 
     async def _keys(self, family: str) -> list[bytes]:
         pattern = f"{self._settings.key_prefix}:*:{family}:*"

@@ -9,7 +9,7 @@ from typing import Any
 from openai import OpenAI
 
 from service.backoff import Backoff
-from service.features.webhooks.deliver import AT_ONCE, Deliverer, DeliveryTiming, Outcome, Receiver
+from service.features.webhooks.deliver import Deliverer, DeliveryTiming, Outcome, Receiver
 from service.process import Settings
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
@@ -95,7 +95,7 @@ class Desk:
         retry_seconds: float = RETRY_SECONDS,
         timing: DeliveryTiming = QUICK,
         privately: bool = True,
-        at_once: int = AT_ONCE,
+        at_once: int = 32,
         given: dict[str, Any] | None = None,
         **settings: Any,
     ) -> AsyncIterator[Delivering]:

@@ -113,8 +113,8 @@ async def walk(folder: Path, place: Place, archive: Link | None, size: Size, see
                 waiting = [f"{prefix}:{{0{shard}}}:unarchived" for shard in range(FEW["shards"])]
                 for each in waiting:
                     await until(lambda key=each: redis.zcard(key), SECONDS, wanted=lambda left: left == 0)
-                found, _ = await checked(fleet.store.url, prefix, FEW["shards"])
-                assert found == []
+                report = await checked(fleet.store.url, prefix, FEW["shards"])
+                assert report.found == 0, report
                 await lose(redis, prefix)
                 await redis.aclose()
                 await walk.check()

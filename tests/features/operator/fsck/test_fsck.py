@@ -101,13 +101,6 @@ async def _of_jobs(jobs: Jobs) -> dict[str, str]:
     return ids
 
 
-async def check(redis_url: str, prefix: str, *, repair: bool = False, shards: int = 1) -> CheckReport:
-    """The report of a check that goes on to its end."""
-    heard, report = await checked(redis_url, prefix, shards, repair=repair)
-    assert {*heard} <= report.faults.keys()
-    return report
-
-
 async def known(store: ConversationHistoryStore, ids: dict[str, str]) -> set[str]:
     """The names of those turns whose response can be read."""
     found: set[str] = set()
@@ -129,10 +122,10 @@ async def end_all(jobs: Jobs, ids: dict[str, str]) -> None:
 
 async def test_a_sound_store_is_sound_and_a_look_changes_nothing(broken: Broken, server_url: str) -> None:
     before = await dump(broken.redis, broken.prefix)
-    report = await check(server_url, broken.prefix)
+    report = await checked(server_url, broken.prefix)
     assert (report.found, report.unjudged, report.unknown) == (0, [], 0), report
     assert report.turns == sum(":node:" in key for key in before)
-    await check(server_url, broken.prefix, repair=True)
+    await checked(server_url, broken.prefix, repair=True)
     assert await dump(broken.redis, broken.prefix) == before
 
 
@@ -147,12 +140,12 @@ async def test_what_is_broken_is_found_and_repaired_and_what_is_left_of_jobs_can
     word, harm, *lost = BREAKS[name] if "talk" in broken.ids else JOB_BREAKS[name]
     before = await known(jobs.history, broken.ids)
     await harm(broken)
-    found = await check(server_url, broken.prefix)
+    found = await checked(server_url, broken.prefix)
     assert word in {fault.what for fault in found.faults}
-    repaired = await check(server_url, broken.prefix, repair=True)
+    repaired = await checked(server_url, broken.prefix, repair=True)
     left = {fault.what for fault, done in repaired.faults.items() if not done}
     assert (repaired.found, left) == (found.found, STAYS.get(name, set())), repaired
-    assert (await check(server_url, broken.prefix)).found == repaired.left
+    assert (await checked(server_url, broken.prefix)).found == repaired.left
     assert left or await complaints(broken.redis, broken.prefix) == []
     assert await known(jobs.history, broken.ids) == before - set(lost)
     await end_all(jobs, broken.ids)
@@ -175,7 +168,7 @@ async def test_a_fault_in_the_middle_of_a_long_chain_is_derived_to_its_end(
     longest = codec.encode_messages((longer,))
     await broken.redis.set(broken.key("messages", "top"), longest)
     await broken.set("top", messages_bytes=len(longest))
-    report = await check(server_url, broken.prefix, repair=True)
+    report = await checked(server_url, broken.prefix, repair=True)
     assert (report.left, await complaints(broken.redis, broken.prefix)) == (0, [])
     assert await said(unaudited, ids[-1]) == before
 
@@ -194,7 +187,7 @@ async def test_a_repair_whose_every_reply_is_lost_once_comes_to_the_same(
 ) -> None:
     for name in names:
         await (BREAKS | JOB_BREAKS)[name][1](broken)
-    report = await check(server_url, broken.prefix, repair=True)
+    report = await checked(server_url, broken.prefix, repair=True)
     assert (report.left, await complaints(broken.redis, broken.prefix)) == (0, [])
 
 
@@ -208,7 +201,7 @@ async def test_all_shards_of_a_cluster_are_checked_and_each_is_repaired_alone(
     for shard in ("00", "04"):
         key = f"{prefix}:{{{shard}}}:leaves:{TENANT}"
         nodes.owner(key).ask("DEL", key)
-    report = await check(cluster_url, prefix, shards=5, repair=True)
+    report = await checked(cluster_url, prefix, shards=5, repair=True)
     harmed = {(shard, what) for shard in (0, 4) for what in ("leaf", "usage")}  # a place counts among the bytes
     assert {(each.shard, each.what) for each in report.faults} == harmed
     assert (report.turns, report.left, report.unjudged) == (80, 0, [])
@@ -220,7 +213,7 @@ async def test_what_a_later_release_wrote_is_neither_judged_nor_repaired(broken:
     await broken.redis.set(broken.shared("job:x"), "y")
     await broken.set("single", held=1)
     before = await dump(broken.redis, broken.prefix)
-    report = await check(server_url, broken.prefix, repair=True)
+    report = await checked(server_url, broken.prefix, repair=True)
     assert (report.newer, report.unknown) == (1, 1)
     assert {each.what for each in report.faults} == {"held", "usage"}
     assert await dump(broken.redis, broken.prefix) == before
@@ -231,9 +224,9 @@ async def test_a_deleted_turn_that_waits_for_the_sweep_is_no_fault_and_goes_with
     broken: Broken, server_url: str
 ) -> None:
     await broken.redis.delete(broken.key("pins", "pinned"))
-    report = await check(server_url, broken.prefix)
+    report = await checked(server_url, broken.prefix)
     assert (report.found, report.unneeded) == (0, 1)
-    report = await check(server_url, broken.prefix, repair=True)
+    report = await checked(server_url, broken.prefix, repair=True)
     assert (report.found, report.unneeded, await complaints(broken.redis, broken.prefix)) == (0, 0, [])
 
 
@@ -241,7 +234,7 @@ async def test_a_deleted_turn_that_waits_for_the_sweep_is_no_fault_and_goes_with
 async def test_nobody_s_words_are_in_a_fault(broken: Broken, server_url: str) -> None:
     await broken.put(broken.leaves, "a secret")
     await broken.redis.sadd(broken.key("tree", "root"), "a secret")
-    report = await check(server_url, broken.prefix)
+    report = await checked(server_url, broken.prefix)
     assert {each.what for each in report.faults} == {"misnamed"}
     assert "secret" not in str(report)
 
@@ -277,7 +270,7 @@ async def test_a_repair_takes_no_job_from_whoever_works_on_it(broken: Broken, jo
         job = await claim(jobs)
     for name in ("a job that is gone", "no queue", "a tree with a job too many", "wrong bytes of all events"):
         await JOB_BREAKS[name][1](broken)
-    assert (await check(server_url, broken.prefix, repair=True)).left == 0
+    assert (await checked(server_url, broken.prefix, repair=True)).left == 0
     await jobs.write(job.lease, LogEntry(9, b"more"))
     await finish(jobs, job, last=9)
 
@@ -291,7 +284,7 @@ async def test_a_job_that_is_made_anew_goes_on_from_its_log_and_its_former_holde
     await jobs.write(former.lease, LogEntry(7, b"more"))
     broken.ids["lost"] = id
     await broken.redis.delete(broken.key("job", "lost"))
-    await check(server_url, broken.prefix, repair=True)
+    await checked(server_url, broken.prefix, repair=True)
     with pytest.raises(LeaseLost):
         await jobs.write(former.lease, LogEntry(8, b"late"))
     (job,) = [job for job in (await jobs.claim(0, 9)).jobs if job.lease.id == id]

@@ -62,9 +62,9 @@ async def test_any_harm_is_found_and_what_is_left_after_a_repair_adds_up(
             await writer.step()
         done = [await harm(redis, place, chance) for _ in range(chance.choice([1, 1, 2, 4]))]
         sound = await is_sound(redis, place)
-        _, found = await checked(server_url, place)
+        found = await checked(server_url, place)
         assert sound or found.found or found.unneeded, (seed, done)
-        _, repaired = await checked(server_url, place, repair=True)
+        repaired = await checked(server_url, place, repair=True)
         left = {fault.what for fault, is_repaired in repaired.faults.items() if not is_repaired}
         assert (left - LACKING - {"picture"}, repaired.unjudged) == (set(), []), (seed, done, repaired)
         assert left or await complaints(redis, place) == [], (seed, done)

@@ -173,7 +173,7 @@ async def repaired(stored: Stored, url: str, prefix: str) -> CheckReport:
     """The report once a repair was asked for, the archive has what waits, and a repair was asked for again."""
     archived = stored.both.has if stored.both else None
     for _ in range(2):
-        _, report = await checked(url, prefix, repair=True, archived=archived)
+        report = await checked(url, prefix, repair=True, archived=archived)
         await stored.archive_all()
     return report
 

@@ -193,11 +193,11 @@ async def test_fsck_knows_all_that_is_noted_and_that_away_is_not_for_ever(
     await made.archive_all()
     await made.store.forget(TENANT, id)
     await tell_away(made.store.server, made.store.keyspace, 60)
-    found, report = await checked(server_url, prefix)
-    assert (found, report.unknown) == ([], 0)
+    report = await checked(server_url, prefix)
+    assert (report.found, report.unknown) == (0, 0)
     away = f"{prefix}:{{00}}:archive-away"
     await redis.persist(away)
-    assert [fault.what for fault in (await checked(server_url, prefix))[0]] == ["endless-note"]
+    assert [fault.what for fault in (await checked(server_url, prefix)).faults] == ["endless-note"]
     await redis.expire(away, 60)
 
 
