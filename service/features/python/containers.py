@@ -153,8 +153,11 @@ class Containers:
         return None if found is None else _RECORD.decode(found)
 
     async def record(self, tenant: str, id: str) -> ContainerRecord:
-        """The record of a container, expired or not. Raises ApiError 404, StoreError."""
-        return _there(id, await self.find(tenant, id))
+        """The record of a container that wasn't deleted, expired or not. Raises ApiError 404, StoreError."""
+        record = await self.find(tenant, id)
+        if record is None or record.deleted:
+            raise not_found(id)
+        return record
 
     def lives(self, record: ContainerRecord) -> bool:
         """Whether a container has not expired."""
@@ -164,13 +167,10 @@ class Containers:
 
     async def found(self, tenant: str, id: str) -> ContainerRecord:
         """The record of a container that has not expired. Raises ApiError 404 and 400, StoreError."""
-        return self._living(id, await self.find(tenant, id))
-
-    def _living(self, id: str, record: ContainerRecord | None) -> ContainerRecord:
-        there = _there(id, record)
-        if not self.lives(there):
+        record = await self.record(tenant, id)
+        if not self.lives(record):
             raise expiry_refusal()
-        return there
+        return record
 
     async def all(self, tenant: str) -> list[tuple[str, ContainerRecord]]:
         """A tenant's containers, the newest first. Raises StoreError."""
@@ -235,7 +235,8 @@ class Containers:
 
     async def use(self, tenant: str, id: str) -> ContainerRecord:
         """The record of a container that has not expired; notes its use. Raises ApiError 404 and 400, StoreError."""
-        return self._living(id, await self.touch(tenant, id))
+        touched = await self.touch(tenant, id)
+        return touched if touched is not None and self.lives(touched) else await self.found(tenant, id)
 
     def is_fresh(self, record: ContainerRecord) -> bool:
         """Whether a living container was used just now, by its record, so that its use needs no other note."""
@@ -285,7 +286,8 @@ class Containers:
         for each in await self.files(tenant, id):
             if each.id == wanted:
                 return each
-        raise no_file(wanted)
+        told = f"Container file with id '{brief(wanted)}' not found."
+        raise ApiError(404, told, code="container_file_not_found", param="file_id")
 
     async def write(self, tenant: str, id: str, name: str, content: AsyncIterator[bytes]) -> KeptFile:
         """Write a user's file into a container. Raises ApiError 404, 400 and 503, StoreError."""
@@ -325,13 +327,6 @@ class Containers:
             raise InvalidRequest(f"The file can't be there: {error}.", code="invalid_value", param="file") from error
 
 
-def _there(id: str, record: ContainerRecord | None) -> ContainerRecord:
-    """A record that may be shown. Raises ApiError 404."""
-    if record is None or record.deleted:
-        raise not_found(id)
-    return record
-
-
 def _mark(path: str) -> bytes:
     """The mark of a file's path, which the record keeps."""
     return blake2b(path.encode(), digest_size=_MARK_BYTES).digest()
@@ -343,16 +338,8 @@ def _without(record: ContainerRecord, mark: bytes) -> tuple[bytes, ...]:
 
 def not_found(id: str) -> ApiError:
     """The refusal, 404: this tenant has no such container."""
-    return ApiError(
-        404, f"Container with id '{brief(id)}' not found.", code="container_not_found", param="container_id"
-    )
-
-
-def no_file(id: str) -> ApiError:
-    """The refusal, 404: the container has no such file."""
-    return ApiError(
-        404, f"Container file with id '{brief(id)}' not found.", code="container_file_not_found", param="file_id"
-    )
+    told = f"Container with id '{brief(id)}' not found."
+    return ApiError(404, told, code="container_not_found", param="container_id")
 
 
 def expiry_refusal() -> InvalidRequest:
