@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from service.features.browser.browser.html import html_page
 from service.features.browser.browser.page import SOURCE, Page, Result, host_of, text_page
-from service.features.browser.search.port import RESULTS, SearchFailure, SearchQuery, bound_results, rest
+from service.features.browser.search.port import RESULTS, SearchFailure, SearchQuery, bound_results
 from service.ssrf import is_within
 
 ADDRESS = "https://docs.invalid/"
@@ -48,14 +48,13 @@ _HEADING = re.compile(r"^#{1,3}\s+(.+)$", re.MULTILINE)
 class Folder:
     """The documents of a folder, with addresses below `url`."""
 
-    def __init__(self, folder: Path, url: str = ADDRESS, *, look_seconds: float = LOOK_SECONDS) -> None:
+    def __init__(self, folder: Path, url: str = ADDRESS) -> None:
         self._folder = folder
         self._url = url if url.endswith("/") else f"{url}/"
         self._seen: dict[str, tuple[int, int]] | None = None
         """The files at the last look, and the index of them."""
         self._index = sqlite3.connect(":memory:", check_same_thread=False)
         self._looked = 0.0
-        self._look_seconds = look_seconds
         self._lock = threading.Lock()
         self._turn = asyncio.Lock()  # else all threads that others need wait while one makes the index
 
@@ -103,7 +102,7 @@ class Folder:
         if source:
             return text_page(f"{SOURCE}{url}", path, text)
         if path.lower().endswith(HTML):
-            return html_page(text, url, rest)
+            return html_page(text, url)
         heading = _HEADING.search(text)
         return text_page(url, heading[1] if heading else path, text)
 
@@ -113,7 +112,7 @@ class Folder:
     def _look(self) -> dict[str, tuple[int, int]]:
         """The files as they are, or were some seconds ago, when the index was made."""
         now = monotonic()
-        if self._seen is None or now - self._looked > self._look_seconds:
+        if self._seen is None or now - self._looked > LOOK_SECONDS:
             files = dict(self._files())
             if files != self._seen:
                 self._index_all(files)
