@@ -17,7 +17,7 @@ import msgspec
 
 from service.backoff import Backoff
 from service.errors import ApiError, InvalidRequest, brief, unavailable
-from service.features.python.shapes import MEMORY, MemoryLimit
+from service.features.python.shapes import MAX_MINUTES, MEMORY, MemoryLimit
 from service.features.sandbox.port import (
     FOLDER,
     Full,
@@ -32,9 +32,6 @@ from service.features.sandbox.port import (
 from service.logs import event
 from store.errors import StoreError, StoreFull, StoreUnavailable
 from store.history.containers import StoredContainers as Records
-
-IDLE_MINUTES = 20
-"""The minutes for which a container may be idle, unless it is made with less."""
 
 FRESH_SECONDS = 10.0
 """The time by which a record's last use may be too early."""
@@ -161,8 +158,7 @@ class Containers:
 
     def lives(self, record: ContainerRecord) -> bool:
         """Whether a container has not expired."""
-        idle = self._clock() - record.active_at
-        ended = record.lost or record.deleted
+        idle, ended = self._clock() - record.active_at, record.lost or record.deleted
         return not ended and record.place == self._place and idle < record.minutes * 60
 
     async def found(self, tenant: str, id: str) -> ContainerRecord:
@@ -174,9 +170,12 @@ class Containers:
 
     async def all(self, tenant: str) -> list[tuple[str, ContainerRecord]]:
         """A tenant's containers, the newest first. Raises StoreError."""
-        found = [(id, _RECORD.decode(record)) for id, record in (await self._records.all(tenant)).items()]
-        there = [each for each in found if not each[1].deleted]
-        return sorted(there, key=lambda each: (each[1].created_at, each[0]), reverse=True)
+        found = ((id, _RECORD.decode(record)) for id, record in (await self._records.all(tenant)).items())
+        return sorted(
+            (each for each in found if not each[1].deleted),
+            key=lambda each: (each[1].created_at, each[0]),
+            reverse=True,
+        )
 
     async def open(
         self,
@@ -184,7 +183,7 @@ class Containers:
         id: str,
         *,
         name: str = "",
-        minutes: int = IDLE_MINUTES,
+        minutes: int = MAX_MINUTES,
         memory_limit: MemoryLimit | None = None,
     ) -> OpenedContainer:
         """Open a new container with this id. Raises Full, Unusable, SessionGone, StoreError.
@@ -207,14 +206,13 @@ class Containers:
         try:
             for each in opened.instead_of:
                 await self.lose(*each)
-            await self._begin(tenant, id, record)
+            await self._record(tenant, id, msgspec.msgpack.encode(record))
         except (Full, StoreError):
             await self._close(id)
             raise
         return opened.folder
 
-    async def _begin(self, tenant: str, id: str, record: ContainerRecord) -> None:
-        encoded = msgspec.msgpack.encode(record)
+    async def _record(self, tenant: str, id: str, encoded: bytes) -> None:
         try:
             await self._records.keep(tenant, id, encoded)
         except StoreFull:

@@ -41,7 +41,6 @@ _STATUS: dict[str, Literal["completed", "failed", "incomplete"]] = {
     "stopped": "incomplete",
 }
 
-
 _ENDED = {"timeout": "The code took too long and was interrupted.\n", "stopped": "The code was interrupted.\n"}
 """The notices of ends of which the logs have none."""
 

@@ -131,8 +131,7 @@ async def create_file(request: UploadsAside, container_id: str) -> Response:
     """Put a file into a container: a form with a part `file`."""
     containers, tenant = existing(request, container_id), request.tenant
     await containers.found(tenant, container_id)
-    kind, body = request.header(b"content-type"), await request.body(text=False)
-    upload = await read_form(body, kind)
+    upload = await read_form(await request.body(text=False), request.header(b"content-type"))
     kept = await containers.write(tenant, container_id, upload.name, _whole(upload.content))
     return JsonResponse(_file(container_id, kept))
 
