@@ -61,7 +61,7 @@ class OpenEncoder(Encoder):
                 buffer += piece.replace(*renamed, 2)
                 continue
             following = batch[place + 1] if place + 1 < len(batch) else None
-            translated = self._translated(event)
+            translated = self._translate(event)
             if (
                 isinstance(translated, events.OutputTextDone)
                 and isinstance(following, events.ContentPartDone)
@@ -76,7 +76,7 @@ class OpenEncoder(Encoder):
             else:
                 super().append((translated,), buffer)
 
-    def _translated(self, event: Event) -> Event:
+    def _translate(self, event: Event) -> Event:
         """The event in the specification's words, as far as that is an event of ours too."""
         if isinstance(event, events.McpCallArgumentsDone | events.CodeInterpreterCallCodeDone):
             self._wanted = event.arguments if isinstance(event, events.McpCallArgumentsDone) else event.code

@@ -220,7 +220,7 @@ class PassedAnswer(HttpResponse):
     """The answer to one request."""
 
     def __init__(self, service: Service, passed: Passed, admitted: Admitted, reserved: Reservation | None) -> None:
-        """What is `reserved` of limits is settled by what the answer says that it took."""
+        """The answer says what it took, which settles what is `reserved` of limits."""
         self.status_code = 200
         self.background = None
         self._service = service

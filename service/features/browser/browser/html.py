@@ -9,9 +9,9 @@ length and nothing else. It still takes some milliseconds: never on the event lo
 """
 
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
-from time import sleep
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
@@ -36,11 +36,6 @@ MAX_LINK_IMAGES = 20
 
 PIECE_BYTES = 16 << 10
 """How much of a page is parsed at once."""
-
-REST_SECONDS = 0.0001
-"""For how long a thread rests between two pieces: lxml lets go of the interpreter and takes it again for each element,
-so quickly that another thread may find it taken for a fifth of a second.
-"""
 
 MAX_SEPARATORS = 32_768
 """How many spaces, quotes and slashes a tag or a comment may have, about: a tag has no more attributes, of which lxml
@@ -274,8 +269,12 @@ class _Reader:
         return (url, parts.netloc.rpartition("@")[2]) if leads and len(url) <= MAX_URL_CHARS else None
 
 
-def html_page(html: str, url: str) -> Page:
-    """The page of some HTML that was found at `url`, whatever it is like."""
+def html_page(html: str, url: str, rest: Callable[[], object]) -> Page:
+    """The page of some HTML that was found at `url`, whatever it is like.
+
+    `rest` is called between two pieces, for other threads: lxml lets go of the interpreter and takes it again for each
+    element, so quickly that another thread may find it taken for a fifth of a second.
+    """
     reader = _Reader(url)
     parser = etree.HTMLParser(target=reader, recover=True, no_network=True, encoding="utf-8")
     encoded, silent = html.replace("\0", "").encode("utf-8", "replace"), 0
@@ -286,6 +285,6 @@ def html_page(html: str, url: str) -> Page:
             silent = 0 if reader.told else silent + len(piece) - len(piece.translate(None, _SEPARATORS))
             if silent > MAX_SEPARATORS:
                 raise _Enough
-            sleep(REST_SECONDS)
+            rest()
         parser.close()
     return page_of(url, "".join(reader.title), "".join(reader.text.pieces).strip("\n"), tuple(reader.links))

@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from service.features.browser.browser.html import html_page
 from service.features.browser.browser.page import SOURCE, Page, Result, host_of, text_page
-from service.features.browser.search.port import RESULTS, SearchFailure, SearchQuery, bound_results
+from service.features.browser.search.port import RESULTS, SearchFailure, SearchQuery, bound_results, rest
 from service.ssrf import is_within
 
 ADDRESS = "https://docs.invalid/"
@@ -102,7 +102,7 @@ class Folder:
         if source:
             return text_page(f"{SOURCE}{url}", path, text)
         if path.lower().endswith(HTML):
-            return html_page(text, url)
+            return html_page(text, url, rest)
         heading = _HEADING.search(text)
         return text_page(url, heading[1] if heading else path, text)
 

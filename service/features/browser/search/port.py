@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from itertools import islice
 from operator import itemgetter
+from time import sleep
 from typing import NamedTuple
 
 import msgspec
@@ -22,6 +23,9 @@ RESULTS = 20
 
 MAX_CONSIDERED = 200
 """How many results of an answer are looked at."""
+
+REST_SECONDS = 0.0001
+"""For how long a thread that reads a page rests between two pieces of it: other threads go on meanwhile."""
 
 MAX_TITLE_CHARS = 300
 MAX_SNIPPET_CHARS = 500
@@ -63,6 +67,11 @@ Pages = Callable[[str, tuple[str, ...]], Awaitable[Page]]
 """The page at an address, on these domains alone where there are any; behind `view-source:` as it was sent. Raises
 SearchFailure.
 """
+
+
+def rest() -> None:
+    """Lets other threads go on: never on the event loop."""
+    sleep(REST_SECONDS)
 
 
 def bound_results(results: Iterable[Result], query: SearchQuery) -> list[Result]:

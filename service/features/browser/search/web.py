@@ -13,7 +13,7 @@ from collections.abc import Collection
 from service.features.browser.browser.html import html_page
 from service.features.browser.browser.page import SOURCE, Page, text_page
 from service.features.browser.search.fetcher import Fetched, Fetcher, FetchLimits
-from service.features.browser.search.port import SearchFailure
+from service.features.browser.search.port import SearchFailure, rest
 from service.ssrf import Judge, LookUp, look_up
 
 PARSED_AT_ONCE = 2
@@ -95,7 +95,7 @@ def _page(sent: Fetched, *, source: bool) -> Page:
     """The page made of an answer. It takes milliseconds, and for some pages seconds: never on the event loop."""
     text = text_of(sent.body, sent.charset, html=sent.kind in HTML)
     if sent.kind in HTML and not source:
-        return html_page(text, sent.url)
+        return html_page(text, sent.url, rest)
     return text_page(f"{SOURCE}{sent.url}" if source else sent.url, "", text)
 
 

@@ -15,7 +15,7 @@ MOST_CPU_SECONDS = 6.0
 
 
 def page_of(html: str) -> Page:
-    return html_page(html, URL)
+    return html_page(html, URL, lambda: None)
 
 
 def text_of(html: str) -> str:
