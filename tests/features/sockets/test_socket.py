@@ -9,7 +9,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from service.engine.port import Generation
 from service.features.sockets.protocol import SocketProtocol
-from service.settings.settings import Settings
+from service.process import Settings
 from tests.core.web.test_disconnect import Talk, stored
 from tests.support.bad.frames import raw
 from tests.support.engine.scripted import Stall
