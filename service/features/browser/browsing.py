@@ -134,7 +134,7 @@ class Browsing(Tool):
         self._searcher = searcher
         self._pages = pages
         self._kept = KeptPages()
-        self._places = Places()
+        self.places = Places()
 
     def displays(self, notes: Sequence[StoredMessage]) -> tuple[Display, ...]:
         """As the port has it."""
@@ -145,11 +145,7 @@ class Browsing(Tool):
         return BrowserRun(self, tenant)
 
     async def call(self, tenant: str, call: HostedCall) -> Outcome:
-        """The outcome of a call, once there is a place for it."""
-        async with self._places.holding(tenant):
-            return await self._call(tenant, call)
-
-    async def _call(self, tenant: str, call: HostedCall) -> Outcome:
+        """The outcome of a call."""
         options = _OPTIONS.decode(call.tool.options or "{}")
         before = displays_in(call.displays)
         displays: Sequence[Display] = before
@@ -222,8 +218,9 @@ class BrowserRun:
         self._browsing, self._tenant = browsing, tenant
 
     async def call(self, call: HostedCall) -> Outcome:
-        """As the port has it."""
-        return await self._browsing.call(self._tenant, call)
+        """As the port has it, once there is a place for it."""
+        async with self._browsing.places.holding(self._tenant):
+            return await self._browsing.call(self._tenant, call)
 
     async def aclose(self) -> None:
         """As the port has it: nothing is held between calls."""

@@ -14,7 +14,6 @@ from urllib.parse import quote
 from service.api.citing import Cited, Citing
 from service.api.response import Logprob
 from service.features.browser.browser.citations import Citations, source_of
-from service.features.browser.browser.citations import CitedPart as PageCited
 from service.features.browser.browser.page import Display, displays_in
 
 DRIVE = "/mnt/data/"
@@ -126,7 +125,7 @@ class PageCiting:
 
     def __init__(self, displays: Sequence[Display], files: FileCiting | None = None) -> None:
         """`files` finds links to files in the text between marks."""
-        self._citations = Citations[Logprob](partial(source_of, displays))
+        self._citations = Citations(partial(source_of, displays))
         self._files = files
 
     def take(self, text: str, beside: Sequence[Logprob] = ()) -> Sequence[Cited]:
@@ -138,10 +137,12 @@ class PageCiting:
         left = self._show(self._citations.rest())
         return left if self._files is None else [*left, *self._files.rest()]
 
-    def _show(self, pieces: Sequence[PageCited[Logprob]]) -> list[Cited]:
+    def _show(self, pieces: Sequence[Cited]) -> Sequence[Cited]:
+        if self._files is None:
+            return pieces
         out: list[Cited] = []
         for text, beside, annotation in pieces:
-            out += [Cited(text, beside)] if self._files is None else self._files.take(text, beside)
+            out += self._files.take(text, beside)
             if annotation is not None:
                 out.append(Cited("", (), annotation))
         return out

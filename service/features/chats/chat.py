@@ -10,8 +10,9 @@ refused by name.
 """
 
 import re
-from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Meta, Raw
@@ -25,6 +26,8 @@ from service.api.response import CustomToolCall, FunctionCall, Message, Reasonin
 from service.api.tools.read import check_bytes
 from service.decoding import ABSENT, Json, decode, decode_list, shown_raw
 from service.errors import ApiError, InvalidRequest, invalid_value, missing, not_served
+
+T = TypeVar("T")
 
 MESSAGES_A_STEP = 128
 
@@ -155,12 +158,9 @@ class _Allowed(msgspec.Struct, forbid_unknown_fields=True):
     tools: Raw = ABSENT
 
 
-class _CustomTool(msgspec.Struct):
-    format: Raw = ABSENT
-
-
-class _ToolName(msgspec.Struct):
+class _Tool(msgspec.Struct):
     name: Any = None
+    format: Raw = ABSENT
 
 
 class _CustomFormat(msgspec.Struct):
@@ -256,19 +256,22 @@ class ParameterNames(NamedTuple):
 # --- requests ---
 
 
+Thinking = Literal["shown", "omitted", "hidden"]
+"""Whether reasoning is shown, or its signature alone."""
+
+
 class TranslatedChat(NamedTuple):
-    """A request that was translated."""
+    """A request of another API that was translated."""
 
     body: bytes
     """The body of the create request."""
     names: ParameterNames
     left_out: Sequence[str]
     """The kinds of what isn't in it."""
-    tools_left_out: Sequence[str]
-    usage: bool
-    """Whether a stream tells the usage."""
-    reasons: bool
-    """Whether reasoning is shown."""
+    thinking: Thinking
+    usage: bool = False
+    """Whether a stream of chunks tells the usage."""
+    tools_left_out: Sequence[str] = ()
 
 
 class ChatLimits(NamedTuple):
@@ -290,20 +293,15 @@ def read_chat(body: bytes, limits: ChatLimits) -> Generator[None, None, Translat
     refuse_unserved(sent, UNSERVED)
     translation = _Messages()
     yield from translation.take(sent.messages, limits)
-    items = translation.as_json()
-    if len(body) > BYTES_A_STEP:
-        yield
-    wanted: Json = {"instructions": APART.join(translation.instructions) or None}
-    wanted |= {name: value for name in AS_SENT if (value := getattr(sent, name)) != ABSENT}
-    wanted |= _settings(sent, limits)
+    wanted = _settings(sent, limits)
     options = sent.stream_options or _StreamOptions()
     if sent.stream_options is not None:
         wanted["stream_options"] = {"include_obfuscation": options.include_obfuscation}
     limit = "max_completion_tokens" if sent.max_tokens is None else "max_tokens"
-    body = b'%b,"input":%b}' % (msgspec.json.encode(wanted)[:-1], items)
+    written = yield from translation.as_json(sent, AS_SENT, wanted)
     names = ParameterNames(translation.places, _RULES, limit, _INSIDE)
-    shown = bool(options.include_usage), sent.include_reasoning is not False
-    return TranslatedChat(body, names, tuple(translation.left_out), (), *shown)
+    thinking = "hidden" if sent.include_reasoning is False else "shown"
+    return TranslatedChat(written, names, tuple(translation.left_out), thinking, bool(options.include_usage))
 
 
 def refuse_unserved(sent: object, unserved: Mapping[str, tuple[bytes, str]], where: str = "") -> None:
@@ -314,11 +312,10 @@ def refuse_unserved(sent: object, unserved: Mapping[str, tuple[bytes, str]], whe
             raise not_served(where + name, shown_raw(value), advice)
 
 
-def read_tools(raw: Raw, limits: ChatLimits, read: Callable[[Raw, str], object]) -> Json:
+def read_tools(raw: Raw, limits: ChatLimits, read: Callable[[Raw, str], T]) -> list[T]:
     """The tools of a request, each by a function that reads one. Raises InvalidRequest."""
     check_bytes(len(memoryview(raw)), limits.tools_bytes)
-    tools = enumerate(decode_list(raw, limits.tools, "tools"))
-    return {"tools": [read(tool, f"tools[{place}]") for place, tool in tools]}
+    return [read(tool, f"tools[{place}]") for place, tool in enumerate(decode_list(raw, limits.tools, "tools"))]
 
 
 def _settings(sent: _Own, limits: ChatLimits) -> Json:
@@ -335,7 +332,7 @@ def _settings(sent: _Own, limits: ChatLimits) -> Json:
     if sent.reasoning_effort != ABSENT:
         wanted["reasoning"] = {"effort": sent.reasoning_effort}
     if sent.tools != ABSENT:
-        wanted |= read_tools(sent.tools, limits, _tool)
+        wanted["tools"] = read_tools(sent.tools, limits, _tool)
     if sent.tool_choice != ABSENT:
         wanted["tool_choice"] = _choice(sent.tool_choice)
     text = {"verbosity": sent.verbosity} if sent.verbosity != ABSENT else {}
@@ -359,29 +356,20 @@ def _tool(raw: Raw, where: str) -> Raw:
     tool = decode(raw, _Nested, where)
     if tool.type is None:
         raise missing(f"{where}.type", _OWN_TOOLS)
-    if tool.type == "function":
-        _check_name(tool.function, f"{where}.function")
-        return _flat(tool.function, tool.type, f"{where}.function")
-    if tool.type != "custom":
+    if tool.type not in ("function", "custom"):
         raise not_served(f"{where}.type", tool.type, _OWN_TOOLS)
-    _check_name(tool.custom, f"{where}.custom")
-    flat = _flat(tool.custom, tool.type, f"{where}.custom")
-    form = decode(flat, _CustomTool, f"{where}.custom").format
-    if form == ABSENT:
+    at = f"{where}.{tool.type}"
+    flat = _flat(tool.function if tool.type == "function" else tool.custom, tool.type, at)
+    inside = decode(flat, _Tool, at)
+    if isinstance(inside.name, str) and len(inside.name) > MAX_TOOL_NAME_CHARS:
+        raise invalid_value(f"{at}.name", inside.name, f"It has at most {MAX_TOOL_NAME_CHARS} characters.")
+    if tool.type == "function" or inside.format == ABSENT:
         return flat
-    at = f"{where}.custom.format"
-    given = decode(form, _CustomFormat, at)
+    form = inside.format
+    given = decode(form, _CustomFormat, f"{at}.format")
     if given.type == "grammar":
-        form = _flat(given.grammar, "grammar", f"{at}.grammar")
+        form = _flat(given.grammar, "grammar", f"{at}.format.grammar")
     return Raw(b'%b,"format":%b}' % (bytes(flat)[:-1], bytes(form)))
-
-
-def _check_name(tool: Raw, where: str) -> None:
-    """Raise InvalidRequest for a name that is longer than one may be in Chat Completions."""
-    named = decode(tool, _ToolName | None, where)
-    name = None if named is None else named.name
-    if isinstance(name, str) and len(name) > MAX_TOOL_NAME_CHARS:
-        raise invalid_value(f"{where}.name", name, f"It has at most {MAX_TOOL_NAME_CHARS} characters.")
 
 
 def _choice(raw: Raw) -> Raw | Json:
@@ -433,9 +421,14 @@ class Translation:
         """The ids, as JSON, of calls that are left out: their outputs are as well."""
         self._read = self._most = 0
 
-    def as_json(self) -> bytes:
-        """The JSON of all items."""
-        return b"[%b]" % b",".join(self.items)
+    def as_json(self, sent: object, as_sent: Iterable[str], wanted: Json) -> Generator[None, None, bytes]:
+        """The body of a create request, with these members as they were sent, and others as they are `wanted`."""
+        items = b",".join(self.items)
+        if len(items) > BYTES_A_STEP:
+            yield
+        members: Json = {"instructions": APART.join(self.instructions) or None}
+        members |= {name: value for name in as_sent if (value := getattr(sent, name)) != ABSENT}
+        return b'%b,"input":[%b]}' % (msgspec.json.encode(members | wanted)[:-1], items)
 
     def take(self, raw: Raw, limits: ChatLimits) -> Generator[None, None, None]:
         """Take the messages, yielding now and then: at most so many, of which as many items may come. Raises
@@ -452,10 +445,9 @@ class Translation:
             self.replays = place < new.first
             self.leaves_parts = self.replays or new.answered
             before = len(self.items)
-            try:
+            with self.leaving_out(message):
                 sent = decode(message, self.kind, where)
-                role = sent.role
-                self.leaves_lines = role in ("user", "tool", "function")
+                self.leaves_lines = sent.role in ("user", "tool", "function")
                 if len(memoryview(message)) > BYTES_A_STEP:
                     yield
                 leading = leading and sent.role in ("system", "developer") and place < len(messages) - 1
@@ -463,21 +455,16 @@ class Translation:
                     self.instructions.append("".join((yield from self.words(sent.content, f"{where}.content"))))
                 else:
                     yield from self.message(sent, where)
-            except InvalidRequest as refusal:
-                if not self.replays or refusal.param == "messages":
-                    raise
-                seen = peek(message)
-                role = seen.role
-                self.left_out.add(seen.kind)
-            if role == "assistant" and len(self.items) <= before:  # the place of its turn stays known
+            if len(self.items) <= before and peek(message).role == "assistant":  # the place of its turn stays known
                 self.add(Place(where), _NOTHING_SAID)
             if self.had_enough(message):
                 yield
 
-    def take_or_leave(self, raw: Raw, where: str, take: Callable[[Raw, str], None]) -> None:
-        """Take a block or a call of the model's, or leave it out where it can't be read. Raises InvalidRequest."""
+    @contextmanager
+    def leaving_out(self, raw: Raw) -> Generator[None]:
+        """Leave a message, a block or a call of a history out where it can't be read. Raises InvalidRequest."""
         try:
-            take(raw, where)
+            yield
         except InvalidRequest as refusal:
             if not self.replays or refusal.param == "messages":
                 raise
@@ -616,14 +603,14 @@ class _Messages(Translation):
         if content not in _EMPTY:
             self.say(Place(where), b"assistant", content, b"commentary" if calls else b"")
         for place, raw in enumerate(calls):
-            self.take_or_leave(raw, f"{where}.tool_calls[{place}]", self._call)
+            with self.leaving_out(raw):
+                self._call(raw, f"{where}.tool_calls[{place}]")
         if sent.function_call != ABSENT:
-            self.take_or_leave(sent.function_call, f"{where}.function_call", self._function_call)
-
-    def _function_call(self, raw: Raw, where: str) -> None:
-        called = decode(raw, _Called, where)
-        self._functions[bytes(called.name)] = id = b'"call_%d"' % len(self.items)
-        self.call(Place(where, _FUNCTION_CALL), id, bytes(called.name), bytes(called.arguments))
+            with self.leaving_out(sent.function_call):
+                at = f"{where}.function_call"
+                called = decode(sent.function_call, _Called, at)
+                self._functions[bytes(called.name)] = id = b'"call_%d"' % len(self.items)
+                self.call(Place(at, _FUNCTION_CALL), id, bytes(called.name), bytes(called.arguments))
 
     def _call(self, raw: Raw, where: str) -> None:
         call = decode(raw, _Call, where)
@@ -655,20 +642,15 @@ def _part(raw: Raw, where: str) -> bytes:
 # --- answers ---
 
 
-def chat_id(response_id: str) -> str:
-    """The id of a chat completion: that of its response, with another beginning."""
-    return f"chatcmpl-{response_id.partition('_')[2]}"
-
-
-def completion(response: Response, *, reasons: bool) -> Json:
-    """The chat completion that a response is; with `reasons` it shows reasoning, too."""
+def completion(response: Response, thinking: Thinking) -> Json:
+    """The chat completion that a response is."""
     messages = [item for item in response.output if isinstance(item, Message)]
     thoughts = [part.text for item in response.output if isinstance(item, Reasoning) for part in item.content]
     calls = [written for item in response.output if (written := call_of(item)) is not None]
     logprobs = [one for item in messages for part in item.content for one in part.logprobs]
     texts = ("".join(part.text for part in item.content) for item in messages)
     message: Json = {"role": "assistant", "content": APART.join(filter(None, texts)) or None, "refusal": None}
-    if reasons and any(thoughts):
+    if thinking == "shown" and any(thoughts):
         message["reasoning_content"] = APART.join(filter(None, thoughts))
     if calls:
         message["tool_calls"] = calls
@@ -682,9 +664,9 @@ def completion(response: Response, *, reasons: bool) -> Json:
 
 
 def facts_of(response: Response, kind: str) -> Json:
-    """The members that a chat completion and each chunk of it begin with."""
+    """The members that a chat completion and each chunk of it begin with. Its id is the response's, renamed."""
     return {
-        "id": chat_id(response.id),
+        "id": f"chatcmpl-{response.id.partition('_')[2]}",
         "object": kind,
         "created": response.created_at,
         "model": response.model,

@@ -3,7 +3,7 @@ their servers' words for a refusal.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import msgspec
@@ -15,6 +15,7 @@ from service.decoding import Json
 from service.errors import ApiError
 from service.features.chats.chat import (
     APART,
+    Thinking,
     TranslatedChat,
     call_of,
     completion,
@@ -24,8 +25,6 @@ from service.features.chats.chat import (
     usage_of,
 )
 from service.features.chats.messages import (
-    Thinking,
-    Told,
     block_of,
     message,
     opening,
@@ -45,11 +44,13 @@ _NO_OUTPUT = re.compile(r"No tool output found for function call (.*?)\. Send it
 class Translated(Dialect):
     """Another API's, for one request that was translated."""
 
-    words: ClassVar[dict[re.Pattern[str], str]] = {}
+    words: ClassVar[dict[re.Pattern[str], str]]
     """How its own servers say what we say, where clients read that: docs/clients.md lists who does."""
+    told: Callable[[Response, Thinking], Json]
+    """The answer that a response is."""
 
-    def __init__(self, request: TranslatedChat | Told) -> None:
-        self._names = request.names
+    def __init__(self, request: TranslatedChat) -> None:
+        self._request = request
 
     def answer(self, content: object) -> JsonResponse:
         """See Dialect. Raises ApiError where the response failed, whatever it said before."""
@@ -57,15 +58,11 @@ class Translated(Dialect):
         assert isinstance(response, Response)
         if (failure := failure_of(response)) is not None:
             raise failure
-        return JsonResponse(self.tell(response))
-
-    def tell(self, response: Response) -> Json:
-        """The answer that a response is."""
-        raise NotImplementedError
+        return JsonResponse(self.told(response, self._request.thinking))
 
     def word(self, refusal: ApiError) -> None:
         """See Dialect."""
-        self._names.rename(refusal)
+        self._request.names.rename(refusal)
         for ours, theirs in self.words.items():
             refusal.message = ours.sub(theirs, refusal.message)
 
@@ -81,17 +78,11 @@ class ChatCompletions(Translated):
         r"'tool_call_id'. The following tool_call_ids did not have response messages: \1",
     }
 
-    def __init__(self, request: TranslatedChat) -> None:
-        super().__init__(request)
-        self._usage, self._reasons = request.usage, request.reasons
-
-    def tell(self, response: Response) -> Json:
-        """See Translated."""
-        return completion(response, reasons=self._reasons)
+    told = staticmethod(completion)
 
     def encoder(self, *, obfuscate: bool) -> Encoder:
         """See Dialect."""
-        return ChatEncoder(obfuscate=obfuscate, usage=self._usage, reasons=self._reasons)
+        return ChatEncoder(self._request, obfuscate=obfuscate)
 
 
 class Messages(Translated):
@@ -106,28 +97,22 @@ class Messages(Translated):
         "block must have a corresponding `tool_result` block in the next message.",
     }
 
-    def __init__(self, request: Told) -> None:
-        super().__init__(request)
-        self._thinking: Thinking = request.thinking
-
-    def tell(self, response: Response) -> Json:
-        """See Translated."""
-        return message(response, self._thinking)
+    told = staticmethod(message)
 
     def encoder(self, *, obfuscate: bool) -> Encoder:
         """See Dialect."""
-        return MessagesEncoder(self._thinking)
+        return MessagesEncoder(self._request.thinking)
 
 
 class ChatEncoder(Encoder):
     """The encoder of Chat Completions: a chunk for the role, one for each delta and each call, and one for the end.
 
-    Events that have no chunk are left out. With `usage` a last chunk has it; with `reasons` reasoning is told, too.
+    Events that have no chunk are left out. A last chunk has the usage where the request asks for it.
     """
 
-    def __init__(self, *, obfuscate: bool, usage: bool, reasons: bool) -> None:
+    def __init__(self, request: TranslatedChat, *, obfuscate: bool) -> None:
         super().__init__(obfuscate=obfuscate)
-        self._usage, self._reasons = usage, reasons
+        self._usage, self._reasons = request.usage, request.thinking == "shown"
         self._head = b""
         """The beginning of each chunk, up to its choices; empty before the first one."""
         self._calls: dict[int, int] = {}
@@ -183,11 +168,16 @@ class ChatEncoder(Encoder):
         return self._encoder.encode({"content": known, "refusal": None})
 
     def _chunk(
-        self, buffer: bytearray, delta: bytes, event: events.Delta | None = None, logprobs: bytes = b"null"
+        self,
+        buffer: bytearray,
+        delta: bytes,
+        event: events.Delta | None = None,
+        logprobs: bytes = b"null",
+        finish: bytes = b"null",
     ) -> None:
         """Write a chunk; that of an event is padded."""
         buffer += self._head
-        buffer += b'{"index":0,"delta":%b,"logprobs":%b,"finish_reason":null}]' % (delta, logprobs)
+        buffer += b'{"index":0,"delta":%b,"logprobs":%b,"finish_reason":%b}]' % (delta, logprobs, finish)
         if self._usage:
             buffer += b',"usage":null'
         if event is None:
@@ -204,10 +194,7 @@ class ChatEncoder(Encoder):
             return
         if not self._head:
             self._open(response)
-        reason = finish_reason(response).encode()
-        usage = b',"usage":null' if self._usage else b""
-        choice = b'{"index":0,"delta":{},"logprobs":null,"finish_reason":"%b"}' % reason
-        buffer += b"%b%b]%b}\n\n" % (self._head, choice, usage)
+        self._chunk(buffer, b"{}", finish=self._encoder.encode(finish_reason(response)))
         if self._usage:
             buffer += b'%b],"usage":%b}\n\n' % (self._head, self._encoder.encode(usage_of(response)))
 

@@ -9,9 +9,8 @@ the answer and aren't served are refused by name. Source: anthropic 2.14, types/
 
 import re
 from base64 import b64encode
-from collections.abc import Generator, Iterator, Sequence
-from functools import partial
-from typing import Annotated, Any, Literal, NamedTuple
+from collections.abc import Generator, Iterator
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Raw
@@ -24,12 +23,13 @@ from service.api.response import FunctionCall, Message, Reasoning, Response
 from service.decoding import ABSENT, Json, ObjectKind, decode, decode_list, shown_raw
 from service.errors import InvalidRequest, invalid_value, missing, not_served
 from service.features.chats.chat import (
-    APART,
     TEXT_ONLY,
     ChatLimits,
     ParameterNames,
     Place,
     Renamed,
+    Thinking,
+    TranslatedChat,
     Translation,
     read_tools,
     refuse_unserved,
@@ -226,23 +226,8 @@ _INSIDE = rules((r"\.(?:image_url|file_data)", ".source"), (r"\.filename", ".tit
 
 # --- requests ---
 
-Thinking = Literal["shown", "omitted", "hidden"]
-"""Whether thinking is shown, or its signature alone."""
 
-
-class Told(NamedTuple):
-    """A request that was translated."""
-
-    body: bytes
-    """The body of the create request."""
-    names: ParameterNames
-    left_out: Sequence[str]
-    """The kinds of what isn't in it."""
-    tools_left_out: Sequence[str]
-    thinking: Thinking
-
-
-def read_messages(body: bytes, limits: ChatLimits, *, counts: bool = False) -> Generator[None, None, Told]:
+def read_messages(body: bytes, limits: ChatLimits, *, counts: bool = False) -> Generator[None, None, TranslatedChat]:
     """Read the body of a request, yielding now and then; one that only `counts` tokens makes no answer. Raises
     InvalidRequest.
     """
@@ -256,31 +241,26 @@ def read_messages(body: bytes, limits: ChatLimits, *, counts: bool = False) -> G
     if sent.system != ABSENT:
         translation.instructions += yield from translation.words(sent.system, "system")
     yield from translation.take(sent.messages, limits)
-    translation.end()
+    translation.left_out.add_all(block.type for block, _ in translation.made.values())
     if translation.speaks and not counts:
         advice = "An answer begins anew. Let the last message be the user's; 'Go on.' will do."
         raise not_served(f"{translation.last}.role", "assistant", advice)
-    items = translation.as_json()
-    if len(body) > BYTES_A_STEP:
-        yield
     thinking = _display(sent.thinking)
-    wanted: Json = {"instructions": APART.join(translation.instructions) or None}
-    wanted |= {name: value for name in AS_SENT if (value := getattr(sent, name)) != ABSENT}
     for where, kind in _hints(sent):
         if limits.refuses:
             raise not_served(where, kind, _NOT_HERE)
         translation.left_out.add(kind)
-    wanted |= _settings(sent)
+    wanted = _settings(sent)
     tools_left_out: list[str] = []
     if sent.tools != ABSENT:
-        wanted |= _read_tools(sent.tools, limits, translation, tools_left_out)
+        wanted["tools"] = _read_tools(sent.tools, limits, translation, tools_left_out)
     if not counts:
         wanted["max_output_tokens"] = sent.max_tokens
     if thinking != "hidden":
         wanted["include"] = ["reasoning.encrypted_content"]
-    body = b'%b,"input":%b}' % (msgspec.json.encode(wanted)[:-1], items)
+    written = yield from translation.as_json(sent, AS_SENT, wanted)
     names = ParameterNames(translation.places, _RULES, "max_tokens", _INSIDE)
-    return Told(body, names, tuple(translation.left_out), tools_left_out, thinking)
+    return TranslatedChat(written, names, tuple(translation.left_out), thinking, tools_left_out=tools_left_out)
 
 
 def _display(sent: _Thinking | None) -> Thinking:
@@ -335,12 +315,12 @@ def _effort(sent: _Thinking | None) -> str | None:
     return next((effort for most, effort in BUDGETS if sent.budget_tokens < most), "high")
 
 
-def _read_tools(raw: Raw, limits: ChatLimits, translation: "_Messages", left_out: list[str]) -> Json:
+def _read_tools(raw: Raw, limits: ChatLimits, translation: "_Messages", left_out: list[str]) -> list[Json]:
     """The tools of a request, without those that the client has yet to find, and without Anthropic's own, which are
     left out. Raises InvalidRequest.
     """
 
-    def read_one(raw: Raw, where: str) -> Json | None:
+    def read_one(raw: Raw, where: str) -> _Tool | None:
         kind = decode(raw, ObjectKind, where).type
         if kind in (None, "custom"):
             return _tool(raw, where)
@@ -349,23 +329,23 @@ def _read_tools(raw: Raw, limits: ChatLimits, translation: "_Messages", left_out
         left_out.append(str(kind))
         return None
 
-    read: list[Json] = [tool for tool in read_tools(raw, limits, read_one)["tools"] if tool is not None]
-    deferred = [tool.pop("defer_loading") for tool in read]
-    searched = any(not late and _SEARCH.search(str(tool["name"])) for tool, late in zip(read, deferred, strict=True))
-    shown = (
-        not (late and searched) or tool["name"] in translation.found for tool, late in zip(read, deferred, strict=True)
-    )
-    return {"tools": [tool for tool, is_shown in zip(read, shown, strict=True) if is_shown]}
+    tools = [tool for tool in read_tools(raw, limits, read_one) if tool is not None]
+    searched = any(not tool.defer_loading and _SEARCH.search(tool.name) for tool in tools)
+    shown = (tool for tool in tools if not (tool.defer_loading and searched) or tool.name in translation.found)
+    return [_function(tool) for tool in shown]
 
 
-def _tool(raw: Raw, where: str) -> Json:
+def _tool(raw: Raw, where: str) -> _Tool:
     tool = decode(raw, _Tool, where)
     refuse_unserved(tool, _TOOL_UNSERVED, f"{where}.")
     if tool.input_schema == ABSENT:
         raise missing(f"{where}.input_schema", "It is the JSON schema of what the tool is called with.")
+    return tool
+
+
+def _function(tool: _Tool) -> Json:
     told = {"description": tool.description, "parameters": tool.input_schema, "strict": tool.strict}
-    given = {name: value for name, value in told.items() if value != ABSENT}
-    return {"type": "function", "name": tool.name, "defer_loading": bool(tool.defer_loading)} | given
+    return {"type": "function", "name": tool.name} | {name: raw for name, raw in told.items() if raw != ABSENT}
 
 
 class _Messages(Translation):
@@ -381,7 +361,7 @@ class _Messages(Translation):
         """Whether the last message is the assistant's, and its place."""
         self.found: set[str] = set()
         """The names of the tools that a search has found."""
-        self._made: dict[bytes, tuple[_Block, str]] = {}
+        self.made: dict[bytes, tuple[_Block, str]] = {}
         """The calls that a server ran and whose results are yet to come, by their ids, with their places."""
 
     def message(self, sent: _Message, where: str) -> Generator[None, None, None]:
@@ -397,24 +377,17 @@ class _Messages(Translation):
         for number, raw in enumerate(blocks):
             at = f"{where}.content[{number}]"
             if self.speaks:
-                self.take_or_leave(raw, at, partial(self._spoken, last=number == len(blocks) - 1))
+                with self.leaving_out(raw):
+                    self._spoken(raw, at, last=number == len(blocks) - 1)
             elif kind_of(raw) == "tool_result":
                 self._heard(role, parts, where, number)
-                try:
+                with self.leaving_out(raw):
                     yield from self._result(raw, at)
-                except InvalidRequest as refusal:
-                    if not self.replays or refusal.param == "messages":
-                        raise
-                    self.left_out.add("tool_result")
             else:
                 parts.append(self.part_or_line(raw, at, self._part))
             if self.had_enough(raw):
                 yield
         self._heard(role, parts, where, len(blocks))
-
-    def end(self) -> None:
-        """Name the calls whose results never came."""
-        self.left_out.add_all(block.type for block, _ in self._made.values())
 
     def _heard(self, role: bytes, parts: list[bytes], where: str, end: int) -> None:
         """Add the parts before the block at `end` as a message, and leave none."""
@@ -453,9 +426,9 @@ class _Messages(Translation):
         elif block.type == "tool_use":
             self.call(Place(where, _CALL), bytes(block.id), bytes(block.name), _arguments(block.input, where))
         elif block.type in ("server_tool_use", "mcp_tool_use") and self.replays:
-            self._made[bytes(block.id)] = block, where
-        elif BLOCKS.get(block.type) is ReplayFate.TEXT and bytes(block.tool_use_id) in self._made and self.replays:
-            self._ran(*self._made.pop(bytes(block.tool_use_id)), block)
+            self.made[bytes(block.id)] = block, where
+        elif BLOCKS.get(block.type) is ReplayFate.TEXT and bytes(block.tool_use_id) in self.made and self.replays:
+            self._ran(*self.made.pop(bytes(block.tool_use_id)), block)
         elif block.type == "compaction" and self.replays:
             self._compacted(block, where)
         else:
@@ -568,7 +541,6 @@ def _arguments(raw: Raw, where: str) -> bytes:
 
 
 def _check_size(raw: Raw, where: str) -> None:
-    """Raises InvalidRequest."""
     if (size := len(memoryview(raw))) > MAX_REWRITTEN_BYTES:
         raise invalid_value(where, f"{size} bytes", f"At most {MAX_REWRITTEN_BYTES} are taken.")
 
@@ -591,12 +563,6 @@ def _part(block: _Block, where: str) -> bytes:
     if block.type == "image":
         begin = msgspec.json.encode(f"data:{source.media_type};base64,")[:-1]
         return b'{"type":"input_image","image_url":%b%b}' % (begin, data[1:])
-    return _document(block, source, where)
-
-
-def _document(block: _Block, source: _Source, where: str) -> bytes:
-    """The JSON of a text file, of a source whose data is a string. Raises InvalidRequest."""
-    data = bytes(source.data)
     if source.type == "text":
         _check_size(source.data, f"{where}.source.data")
         data = b'"%b"' % b64encode(decode(source.data, str, f"{where}.source.data").encode())
@@ -607,11 +573,6 @@ _UNCITED = (None, _Citations(False), _Citations())
 
 
 # --- answers ---
-
-
-def message_id(response_id: str) -> str:
-    """The id of a message: that of its response, with another beginning."""
-    return f"msg_{response_id.partition('_')[2]}"
 
 
 def message(response: Response, thinking: Thinking) -> Json:
@@ -625,9 +586,9 @@ def message(response: Response, thinking: Thinking) -> Json:
 
 
 def opening(response: Response) -> Json:
-    """A message before anything was said. Its tokens are counted at the end."""
+    """A message before anything was said, its id the response's, renamed. Its tokens are counted at the end."""
     return {
-        "id": message_id(response.id),
+        "id": f"msg_{response.id.partition('_')[2]}",
         "type": "message",
         "role": "assistant",
         "model": response.model,

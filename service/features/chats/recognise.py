@@ -54,17 +54,9 @@ _UNSAID = b'detail:"auto"'
 _NOTHING = (b"null", b"[]", b'""')
 
 PIECE_BYTES = 1_048_576
-"""The bytes of a text that are read, or added to a digest, before others get a turn: at most some 3 ms. Arguments that
-are longer are known in the form in which they were sampled alone.
+"""The bytes that are read, or added to a digest, before others get a turn: at most some 3 ms. A text whose JSON is
+longer is known by that alone, which a client that sends it again writes as before.
 """
-
-_NEAR_BYTES = 4096
-_CUT = re.compile(
-    rb"(?<!\\)[^\\0-9a-fA-F\x80-\xbf]"  # no digit of an escape, nor its letter
-    rb"|(?<=[^\\]{5})[^\\\x80-\xbf]"  # no escape is so long
-    rb"|(?<!\\)(?<!\\u[dD][89abAB]..)\\"  # an escape begins, and not the second one of a character
-)
-"""A byte of a JSON string with which neither a character nor an escape goes on: the string may be cut before it."""
 
 _STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 
@@ -198,8 +190,6 @@ def seen_of(opener: Sealer, speaker: Speaker, raw: Raw) -> Generator[None, None,
                 if sent.container_id:
                     containers.add(sent.container_id)
                 continue
-            if len(memoryview(item)) > PIECE_BYTES:
-                yield
             speaks = _speaks(sent)
             if speaks and not models:
                 beginning = beginning or (yield from transcript.end())
@@ -208,8 +198,7 @@ def seen_of(opener: Sealer, speaker: Speaker, raw: Raw) -> Generator[None, None,
             models = speaks
             if sent.type in OUTPUTS:
                 answered[place] = calls.answer(sent.call_id)
-                others, text = yield from _texts(sent.output)
-                yield from transcript.add("output", str(answered[place]), *others, text)
+                yield from transcript.add("output", str(answered[place]), *(yield from _texts(sent.output)))
             else:
                 yield from _add(transcript, sent, item, calls)
         calls.refuse_open()
@@ -279,31 +268,31 @@ def _add(transcript: _Transcript, item: _Item, raw: Raw, calls: _Calls) -> Gener
     """
     kind = item.type or "message"
     if kind == "message" and item.role == "assistant":
-        others, text = yield from _texts(item.content)
-        if others:
+        *others, text = yield from _texts(item.content)
+        if others or isinstance(text, bytes):
             raise _UnseenError
         transcript.say(text)
     elif kind == "message" and item.role is not None:
-        others, text = yield from _texts(item.content)
-        yield from transcript.add(item.role, *others, text)
+        yield from transcript.add(item.role, *(yield from _texts(item.content)))
     elif kind == "function_call":
         calls.note(item.call_id)
-        yield from transcript.add(kind, _name(item), _arguments((yield from _text(item.arguments))))
+        yield from transcript.add(kind, _name(item), _arguments(_text(item.arguments)))
     elif kind == "custom_tool_call":
         calls.note(item.call_id)
-        yield from transcript.add(kind, _name(item), (yield from _text(item.input)))
+        yield from transcript.add(kind, _name(item), _text(item.input))
     elif kind not in READERS or kind == "agent_message":
         yield from transcript.add(kind, bytes(raw))
     else:
         raise _UnseenError
 
 
-def _texts(content: Raw) -> Generator[None, None, tuple[list[str | bytes], str]]:
-    """The texts before images or files in a content with the form of each, and the text behind them, parts joined; in
-    steps. Raises InvalidRequest for more parts than are read.
+def _texts(content: Raw) -> Generator[None, None, list[str | bytes]]:
+    """The texts before images, files and long texts in a content with the form of each, and the text behind them, parts
+    joined; in steps. Raises InvalidRequest for more parts than are read.
     """
     if bytes(memoryview(content)[:1]) == b'"':
-        return [], (yield from _text(content))
+        text = _text(content)
+        return [text] if isinstance(text, str) else ["", text, ""]
     joined: list[str | bytes] = []
     said: list[str] = []
     read = 0
@@ -313,17 +302,16 @@ def _texts(content: Raw) -> Generator[None, None, tuple[list[str | bytes], str]]
             read = 0
             yield
         part = _part.decode(raw)
-        if part.type in _TEXTS:
-            said.append((yield from _text(part.text)))
-        elif part.type == "refusal":
-            said.append((yield from _text(part.refusal)))
-        elif part.type in _OTHERS:
-            joined += ["".join(said), _other(part)]
-            said = []
+        if part.type in _TEXTS or part.type == "refusal":
+            form = _text(part.refusal if part.type == "refusal" else part.text)
         else:
-            joined += ["".join(said), bytes(raw)]
+            form = _other(part) if part.type in _OTHERS else bytes(raw)
+        if isinstance(form, str):
+            said.append(form)
+        else:
+            joined += ["".join(said), form]
             said = []
-    return joined, "".join(said)
+    return [*joined, "".join(said)]
 
 
 def _other(part: _Part) -> bytes:
@@ -334,25 +322,11 @@ def _other(part: _Part) -> bytes:
     return b",".join((part.type.encode(), *(each for each in said if each != _UNSAID)))
 
 
-def _text(raw: Raw) -> Generator[None, None, str]:
-    """A text, none for null. A long one is read in pieces, but for backslashes alone."""
+def _text(raw: Raw) -> str | bytes:
+    """A text, none for null; the JSON of a long one."""
     if raw == ABSENT:
         return ""
-    if len(memoryview(raw)) <= PIECE_BYTES:
-        return _string.decode(raw)
-    if bytes(memoryview(raw)[:1]) != b'"':
-        raise _UnseenError
-    pieces: list[str] = []
-    left = memoryview(raw)[1:-1]
-    while left:
-        end, found = PIECE_BYTES, None
-        while end < len(left) and (found := _CUT.search(left, end, end + _NEAR_BYTES)) is None:
-            end += PIECE_BYTES
-        end = len(left) if found is None else found.start()
-        pieces.append(_string.decode(b'"%b"' % left[:end]))
-        left = left[end:]
-        yield
-    return "".join(pieces)
+    return _string.decode(raw) if len(memoryview(raw)) <= PIECE_BYTES else bytes(raw)
 
 
 _string = msgspec.json.Decoder(str)
@@ -363,13 +337,12 @@ def _name(call: _Item | FunctionCall | CustomToolCall) -> str:
     return f"{call.namespace}.{call.name}" if call.namespace else call.name
 
 
-def _arguments(text: str) -> bytes:
+def _arguments(text: str | bytes) -> bytes:
     """Arguments as a client may write them again that has read them: without white space and without needless escapes,
-    members and numbers as they were. Those of more than BYTES_A_STEP keep their escapes, of more than PIECE_BYTES
-    white space, too.
+    members and numbers as they were. Those of more than BYTES_A_STEP keep their escapes.
     """
-    if len(text) > PIECE_BYTES:
-        return text.encode(errors="surrogatepass")
+    if isinstance(text, bytes):
+        return text
     try:
         packed = msgspec.json.format(text.encode() or b"{}", indent=-1)
     except (msgspec.DecodeError, RecursionError):

@@ -5,7 +5,7 @@ A request is translated, and then one for a response, whose answer has another f
 
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 from fastapi import APIRouter
 from fastapi import Query as InQuery
@@ -13,11 +13,10 @@ from starlette.responses import Response
 
 from service.api.request import ChatBody
 from service.features.chats.chat import ChatLimits, TranslatedChat, read_chat
-from service.features.chats.dialects import ChatCompletions, Messages
-from service.features.chats.messages import Told, read_messages
+from service.features.chats.dialects import ChatCompletions, Messages, Translated
+from service.features.chats.messages import read_messages
 from service.responses.prompt.read import MAX_ITEMS, MAX_TOOLS, MAX_TOOLS_BYTES
 from service.steps import in_steps
-from service.web.dialect import Dialect
 from service.web.entering import Aside, Asks
 from service.web.errors import JsonResponse
 from service.web.queries import MessagesQuery
@@ -25,9 +24,6 @@ from service.web.received import Received
 from service.web.routes.create import answer_create, count_tokens
 
 router = APIRouter(prefix="/v1", tags=["Chat Completions"])
-
-Form = TypeVar("Form", TranslatedChat, Told)
-"""A request of another API that was translated."""
 
 
 @router.post("/chat/completions", summary="Create a chat completion", operation_id="createChatCompletion")
@@ -51,8 +47,8 @@ async def count_messages(request: Aside, _: Annotated[MessagesQuery, InQuery()])
 
 async def _translate(
     request: Received,
-    read: Callable[[bytes, ChatLimits], Generator[None, None, Form]],
-    dialect: Callable[[Form], Dialect],
+    read: Callable[[bytes, ChatLimits], Generator[None, None, TranslatedChat]],
+    dialect: type[Translated],
 ) -> bytes:
     """The body of the create request that one of another API is, whose scope it asks for; from here on it is answered
     in its `dialect`. Nobody else has the body, so that a run doesn't hold it. Raises ApiError, ClientGone.

@@ -6,10 +6,9 @@ cut into ids in several ways, and a call be written with other blanks. The engin
 read and sampled, so these stand where the template says the same. Templates that leave something out later, such as
 reasoning, break the prefix there, as their models expect: their marks are then missing.
 
-The ids that a model has sampled of a conversation are noted with each turn. A note has those of its own turn, and of
-all other ids only their number and digests: the template writes them again, and erasing a turn erases all ids of it. A
-conversation has tens of thousands of ids at each of its turns. They are in arrays, which are compared and copied
-without a look at each id.
+A note has the ids of its own turn, and of all others only their number and digests: the template writes them again,
+and erasing a turn erases all ids of it. A conversation has tens of thousands of ids at each of its turns. They are in
+arrays, which are compared and copied without a look at each id.
 
 Each note has a salt, and its digests are keyed with those of all notes so far. Where one of them is erased, nobody can
 try by a later digest what the turn said.

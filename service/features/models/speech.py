@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence, Set
 from typing import Any
 
 import msgspec
+from cachetools import LRUCache
 
 from service.engine.port import SHOWN, EngineError, EngineUnavailable, ShownTools, Speech, Transcript
 from service.engine.servers.kind import Pieces, Speeches, Written
@@ -97,7 +98,7 @@ class Disarming(Speeches):
     """Takes the marks out of users' texts, which it learns from one kind of server."""
 
     def __init__(self) -> None:
-        self._known: dict[str, bool] = {}
+        self._known = LRUCache[str, bool](MAX_KNOWN)
         """Texts that look like marks, and whether they are."""
 
     async def speech_of(self, pieces: Pieces, written: Written, model: str) -> Speech:
@@ -126,7 +127,7 @@ class Disarming(Speeches):
         return (_without(text, marks) if here else await asyncio.to_thread(_without, text, marks)).encode()
 
     async def _marks(self, pieces: Pieces, texts: Sequence[str]) -> set[str]:
-        """Those of the texts that are marks. Concurrent calls may replace all that is remembered."""
+        """Those of the texts that are marks."""
         marks = set[str]()
         for start in range(0, len(texts), MAX_KNOWN):
             some = texts[start : start + MAX_KNOWN]
@@ -134,9 +135,7 @@ class Disarming(Speeches):
             if unknown := [each for each in some if each not in known]:
                 single = {piece for _, piece in await pieces("\n".join(unknown))}
                 learned = {each: each in single for each in unknown}
-                if len(self._known) + len(learned) > MAX_KNOWN:
-                    self._known.clear()
-                self._known |= learned
+                self._known.update(learned)
                 known |= learned
             marks.update(each for each, is_mark in known.items() if is_mark)
             await asyncio.sleep(BRIEFLY)

@@ -273,13 +273,8 @@ def turn_tag(rules: Rules, chat: Chat, *, thinking: bool) -> str | None:
         answer=rules.answer,
     )
     family = FAMILIES[chat.family]
-    part = (
-        MarkupPart.THINKING
-        if thinking
-        else MarkupPart.TEXT
-        if family.reasoning is ReasoningPlace.NONE
-        else MarkupPart.BEFORE
-    )
+    begun = MarkupPart.TEXT if family.reasoning is ReasoningPlace.NONE else MarkupPart.BEFORE
+    part = MarkupPart.THINKING if thinking else begun
     try:
         return tags.tag(family.markup, tuple(chat.marks.items()), asked, part)
     except LookupError:
@@ -292,11 +287,8 @@ def _first(initial: Generation, chat: Chat) -> Templated:
     return Templated(prompt if isinstance(prompt, array) else array("I", prompt), chat.turns)
 
 
-OWN_BYTES = 16
-"""How many random bytes `own` has, so that nobody else can write it."""
-
-SALT_BYTES = 16
-"""Of chance in the salt of a note."""
+RANDOM_BYTES = 16
+"""The size of `own`, and of a note's salt: nobody else can make them."""
 
 
 def _functions(declared: Sequence[tuple[Callee, Function]], names: Mapping[str, str]) -> list[Mapping[str, Any]]:
@@ -318,16 +310,10 @@ def _opening(request: CreateRequest, read: Read, speech: Speech, told: str | Non
     """The opening before the conversation: one message of instructions, where there are any; `told`, the text about
     tools, comes last.
     """
-    words = [] if request.instructions is None else [request.instructions]
-    if request.verbosity != "medium":
-        words.append(VERBOSITY[request.verbosity])
-    if read.format.section:
-        words.append(read.format.section)
-    if told is not None:
-        words.append(told)
-    if not words and not speech.empty_system:
-        return []
-    return [{"role": "system", "content": "\n\n".join(words)}]
+    verbosity = VERBOSITY[request.verbosity] if request.verbosity != "medium" else None
+    parts = (request.instructions, verbosity, read.format.section or None, told)
+    words = [part for part in parts if part is not None]
+    return [{"role": "system", "content": "\n\n".join(words)}] if words or speech.empty_system else []
 
 
 class TemplatedReadings(Readings):
@@ -352,14 +338,14 @@ class TemplatedReadings(Readings):
         """See Readings. Where calls that were approved come first, the prompt is empty until they were made; where the
         server makes it, it always is.
         """
-        declared = [(callee, shown) for callee, shown in read.tools.declared if read.rules.choice != "none"]
+        declared = read.tools.declared if read.rules.choice != "none" else ()
         names = tool_names([callee.recipient for callee, _ in declared])
         tools = _functions(declared, names)
         schemas = {names[callee.recipient]: shown.parameters or {} for callee, shown in declared}
-        own = f" {secrets.token_hex(OWN_BYTES)} "  # between blanks it looks like no mark
+        own = f" {secrets.token_hex(RANDOM_BYTES)} "  # between blanks it looks like no mark
         form = form_of(FAMILIES[speech.family].markup, speech.shown)
         told = None if form is None or not tools else tools_told(form, tools, own)
-        salt = secrets.token_bytes(SALT_BYTES)
+        salt = secrets.token_bytes(RANDOM_BYTES)
         encode = msgspec.json.encode
         chat = TemplatedChat(
             family=speech.family,

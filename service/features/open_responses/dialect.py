@@ -4,14 +4,15 @@ The forms are those of service/features/open_responses/shapes.py. Never answer i
 """
 
 from collections.abc import Sequence
+from typing import cast
 
 import msgspec
 
 from service.api import events
 from service.api.events import Event
-from service.api.response import OutputText, Response, decode_response
+from service.api.response import OutputText, Response, SummaryText, decode_response
 from service.decoding import Json
-from service.features.open_responses.shapes import StreamTranslation, open_compaction, open_event, open_response
+from service.features.open_responses.shapes import TRANSLATIONS, open_compaction, open_event, open_response
 from service.responses.prompt.compaction import Compacted
 from service.web.dialect import Dialect
 from service.web.errors import JsonResponse
@@ -44,7 +45,8 @@ class OpenEncoder(Encoder):
 
     def __init__(self, *, obfuscate: bool) -> None:
         super().__init__(obfuscate=obfuscate)
-        self._translation = StreamTranslation()
+        self._wanted = ""
+        """The arguments of the last call of a tool that isn't here, for the end of its summary's part."""
 
     def keep_alive(self) -> bytes:
         """See Encoder. The specification has no such event."""
@@ -53,24 +55,36 @@ class OpenEncoder(Encoder):
     def append(self, batch: Sequence[Event], buffer: bytearray) -> None:
         """Write the events at the buffer's end, each in one piece."""
         for place, event in enumerate(batch):
-            if type(event) in _RENAMED:
+            if renamed := _RENAMED.get(type(event)):
                 piece = bytearray()
                 super().append((event,), piece)
-                buffer += piece.replace(*_RENAMED[type(event)], 2)
+                buffer += piece.replace(*renamed, 2)
                 continue
-            translated = self._translation.event(event)
-            if isinstance(translated, events.OutputTextDone) and place + 1 < len(batch):
-                following = batch[place + 1]
-                if isinstance(following, events.ContentPartDone) and isinstance(following.part, OutputText):
-                    # its own log probabilities have no bytes; those of the part that follows have
-                    known = tuple(following.part.logprobs)
-                    super().append((msgspec.structs.replace(translated, logprobs=known),), buffer)
-                    continue
-            if isinstance(translated, _NARROWED) or (isinstance(translated, _WITH_LOGPROBS) and translated.logprobs):
+            following = batch[place + 1] if place + 1 < len(batch) else None
+            translated = self._translate(event)
+            if (
+                isinstance(translated, events.OutputTextDone)
+                and isinstance(following, events.ContentPartDone)
+                and isinstance(following.part, OutputText)
+            ):
+                # its own log probabilities have no bytes; those of the part that follows have
+                known = tuple(following.part.logprobs)
+                super().append((msgspec.structs.replace(translated, logprobs=known),), buffer)
+            elif isinstance(translated, _NARROWED) or (isinstance(translated, _WITH_LOGPROBS) and translated.logprobs):
                 body = open_event(_plain(translated))
                 buffer += b"event: %b\ndata: %b\n\n" % (body["type"].encode(), msgspec.json.encode(body))
             else:
                 super().append((translated,), buffer)
+
+    def _translate(self, event: Event) -> Event:
+        """The event in the specification's words, as far as that is an event of ours too."""
+        if isinstance(event, events.McpCallArgumentsDone | events.CodeInterpreterCallCodeDone):
+            self._wanted = event.arguments if isinstance(event, events.McpCallArgumentsDone) else event.code
+        translate = TRANSLATIONS.get(type(event))
+        translated = event if translate is None else translate(event)
+        if isinstance(event, events.McpCallCompleted | events.McpCallFailed | events.CodeInterpreterCallInterpreting):
+            cast(events.SummaryPartDone, translated).part = SummaryText(self._wanted)
+        return translated
 
 
 class _Kind(msgspec.Struct):

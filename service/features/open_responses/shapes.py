@@ -14,7 +14,7 @@ Each event becomes exactly one, with the number it had. So a follower may change
 gap for a loss. Never decide anything else by the dialect.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -50,11 +50,8 @@ ACTIONS = {
 """Calls of the client's other tools, each with the member that holds its action."""
 
 TOOL_KEYS = ("type", "name", "description", "parameters", "strict")
-COMPACTION_KEYS = ("id", "object", "output", "created_at", "usage")
 EFFORTS = {"minimal": "low", "max": "xhigh"}
 """Efforts that the specification doesn't know, and their neighbours."""
-
-ERROR_TYPE = "server_error"
 
 
 # --- JSON ---------------------------------------------------------------------------------------------------
@@ -74,7 +71,7 @@ def open_response(response: Json) -> Json:
 
 def open_compaction(compaction: Json) -> Json:
     """The answer of `/responses/compact` as Open Responses has it."""
-    return _only(COMPACTION_KEYS, compaction) | {
+    return _only(("id", "object", "output", "created_at", "usage"), compaction) | {
         "output": [open_item(item) for item in compaction["output"]],
         "usage": _usage(compaction["usage"]),
     }
@@ -128,14 +125,13 @@ def _usage(usage: Json | None) -> Json | None:
 
 def _tools(tool: Json) -> list[Json]:
     """The functions that a tool is: one, several, or none."""
-    kind = tool.get("type")
+    kind, function = tool.get("type"), dict.fromkeys(TOOL_KEYS) | {"type": "function"}
     if kind == "function":
-        return [dict.fromkeys(TOOL_KEYS) | _only(TOOL_KEYS, tool)]
+        return [function | _only(TOOL_KEYS, tool)]
     if kind == "custom":
-        known = _only(("name", "description"), tool)
-        return [dict.fromkeys(TOOL_KEYS) | known | {"type": "function"}]
+        return [function | _only(("name", "description"), tool)]
     if is_run_by_the_client(tool):
-        return [dict.fromkeys(TOOL_KEYS) | {"type": "function", "name": kind}]
+        return [function | {"name": kind}]
     inside = cast(list[Json], tool.get("tools") or []) if kind == "namespace" else []
     return [function for each in inside for function in _tools(each)]
 
@@ -143,13 +139,12 @@ def _tools(tool: Json) -> list[Json]:
 def _choice(choice: str | Json) -> str | Json:
     if isinstance(choice, str):
         return choice
-    if choice.get("type") == "allowed_tools":
+    kind = choice.get("type")
+    if kind == "allowed_tools":
         allowed = [_choice(each) for each in choice["tools"]]
-        return {"type": "allowed_tools", "mode": choice["mode"], "tools": [one for one in allowed if one != "auto"]}
-    if choice.get("type") in ("function", "custom"):
-        return {"type": "function", "name": choice["name"]}
-    if choice.get("type") in CLIENT:
-        return {"type": "function", "name": choice["type"]}
+        return {"type": kind, "mode": choice["mode"], "tools": [one for one in allowed if one != "auto"]}
+    if kind in ("function", "custom", *CLIENT):
+        return {"type": "function", "name": kind if kind in CLIENT else choice["name"]}
     return "auto"
 
 
@@ -170,40 +165,15 @@ def _reasoning(reasoning: Json | None) -> Json | None:
 # --- events -------------------------------------------------------------------------------------------------
 
 
-class StreamTranslation:
-    """One stream, event by event."""
-
-    def __init__(self) -> None:
-        self._wanted = ""
-        """The arguments of the last call of a tool that isn't here, for the end of its summary's part."""
-
-    def event(self, event: Event) -> Event:
-        """The event in the specification's words, as far as that is an event of ours too; its number stays."""
-        told = _TOLD.get(type(event))
-        if told is None:
-            return event
-        if isinstance(event, events.McpCallArgumentsDone | events.CodeInterpreterCallCodeDone):
-            self._wanted = event.arguments if isinstance(event, events.McpCallArgumentsDone) else event.code
-        told = told(event)
-        if isinstance(event, events.McpCallCompleted | events.McpCallFailed | events.CodeInterpreterCallInterpreting):
-            cast(events.SummaryPartDone, told).part = SummaryText(self._wanted)
-        return told
-
-
-def _as(kind: Callable[..., E], members: Mapping[str, str], **others: object) -> Callable[[Any], E]:
+def _as(kind: Callable[..., E], members: dict[str, str], **others: object) -> Callable[[Any], E]:
     """The translation of an event whose item isn't in the union into one of another `kind`. `members` maps that one's
     members to the event's names; the `others` are always the same.
     """
 
+    same = {name: name for name in ("item_id", "output_index", "sequence_number")}
+
     def convert(event: Any) -> E:
-        values = {name: getattr(event, ours) for name, ours in members.items()}
-        return kind(
-            item_id=event.item_id,
-            output_index=event.output_index,
-            sequence_number=event.sequence_number,
-            **others,
-            **values,
-        )
+        return kind(**others, **{name: getattr(event, ours) for name, ours in (same | members).items()})
 
     return convert
 
@@ -214,7 +184,7 @@ _BEGUN = _as_summary(events.SummaryPartAdded, {}, part=SummaryText(""))
 _DONE = _as_summary(events.SummaryPartDone, {}, part=SummaryText(""))
 _MORE = _as_summary(events.SummaryTextDelta, {"delta": "delta"})
 
-_TOLD: dict[type[Event], Callable[[Any], Event]] = {
+TRANSLATIONS: dict[type[Event], Callable[[Any], Event]] = {
     events.CustomToolCallInputDelta: _as(events.FunctionCallArgumentsDelta, {"delta": "delta"}),
     events.CustomToolCallInputDone: _as(events.FunctionCallArgumentsDone, {"arguments": "input"}, name=""),
     events.ShellCallCommandAdded: _SILENT,
@@ -234,7 +204,7 @@ _TOLD: dict[type[Event], Callable[[Any], Event]] = {
     events.McpListToolsInProgress: _BEGUN,
     events.McpListToolsCompleted: _DONE,
 }
-"""Events of items that the specification lacks, and their translations."""
+"""Events of items that the specification lacks, and their translations, whose numbers are the same."""
 
 
 def open_event(event: Json) -> Json:
@@ -245,7 +215,7 @@ def open_event(event: Json) -> Json:
     if "item" in event:
         return event | {"item": open_item(event["item"])}
     if kind == "error":
-        error = {"type": ERROR_TYPE} | _only(("code", "message", "param"), event)
+        error = {"type": "server_error"} | _only(("code", "message", "param"), event)
         return {"type": kind, "sequence_number": event["sequence_number"], "error": error}
     if kind == "response.function_call_arguments.done":
         return {key: value for key, value in event.items() if key != "name"}

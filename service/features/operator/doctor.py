@@ -25,7 +25,7 @@ from service.commands.serve import StartError, address_of, listen, url_of, vllm_
 from service.commands.stores import server_url
 from service.engine.port import Engine, EngineUnavailable, Released
 from service.features.archive.opening import on_both, open_archive, with_archive
-from service.features.archive.settings import SQLITE
+from service.features.archive.settings import SQLITE, ArchiveSettings
 from service.features.client.errors import ClientError
 from service.features.client.options import service_of
 from service.features.client.profile import Profile
@@ -33,6 +33,8 @@ from service.features.client.service import ClientBounds, Json, RemoteService
 from service.features.operator.gpu import examine_gpu
 from service.features.sandbox.choose import sandbox_of
 from service.features.sandbox.port import Unusable
+from service.features.sandbox.settings import SandboxSettings
+from service.features.webhooks.settings import WebhookSettings
 from service.process import open_engine, open_engines
 from service.settings.core import LEAST_KEY_CHARS, CoreSettings, is_loopback
 from service.settings.group import display

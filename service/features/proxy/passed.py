@@ -7,7 +7,7 @@ that came. Pure.
 """
 
 import re
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -35,6 +35,10 @@ MAX_INPUTS = 2048
 MAX_QUESTIONS = 256
 """The most questions of one request for decisions."""
 
+MAX_MESSAGES = 4096
+MAX_TOOLS = 512
+MAX_TOOLS_BYTES = 1_048_576
+
 MAX_NESTED = 3
 """How deep blocks of a message may stand within each other: a picture in a document in the result of a tool."""
 
@@ -43,9 +47,6 @@ MAX_NAME_CHARS = 256
 
 LOOKED_AT = 128
 """Others may run after so many messages, or parts of them."""
-
-DATA = "data:"
-"""The beginning of a URL that holds its own content."""
 
 
 class Endpoint(StrEnum):
@@ -158,14 +159,6 @@ FURTHER = {
 """The reasons why some members are refused."""
 
 _TIERS = {"priority": -1, "fast": -1, "flex": 1}
-
-
-class PassedLimits(msgspec.Struct, frozen=True):
-    """The most messages, tools, and bytes of the tools' JSON in one request."""
-
-    messages: int = 4096
-    tools: int = 512
-    tools_bytes: int = 1_048_576
 
 
 class ReadPassed(msgspec.Struct, frozen=True):
@@ -366,13 +359,14 @@ def members_of_form(fields: Iterable[tuple[str, str]]) -> bytes:
     return msgspec.json.encode(members)
 
 
-def read_passed(body: bytes, endpoint: Endpoint, limits: PassedLimits) -> Generator[None, None, ReadPassed]:
+def read_passed(body: bytes, endpoint: Endpoint) -> Generator[None, None, ReadPassed]:
     """Read a body, in steps. Raises InvalidRequest."""
     members: dict[str, msgspec.Raw] = decode(body, dict[str, msgspec.Raw])
     known = MEMBERS[endpoint]
     for name in members:
         if name not in known and name not in OURS:
-            raise _unknown(name, known)
+            told = f"Unknown parameter: '{brief(name)}'. {FURTHER.get(name) or advice(name, known)}"
+            raise InvalidRequest(told, code="unknown_parameter", param=brief(name))
     ours = decode(body, _Ours)
     if ours.model is None:
         raise missing("model", "GET /v1/models lists what there is.")
@@ -382,22 +376,17 @@ def read_passed(body: bytes, endpoint: Endpoint, limits: PassedLimits) -> Genera
         if name in TEMPLATES_OWN:
             raise invalid_value("chat_template_kwargs", name, "It is no variable of a template.")
     yield
-    beginning, prompts = bytearray(), 1
-    if endpoint in (Endpoint.CHAT, Endpoint.MESSAGES, Endpoint.COUNT):
-        read = _beginning if endpoint is Endpoint.CHAT else _conversation
-        for number, piece in enumerate(read(members, limits.messages)):
-            beginning += piece
-            if number % LOOKED_AT == 0:
-                yield
-        _check_tools(members, limits)
+    beginning, prompts, pieces = bytearray(), 1, iter(())
+    if endpoint is Endpoint.CHAT:
+        pieces = _conversation(members, _ChatMessage, _check_parts)
+    elif endpoint in (Endpoint.MESSAGES, Endpoint.COUNT):
+        pieces = _conversation(members, _Message, _check_blocks)
     elif endpoint is Endpoint.COMPLETIONS:
         prompts = _count(_require(members, "prompt"), "prompt", MAX_ANSWERS)
     elif endpoint is Endpoint.EMBEDDINGS:
         _count(_require(members, "input"), "input", MAX_INPUTS)
     elif endpoint is Endpoint.DECISIONS:
-        for number, _ in enumerate(_decision_parts(members, limits.messages)):
-            if number % LOOKED_AT == 0:
-                yield
+        pieces = _decision_parts(members)
     elif endpoint not in FORMS:
         if endpoint is Endpoint.RERANK:
             _require(members, "query")
@@ -405,6 +394,11 @@ def read_passed(body: bytes, endpoint: Endpoint, limits: PassedLimits) -> Genera
         for name in _COMPARABLE:
             if name in members:
                 _texts(members[name], name)
+    for number, piece in enumerate(pieces):
+        beginning += piece
+        if number % LOOKED_AT == 0:
+            yield
+    _check_tools(members)
     if endpoint in GENERATES or endpoint is Endpoint.COUNT:
         yield from _check_format(members)
     answers = prompts * max(ours.n or 1, ours.best_of or 1)
@@ -424,28 +418,18 @@ def read_passed(body: bytes, endpoint: Endpoint, limits: PassedLimits) -> Genera
     )
 
 
-def _unknown(name: str, known: frozenset[str]) -> InvalidRequest:
-    why = FURTHER.get(name)
-    return InvalidRequest(
-        f"Unknown parameter: '{brief(name)}'. {why or advice(name, known)}",
-        code="unknown_parameter",
-        param=brief(name),
-    )
-
-
 def _require(members: dict[str, msgspec.Raw], name: str) -> msgspec.Raw:
     if bytes(members.get(name, ABSENT)) == b"null":
         raise missing(name, "It is what the model is given.")
     return members[name]
 
 
-def _check_tools(members: dict[str, msgspec.Raw], limits: PassedLimits) -> None:
+def _check_tools(members: dict[str, msgspec.Raw]) -> None:
     for name in ("tools", "functions"):
         raw = members.get(name, ABSENT)
-        if len(memoryview(raw)) > limits.tools_bytes:
-            size = f"{len(memoryview(raw))} bytes"
-            raise invalid_value(name, size, f"At most {limits.tools_bytes} bytes are taken.")
-        decode_list(raw, limits.tools, name)
+        if (size := len(memoryview(raw))) > MAX_TOOLS_BYTES:
+            raise invalid_value(name, f"{size} bytes", f"At most {MAX_TOOLS_BYTES} bytes are taken.")
+        decode_list(raw, MAX_TOOLS, name)
 
 
 def _check_format(members: dict[str, msgspec.Raw]) -> Generator[None, None, None]:
@@ -471,49 +455,47 @@ def _check_schema(given: dict[str, msgspec.Raw], where: str) -> Generator[None, 
     yield from read_format(msgspec.Raw(msgspec.json.encode(given | own)), where)
 
 
-def _beginning(members: dict[str, msgspec.Raw], most: int) -> Iterator[bytes]:
+def _conversation(
+    members: dict[str, msgspec.Raw], kind: type[_Message], check: Callable[[msgspec.Raw, str], Iterator[bytes]]
+) -> Iterator[bytes]:
     """The beginning of a conversation, up to the user's first message; b"" for each message and part behind that.
 
-    Raises InvalidRequest for a message that can't go on.
+    Raises InvalidRequest for a message that can't go on, as `check` finds with its parts.
     """
+    if "system" in members:
+        system = members["system"]
+        yield bytes(system)
+        if _is_list_of_parts(system, "system"):
+            yield from check(system, "system")
     spoken = False
-    for place, each in enumerate(decode_list(_require(members, "messages"), most, "messages")):
+    for place, each in enumerate(decode_list(_require(members, "messages"), MAX_MESSAGES, "messages")):
         where = f"messages[{place}]"
-        message = decode(each, _ChatMessage, where)
+        message = decode(each, kind, where)
         yield b"" if spoken else bytes(each)
         spoken = spoken or message.role == "user"
         if _is_list_of_parts(message.content, f"{where}.content"):
-            for number, part in enumerate(decode_list(message.content, MAX_PARTS, f"{where}.content")):
-                _check_part(decode(part, _Part, f"{where}.content[{number}]"), f"{where}.content[{number}]")
-                yield b""
+            yield from check(message.content, f"{where}.content")
 
 
-def _check_part(part: _Part, where: str) -> None:
+def _check_parts(raw: msgspec.Raw, where: str) -> Iterator[bytes]:
+    for number, part in enumerate(decode_list(raw, MAX_PARTS, where)):
+        at = f"{where}[{number}]"
+        _check_picture(decode(part, _Part, at).image_url, at)
+        yield b""
+
+
+def _check_picture(picture: str | _Url | None, where: str) -> None:
     """Raise InvalidRequest for a picture that the server would have to fetch: it may reach what the sender can't."""
-    url = part.image_url.url if isinstance(part.image_url, _Url) else part.image_url
-    if url is not None and not url.startswith(DATA):
+    url = picture.url if isinstance(picture, _Url) else picture
+    if url is not None and not url.startswith("data:"):
         raise invalid_value(f"{where}.image_url", url, "Send the image itself, as a data: URL.")
 
 
-def _conversation(members: dict[str, msgspec.Raw], most: int) -> Iterator[bytes]:
-    """The beginning of a conversation of Anthropic's, as `_beginning` has it. Raises InvalidRequest."""
-    system, spoken = members.get("system", ABSENT), False
-    yield bytes(system)
-    if _is_list_of_parts(system, "system"):
-        yield from _check_blocks(system, "system")
-    for place, each in enumerate(decode_list(_require(members, "messages"), most, "messages")):
-        message = decode(each, _Message, f"messages[{place}]")
-        yield b"" if spoken else bytes(each)
-        spoken = spoken or message.role == "user"
-        if _is_list_of_parts(message.content, f"messages[{place}].content"):
-            yield from _check_blocks(message.content, f"messages[{place}].content")
-
-
-def _decision_parts(members: dict[str, msgspec.Raw], most: int) -> Iterator[bytes]:
+def _decision_parts(members: dict[str, msgspec.Raw]) -> Iterator[bytes]:
     """Raises InvalidRequest for what nothing can be decided about; b"" for each item and block."""
     lists = [("questions", MAX_QUESTIONS)]
     if _is_list_of_parts(_require(members, "input"), "input"):
-        lists.append(("input", most))
+        lists.append(("input", MAX_MESSAGES))
     _require(members, "questions")
     for name, limit in lists:
         for place, each in enumerate(decode_list(members[name], limit, name)):
@@ -546,7 +528,7 @@ def _check_blocks(raw: msgspec.Raw, where: str, left: int = MAX_NESTED) -> Itera
         if bytes(memoryview(each)[:1]) == b'"':  # a text in a block's place
             continue
         block = decode(each, _Block, here)
-        _check_part(_Part(image_url=block.image_url), here)
+        _check_picture(block.image_url, here)
         inside = [(block.content, f"{here}.content")]
         if bytes(memoryview(block.source)[:1]) not in (b'"', b"n"):
             source = decode(block.source, _Source, f"{here}.source")

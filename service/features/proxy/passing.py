@@ -8,7 +8,7 @@ For servers that notice a hang-up only in a stream, we ask for a stream and make
 import asyncio
 import re
 import secrets
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from functools import partial
 from io import StringIO
@@ -210,37 +210,30 @@ async def _pass_on(server: EngineServer, passed: Passed) -> AsyncGenerator["Serv
     headers = {**headers_of(passed), **dict(passed.headers), "accept": accepted, "content-type": content_type}
     refused = partial(passed_refusal, kind.name, hidden)
     async with server.posting(Request(passed.path, body), headers, refused, None) as connection:
-        yield ServerReply(kind.name, connection, hidden, server.broke, folded=folded, texts=file is not None)
+        yield ServerReply(server, connection, hidden, folded=folded, texts=file is not None)
 
 
 class ServerReply:
     """An answer with status 200, whose body is unread. `usage` is that which it has reported last, so far."""
 
     def __init__(
-        self,
-        name: str,
-        connection: ServerConnection,
-        hidden: list[str],
-        broken: Callable[[], EngineUnavailable],
-        *,
-        folded: bool,
-        texts: bool = False,
+        self, server: EngineServer, connection: ServerConnection, hidden: list[str], *, folded: bool, texts: bool
     ) -> None:
-        """`name` is the kind of server, `hidden` are secrets that no client may see; `broken` notes that the connection
-        broke, and returns the error. A stream becomes one answer if it is to be `folded`. `texts` may come where they
-        were asked for. Raises EngineError for an answer that nobody asked for.
+        """`hidden` are secrets that no client may see. A stream becomes one answer if it is to be `folded`. `texts` may
+        come where they were asked for. Raises EngineError for an answer that nobody asked for.
         """
-        answer = connection.answer
+        answer, self._name = connection.answer, server.kind.name
         encoding = answer.headers.get("content-encoding", "identity")
         known = answer.content_type in (EVENTS, JSON) or (texts and answer.content_type in TEXTS)
         if not known or encoding != "identity":
-            raise EngineError(f"the {name} server answered with something that is neither JSON nor a stream of events")
+            raise EngineError(
+                f"the {self._name} server answered with something that is neither JSON nor a stream of events"
+            )
         self._streams = answer.content_type == EVENTS
         self.events = self._streams and not folded
         self.content_type = JSON if self._streams else answer.content_type
         self.usage: PassedUsage | None = None
-        self._name, self._hidden = name, hidden
-        self._connection, self._broken = connection, broken
+        self._server, self._connection, self._hidden = server, connection, hidden
         self._line_ends = LineEnds()
         self._rest = bytearray()
         """The beginning of the next event."""
@@ -273,7 +266,7 @@ class ServerReply:
                 self._look(piece)
                 yield piece
         except BROKEN as error:
-            raise self._broken() from error
+            raise self._server.broke() from error
 
     async def _whole_events(self) -> AsyncGenerator[bytes, None]:
         """The whole events of what has come, up to the end of the stream. Raises EngineError."""

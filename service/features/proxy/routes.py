@@ -9,7 +9,7 @@ here.
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from contextlib import aclosing
 from hashlib import blake2b
 from typing import Annotated, NamedTuple
@@ -29,7 +29,6 @@ from service.engine.port import (
     Passed,
     PassedReply,
     PassedUsage,
-    PassesOn,
 )
 from service.entrance import Reservation
 from service.errors import ApiError, ClientGone, InvalidRequest, invalid_value
@@ -39,7 +38,6 @@ from service.features.proxy.passed import (
     GENERATES,
     SALTED,
     Endpoint,
-    PassedLimits,
     ReadPassed,
     members_of_form,
     read_passed,
@@ -48,7 +46,7 @@ from service.logs import event
 from service.responses.plan import MODEL_CHARS
 from service.responses.prepare import model_of
 from service.responses.refusals import refusal_of
-from service.settings.core import CoreSettings
+from service.responses.service import Service
 from service.spans import Fact, SpanSide
 from service.steps import in_steps
 from service.web.body import break_off, watching
@@ -128,25 +126,19 @@ async def _passed_on(request: Received, endpoint: Endpoint) -> HttpResponse:
         headers=_headers(exchange.headers) if endpoint.startswith(MESSAGES) else (),
         file=file,
     )
-
-    async def count(usage: PassedUsage) -> None:
-        tokens = (usage.input_tokens, usage.cached_tokens, usage.output_tokens)
-        expense = Expense(caller.entry.key, card.id[:MODEL_CHARS], *tokens)
-        await service.tenants.entrance.count(caller.tenant, service.store.new_id(), expense)
-
     writes = settings.max_output_tokens * read.answers if endpoint in GENERATES else 0
     id = service.store.new_id()
     reads = 0 if endpoint is Endpoint.COUNT else reads
     entrance, resources = service.tenants.entrance, admitted.resources
     reserved = await exchange.reserve(entrance, resources, card.id, id, reads=reads, writes=writes)
-    return PassedAnswer(service.engine, passed, admitted, settings, count, reserved)
+    return PassedAnswer(service, passed, admitted, reserved)
 
 
 async def _json_read(request: Received, endpoint: Endpoint) -> tuple[ReadPassed, None, int]:
     """A request in JSON, and about how many tokens it has. Raises ApiError."""
     body = await request.body()
     async with request.preparing(len(body)):
-        return await in_steps(read_passed(body, endpoint, PassedLimits())), None, len(body) // TOKEN_BYTES
+        return await in_steps(read_passed(body, endpoint)), None, len(body) // TOKEN_BYTES
 
 
 async def _form_read(request: Received, endpoint: Endpoint) -> tuple[ReadPassed, FormFile, int]:
@@ -157,7 +149,7 @@ async def _form_read(request: Received, endpoint: Endpoint) -> tuple[ReadPassed,
     async with request.preparing(len(body)):
         form = await read_form(body, kind)
         members = members_of_form(form.fields)
-        read = await in_steps(read_passed(members, endpoint, PassedLimits()))
+        read = await in_steps(read_passed(members, endpoint))
     return read, FormFile(form.name, form.kind, form.content), len(members) // TOKEN_BYTES
 
 
@@ -227,28 +219,15 @@ _ANY = msgspec.json.Decoder(msgspec.Raw)
 class PassedAnswer(HttpResponse):
     """The answer to one request."""
 
-    def __init__(
-        self,
-        engine: PassesOn,
-        passed: Passed,
-        admitted: Admitted,
-        settings: CoreSettings,
-        count: Callable[[PassedUsage], Awaitable[None]],
-        reserved: Reservation | None = None,
-    ) -> None:
-        """`count` is told what the answer says that it took, once it has ended; what is `reserved` of limits is settled
-        by that.
-        """
+    def __init__(self, service: Service, passed: Passed, admitted: Admitted, reserved: Reservation | None) -> None:
+        """The answer says what it took, which settles what is `reserved` of limits."""
         self.status_code = 200
         self.background = None
-        self._engine = engine
+        self._service = service
         self._passed = passed
         self._admitted, self._exchange = admitted, admitted.exchange
-        self._seconds = settings.request_seconds
-        self._keepalive_seconds = settings.keepalive_seconds
         self._gone = False
         self._usage: PassedUsage | None = None
-        self._tell = count
         self._reserved = reserved
         self._prompt = sum(len(memoryview(each)) for each in passed.members.values()) // TOKEN_BYTES
         self._events = 0
@@ -286,8 +265,11 @@ class PassedAnswer(HttpResponse):
         finally:
             if self._reserved is not None:
                 self._reserved.settle()
-            if self._usage is not None:
-                await self._tell(self._usage)
+            if (usage := self._usage) is not None:
+                service, caller = self._service, self._exchange.caller
+                tokens = (usage.input_tokens, usage.cached_tokens, usage.output_tokens)
+                expense = Expense(caller.entry.key, self._passed.model[:MODEL_CHARS], *tokens)
+                await service.tenants.entrance.count(caller.tenant, service.store.new_id(), expense)
         if not right:
             await break_off(scope, receive)
 
@@ -309,9 +291,9 @@ class PassedAnswer(HttpResponse):
 
     async def _answer(self, send: Send) -> bool:
         """Send all; whether the answer has its end."""
-        facts, stream = self._exchange.facts, False
+        facts, stream, seconds = self._exchange.facts, False, self._service.settings.request_seconds
         try:
-            async with asyncio.timeout(self._seconds), self._engine.pass_on(self._passed) as reply:
+            async with asyncio.timeout(seconds), self._service.engine.pass_on(self._passed) as reply:
                 if self._reserved is not None:
                     self._reserved.work = self
                 stream = reply.events
@@ -322,10 +304,11 @@ class PassedAnswer(HttpResponse):
             facts["outcome"] = "completed"
             return True
         except TimeoutError:
-            message = f"The answer took longer than {self._seconds:g} s. Ask for less output."
+            message = f"The answer took longer than {seconds:g} s. Ask for less output."
             failure = ApiError(504, message, type="server_error", code="timeout")
         except EngineError as error:
-            self._note(error)
+            if not isinstance(error, EngineRefused):  # whose words may quote the request
+                event(logger, logging.ERROR, "the engine failed", reason=str(error))
             if not self._exchange.status:
                 raise
             self._exchange.metrics.engine_failed(error)
@@ -342,7 +325,7 @@ class PassedAnswer(HttpResponse):
     async def _stream(self, reply: PassedReply, send: Send) -> None:
         """Send events as they come. Raises EngineError."""
         await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
-        with Pulse(beat_of(send, lambda: KEEP_ALIVE), self._keepalive_seconds) as pulse:
+        with Pulse(beat_of(send, lambda: KEEP_ALIVE), self._service.settings.keepalive_seconds) as pulse:
             async with aclosing(reply.pieces()) as pieces:
                 async for piece in pieces:
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
@@ -369,7 +352,10 @@ class PassedAnswer(HttpResponse):
                     await self._admitted.work.go_on()
         if not self._exchange.status:
             if reply.content_type == "application/json":
-                _check(bytes(held))
+                try:
+                    _ANY.decode(held)
+                except (msgspec.DecodeError, RecursionError) as error:
+                    raise EngineBroke("the engine's server sent something that is no JSON") from error
             head = [(b"content-type", reply.content_type.encode()), (b"content-length", b"%d" % len(held))]
             await send({"type": "http.response.start", "status": 200, "headers": head})
         await send({"type": "http.response.body", "body": bytes(held), "more_body": False})
@@ -379,23 +365,9 @@ class PassedAnswer(HttpResponse):
         self._usage = usage = reply.usage
         if usage is None:
             return
-        facts, metrics = self._exchange.facts, self._exchange.metrics
+        metrics = self._exchange.metrics
         self._admitted.slot.served(usage.input_tokens, usage.output_tokens)
-        facts |= {"input_tokens": usage.input_tokens, "cached_tokens": usage.cached_tokens}
-        facts["output_tokens"] = usage.output_tokens
+        self._exchange.facts.update(msgspec.structs.asdict(usage))
         metrics.input_tokens.inc(usage.input_tokens)
         metrics.cached_tokens.inc(usage.cached_tokens)
         metrics.output_tokens.inc(usage.output_tokens)
-
-    def _note(self, failure: EngineError) -> None:
-        """Log what the engine failed with; not the words of a refusal, which may quote the request."""
-        if not isinstance(failure, EngineRefused):
-            event(logger, logging.ERROR, "the engine failed", reason=str(failure))
-
-
-def _check(body: bytes) -> None:
-    """Raises EngineBroke where this isn't all of an answer."""
-    try:
-        _ANY.decode(body)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise EngineBroke("the engine's server sent something that is no JSON") from error

@@ -17,7 +17,7 @@ import msgspec
 
 from service.backoff import Backoff
 from service.errors import ApiError, InvalidRequest, brief, unavailable
-from service.features.python.shapes import MEMORY, MemoryLimit
+from service.features.python.shapes import MAX_MINUTES, MEMORY, MemoryLimit
 from service.features.sandbox.port import (
     FOLDER,
     Full,
@@ -32,9 +32,6 @@ from service.features.sandbox.port import (
 from service.logs import event
 from store.errors import StoreError, StoreFull, StoreUnavailable
 from store.history.containers import StoredContainers as Records
-
-IDLE_MINUTES = 20
-"""The minutes for which a container may be idle, unless it is made with less."""
 
 FRESH_SECONDS = 10.0
 """The time by which a record's last use may be too early."""
@@ -153,30 +150,32 @@ class Containers:
         return None if found is None else _RECORD.decode(found)
 
     async def record(self, tenant: str, id: str) -> ContainerRecord:
-        """The record of a container, expired or not. Raises ApiError 404, StoreError."""
-        return _there(id, await self.find(tenant, id))
+        """The record of a container that wasn't deleted, expired or not. Raises ApiError 404, StoreError."""
+        record = await self.find(tenant, id)
+        if record is None or record.deleted:
+            raise not_found(id)
+        return record
 
     def lives(self, record: ContainerRecord) -> bool:
         """Whether a container has not expired."""
-        idle = self._clock() - record.active_at
-        ended = record.lost or record.deleted
+        idle, ended = self._clock() - record.active_at, record.lost or record.deleted
         return not ended and record.place == self._place and idle < record.minutes * 60
 
     async def found(self, tenant: str, id: str) -> ContainerRecord:
         """The record of a container that has not expired. Raises ApiError 404 and 400, StoreError."""
-        return self._living(id, await self.find(tenant, id))
-
-    def _living(self, id: str, record: ContainerRecord | None) -> ContainerRecord:
-        there = _there(id, record)
-        if not self.lives(there):
+        record = await self.record(tenant, id)
+        if not self.lives(record):
             raise expiry_refusal()
-        return there
+        return record
 
     async def all(self, tenant: str) -> list[tuple[str, ContainerRecord]]:
         """A tenant's containers, the newest first. Raises StoreError."""
-        found = [(id, _RECORD.decode(record)) for id, record in (await self._records.all(tenant)).items()]
-        there = [each for each in found if not each[1].deleted]
-        return sorted(there, key=lambda each: (each[1].created_at, each[0]), reverse=True)
+        found = ((id, _RECORD.decode(record)) for id, record in (await self._records.all(tenant)).items())
+        return sorted(
+            (each for each in found if not each[1].deleted),
+            key=lambda each: (each[1].created_at, each[0]),
+            reverse=True,
+        )
 
     async def open(
         self,
@@ -184,7 +183,7 @@ class Containers:
         id: str,
         *,
         name: str = "",
-        minutes: int = IDLE_MINUTES,
+        minutes: int = MAX_MINUTES,
         memory_limit: MemoryLimit | None = None,
     ) -> OpenedContainer:
         """Open a new container with this id. Raises Full, Unusable, SessionGone, StoreError.
@@ -207,14 +206,13 @@ class Containers:
         try:
             for each in opened.instead_of:
                 await self.lose(*each)
-            await self._begin(tenant, id, record)
+            await self._record(tenant, id, msgspec.msgpack.encode(record))
         except (Full, StoreError):
             await self._close(id)
             raise
         return opened.folder
 
-    async def _begin(self, tenant: str, id: str, record: ContainerRecord) -> None:
-        encoded = msgspec.msgpack.encode(record)
+    async def _record(self, tenant: str, id: str, encoded: bytes) -> None:
         try:
             await self._records.keep(tenant, id, encoded)
         except StoreFull:
@@ -235,7 +233,8 @@ class Containers:
 
     async def use(self, tenant: str, id: str) -> ContainerRecord:
         """The record of a container that has not expired; notes its use. Raises ApiError 404 and 400, StoreError."""
-        return self._living(id, await self.touch(tenant, id))
+        touched = await self.touch(tenant, id)
+        return touched if touched is not None and self.lives(touched) else await self.found(tenant, id)
 
     def is_fresh(self, record: ContainerRecord) -> bool:
         """Whether a living container was used just now, by its record, so that its use needs no other note."""
@@ -285,7 +284,8 @@ class Containers:
         for each in await self.files(tenant, id):
             if each.id == wanted:
                 return each
-        raise no_file(wanted)
+        told = f"Container file with id '{brief(wanted)}' not found."
+        raise ApiError(404, told, code="container_file_not_found", param="file_id")
 
     async def write(self, tenant: str, id: str, name: str, content: AsyncIterator[bytes]) -> KeptFile:
         """Write a user's file into a container. Raises ApiError 404, 400 and 503, StoreError."""
@@ -325,13 +325,6 @@ class Containers:
             raise InvalidRequest(f"The file can't be there: {error}.", code="invalid_value", param="file") from error
 
 
-def _there(id: str, record: ContainerRecord | None) -> ContainerRecord:
-    """A record that may be shown. Raises ApiError 404."""
-    if record is None or record.deleted:
-        raise not_found(id)
-    return record
-
-
 def _mark(path: str) -> bytes:
     """The mark of a file's path, which the record keeps."""
     return blake2b(path.encode(), digest_size=_MARK_BYTES).digest()
@@ -343,16 +336,8 @@ def _without(record: ContainerRecord, mark: bytes) -> tuple[bytes, ...]:
 
 def not_found(id: str) -> ApiError:
     """The refusal, 404: this tenant has no such container."""
-    return ApiError(
-        404, f"Container with id '{brief(id)}' not found.", code="container_not_found", param="container_id"
-    )
-
-
-def no_file(id: str) -> ApiError:
-    """The refusal, 404: the container has no such file."""
-    return ApiError(
-        404, f"Container file with id '{brief(id)}' not found.", code="container_file_not_found", param="file_id"
-    )
+    told = f"Container with id '{brief(id)}' not found."
+    return ApiError(404, told, code="container_not_found", param="container_id")
 
 
 def expiry_refusal() -> InvalidRequest:

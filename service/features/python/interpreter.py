@@ -41,7 +41,6 @@ _STATUS: dict[str, Literal["completed", "failed", "incomplete"]] = {
     "stopped": "incomplete",
 }
 
-
 _ENDED = {"timeout": "The code took too long and was interrupted.\n", "stopped": "The code was interrupted.\n"}
 """The notices of ends of which the logs have none."""
 
@@ -67,10 +66,8 @@ class CodeInterpreter(Tool):
         if asked.id is not None:
             await self.containers.use(tenant, asked.id)
             return asked.id
-        record = None if before is None else await self.containers.find(tenant, before)
-        if before is not None and record is not None and self.containers.lives(record):
-            return before
-        return self.containers.new_id(tenant)
+        record = await self.containers.find(tenant, before) if before else None
+        return before if before and record and self.containers.lives(record) else self.containers.new_id(tenant)
 
     def names_place(self, tool: Hosted) -> bool:
         """As the port has it: whether the container is named."""
@@ -177,11 +174,10 @@ class PythonRun:
             told += f"{named}]\n"
             if size > room:
                 left_out += f"{named}: too large to be shown]\n"
-                continue
-            room -= size
-            self._room -= size
-            url = f"data:image/{image.format};base64,{b64encode(image.data).decode()}"
-            drawn.append({"type": "image", "url": url})
+            else:
+                room, self._room = room - size, self._room - size
+                url = f"data:image/{image.format};base64,{b64encode(image.data).decode()}"
+                drawn.append({"type": "image", "url": url})
         files = {
             path: {"container_id": container, "file_id": file_id(container, path), "filename": path.rpartition("/")[2]}
             for path in cell.files

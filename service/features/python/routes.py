@@ -55,8 +55,11 @@ async def create(request: Aside) -> Response:
         made = await containers.open(
             tenant, containers.new_id(tenant), name=sent.name, minutes=minutes, memory_limit=sent.memory_limit
         )
-    except (Full, SessionGone, Unusable) as error:
-        raise _no_room(error) from error
+    except Full as error:
+        told = f"No container can be made now: {error}."
+        raise ApiError(429, told, type="rate_limit_error", code="containers_full", retry_after=RETRY_SECONDS) from error
+    except (SessionGone, Unusable) as error:
+        raise unavailable("There is no sandbox at the moment.", RETRY_SECONDS) from error
     return JsonResponse(_resource_of(containers, made.id, made.record))
 
 
@@ -116,30 +119,20 @@ def page_of(shown: Sequence[R], query: OrderedQuery, what: str) -> ListPage[R]:
     if after is not None:
         start = next((place for place, each in enumerate(shown, 1) if each.id == after), 0)
         if not start:
-            raise ApiError(
-                400, f"There is no {what} '{after[:80]}' to begin after.", code="invalid_value", param="after"
-            )
+            told = f"There is no {what} '{after[:80]}' to begin after."
+            raise ApiError(400, told, code="invalid_value", param="after")
     some = shown[start : start + limit]
     ids: list[Any] = [each.id for each in some] or [None]
     return ListPage(some, ids[0], ids[-1], has_more=start + limit < len(shown))
 
 
-def _no_room(error: Exception) -> ApiError:
-    """503 or 429: no container can be made now."""
-    if isinstance(error, Full):
-        message = f"No container can be made now: {error}."
-        return ApiError(429, message, type="rate_limit_error", code="containers_full", retry_after=RETRY_SECONDS)
-    return unavailable("There is no sandbox at the moment.", RETRY_SECONDS)
-
-
 @router.post("/containers/{container_id}/files", summary="Upload a file", operation_id="createContainerFile")
 async def create_file(request: UploadsAside, container_id: str) -> Response:
     """Put a file into a container: a form with a part `file`."""
-    containers, exchange = existing(request, container_id), request.exchange
-    await containers.found(exchange.tenant, container_id)
-    kind, body = request.header(b"content-type"), await request.body(text=False)
-    upload = await read_form(body, kind)
-    kept = await containers.write(exchange.tenant, container_id, upload.name, _whole(upload.content))
+    containers, tenant = existing(request, container_id), request.tenant
+    await containers.found(tenant, container_id)
+    upload = await read_form(await request.body(text=False), request.header(b"content-type"))
+    kept = await containers.write(tenant, container_id, upload.name, _whole(upload.content))
     return JsonResponse(_file(container_id, kept))
 
 

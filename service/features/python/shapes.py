@@ -16,7 +16,6 @@ MAX_NAME_CHARS = 256
 MAX_MINUTES = 20
 """The longest time for which a container may be idle, in minutes."""
 
-
 MEMORY = {"1g": 1 << 30, "4g": 4 << 30, "16g": 16 << 30, "64g": 64 << 30}
 """The memory limits that a request may ask for, in bytes. A sandbox gives no more than its own limit."""
 

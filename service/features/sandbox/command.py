@@ -117,21 +117,19 @@ async def _serve(settings: SandboxSettings, listener: socket.socket) -> None:
     sandbox = own_sandbox(settings)
     starting = asyncio.create_task(sandbox.start())
     stopped = asyncio.create_task(stopping.wait())
-    await asyncio.wait([starting, stopped], return_when=asyncio.FIRST_COMPLETED)
-    if stopping.is_set():
-        starting.cancel()
-        await asyncio.gather(starting, return_exceptions=True)
-        await sandbox.aclose()
-        return
-    stopped.cancel()
-    await starting
-    app = sandbox_app(sandbox, settings.sandbox_key.get_secret_value())
-    server = inner_server(app, CONNECTIONS, STOP_SECONDS)
     try:
+        await asyncio.wait([starting, stopped], return_when=asyncio.FIRST_COMPLETED)
+        if stopping.is_set():
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
+            return
+        await starting
+        app = sandbox_app(sandbox, settings.sandbox_key.get_secret_value())
+        server = inner_server(app, CONNECTIONS, STOP_SECONDS)
         async with watching_loop(settings):
             answering = asyncio.create_task(server.serve(sockets=[listener]))
             logs.event(logger, logging.INFO, "sandbox ready", listen=settings.sandbox_listen)
-            await asyncio.wait([answering, asyncio.create_task(stopping.wait())], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([answering, stopped], return_when=asyncio.FIRST_COMPLETED)
             server.should_exit = True
             await answering
     finally:

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 import service
-from service.features.sandbox.inside.zygote import MAX_MESSAGE_BYTES
+from service.features.sandbox.inside.zygote import MAX_MESSAGE_BYTES, SESSION_ENVIRONMENT
 from service.features.sandbox.port import Full, SessionLimits, Unusable
 from service.features.sandbox.session import THREADS, ForkedSession
 
@@ -61,25 +61,16 @@ class Zygote:
             "PYTHONPATH": str(Path(service.__file__).parents[1]),
             "PYTHONDONTWRITEBYTECODE": "1",
             "PATH": "/usr/bin:/bin",
-            "LANG": "C.UTF-8",
-            "MPLBACKEND": "agg",
             "MPLCONFIGDIR": str(folder.parent / "matplotlib"),  # where it keeps the fonts that it found
             "MALLOC_ARENA_MAX": "2",
-            "OPENBLAS_NUM_THREADS": "1",  # a fork takes one thread along
-            "OMP_NUM_THREADS": "1",
+            "OMP_NUM_THREADS": "1",  # a fork takes one thread along
+            **SESSION_ENVIRONMENT,
         }
+        command = (sys.executable, "-P", "-s", "-m", ZYGOTE, str(os.getpid()), str(folder))
         with theirs:
             try:
                 process = await asyncio.create_subprocess_exec(
-                    *(
-                        sys.executable,
-                        "-P",
-                        "-s",
-                        "-m",
-                        ZYGOTE,
-                        str(os.getpid()),
-                        str(folder),
-                    ),
+                    *command,
                     stdin=theirs.fileno(),
                     stdout=asyncio.subprocess.DEVNULL,
                     stderr=asyncio.subprocess.DEVNULL,

@@ -22,6 +22,7 @@ from service import logs
 from service.features.sandbox import folder as folders
 from service.features.sandbox.forks import Zygote
 from service.features.sandbox.inside.mounts import LINK
+from service.features.sandbox.inside.zygote import tasks_of
 from service.features.sandbox.port import (
     Cell,
     Full,
@@ -77,23 +78,12 @@ def take_users(folders: Sequence[Path] = LOCKS) -> tuple[int, int] | None:
             lock = _lock(path)
         except OSError as error:
             raise Unusable(f"sessions can't have users of their own: {path}: {error.strerror}") from error
-        if lock >= 0 and not _has_processes(first):
+        # processes of a sandbox that was killed die a moment later than it, and count among those of their user
+        if lock >= 0 and not tasks_of(range(first, first + RANGE)):
             return first, lock
         if lock >= 0:
             os.close(lock)
     raise Unusable(f"{len(FIRST_UIDS)} sandboxes of this machine have all users that sessions may have")
-
-
-def _has_processes(first: int) -> bool:
-    """Whether users of a range have processes. Those of a sandbox that was killed die a moment later than it, and the
-    kernel counts them among those that a user may have.
-    """
-    for status in Path("/proc").glob("[0-9]*/status"):
-        with suppress(OSError):
-            (user,) = (line.split()[1] for line in status.read_text().splitlines() if line.startswith("Uid:"))
-            if first <= int(user) < first + RANGE:
-                return True
-    return False
 
 
 def _lock(path: Path) -> int:

@@ -26,6 +26,7 @@ from service.features.sandbox.port import (
     SessionLimits,
     Unusable,
 )
+from service.features.sandbox.settings import UNIX
 from service.features.sandbox.wire import STATUS, WAIT_SECONDS, Of, OfFile, Open, Refusal, RunCell, Stop
 from service.outgoing import WebAddress
 
@@ -42,7 +43,6 @@ MAX_ANSWER_BYTES = 64 << 20
 CONNECTIONS = 600
 """Each waiting request for a cell has a connection; there are at most 512 sessions. Any further request waits."""
 
-UNIX = "unix://"
 TRIES = 3
 """How often in a row asking for a cell may fail by its connection."""
 

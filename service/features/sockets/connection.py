@@ -313,16 +313,14 @@ class SocketConnection:
 
     async def _let_go(self, lane: Lane) -> None:
         """Forget what waits in a lane; what was said to be added to it is given back."""
-        given_back: list[bytes] = []
         over = NotSteered("successor_creation_failed", "The connection ends. Say it again on another one.")
-        waiting = [*lane.waiting]
-        lane.waiting.clear()
-        steered = [asked.after.steering for asked in waiting if asked.after is not None]
         pending, lane.pending = lane.pending, None
-        for steering in (*steered, *([pending] if pending else [])):
-            given_back += steering.give_back(over)
-        for asked in waiting:
+        given_back = [] if pending is None else pending.give_back(over)
+        while lane.waiting:
+            asked = lane.waiting.popleft()
             self._room.give_back(len(asked.frame))
+            if asked.after is not None:
+                given_back += asked.after.steering.give_back(over)
         if given_back:
             with suppress(ClientDisconnected):
                 await self._wire.send_texts(given_back)

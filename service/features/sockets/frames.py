@@ -6,6 +6,7 @@ An event is the same JSON as over HTTP, in the same dialect, and behind it the l
 
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -13,7 +14,6 @@ from service.api import events
 from service.api.events import Event
 from service.decoding import decode
 from service.errors import ApiError, InvalidRequest, brief, invalid_value, missing
-from service.web.sse import Encoder
 
 CREATE = "response.create"
 CANCEL = "response.cancel"
@@ -41,7 +41,7 @@ class _Envelope(msgspec.Struct):
 _ENVELOPE = msgspec.json.Decoder(_Envelope)
 
 
-class ClientFrame(msgspec.Struct, frozen=True):
+class ClientFrame(NamedTuple):
     """A frame: its kind, the name of its lane, and for a cancel the response that it names."""
 
     kind: str
@@ -109,17 +109,9 @@ def shown_in_frames(batch: Sequence[Event]) -> list[Event]:
     return kept
 
 
-def event_frames(encoder: Encoder, batch: Sequence[Event], lane: str | None) -> list[bytes]:
-    """A batch of events as frames."""
-    buffer = bytearray()
-    encoder.append(batch, buffer)
-    return in_frames(bytes(buffer), lane)
-
-
 def in_frames(sent: bytes, lane: str | None) -> list[bytes]:
     """Server-sent events as frames. Comments are none."""
-    events = [data for piece in sent.split(b"\n\n")[:-1] if (data := piece.partition(_DATA)[2])]
-    return in_lane(events, lane)
+    return [in_lane(data, lane) for piece in sent.split(b"\n\n")[:-1] if (data := piece.partition(_DATA)[2])]
 
 
 def error_frame(error: ApiError, lane: str | None, request_id: str | None = None) -> bytes:
@@ -130,10 +122,9 @@ def error_frame(error: ApiError, lane: str | None, request_id: str | None = None
     if error.retry_after_ms is not None:
         headers["retry-after-ms"] = str(error.retry_after_ms)
     body = {"type": error.type, "code": error.code, "message": error.message, "param": error.param, "headers": headers}
-    frame = msgspec.json.encode({"type": "error", "status": error.status, "error": body})
-    return in_lane([frame], lane)[0]
+    return in_lane(msgspec.json.encode({"type": "error", "status": error.status, "error": body}), lane)
 
 
-def in_lane(frames: list[bytes], lane: str | None) -> list[bytes]:
-    """The frames with the name of their lane, where it has one."""
-    return frames if lane is None else [b'%b,"stream_id":"%b"}' % (frame[:-1], lane.encode()) for frame in frames]
+def in_lane(frame: bytes, lane: str | None) -> bytes:
+    """The frame with the name of its lane, where that has one."""
+    return frame if lane is None else b'%b,"stream_id":"%b"}' % (frame[:-1], lane.encode())

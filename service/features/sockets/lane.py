@@ -9,7 +9,7 @@ import asyncio
 from collections import deque
 from dataclasses import dataclass
 
-from service.features.sockets.memory import ResponseMemory, remember
+from service.features.sockets.memory import ResponseMemory
 from service.features.sockets.steering import Steering
 from service.responses.drive import Driver
 from service.responses.parent import Remembered
@@ -19,6 +19,9 @@ from store.turn import CONTINUABLE, Status
 
 MAX_ENDED = 16
 """The most of its last responses of which a lane knows the end, and the number of the next event."""
+
+TURN_BYTES = 512
+"""About what a remembered turn takes beside its tokens."""
 
 
 @dataclass(frozen=True)
@@ -76,11 +79,13 @@ class Lane:
         if response is None or Status(response.status) not in CONTINUABLE:
             self.forget(planned.parent.id)
             return
-        plan, messages = driver.plan, messages_of(driver.plan, driver.machine)
+        plan = driver.plan
+        chain = planned.parent.chain.then(plan.id, messages_of(plan, driver.machine))
+        pictures = () if plan.stored else pictures_of(plan, driver.machine)
+        size = sum(TURN_BYTES + sum(message.size for message in turn) for turn in chain.turns)
+        size += sum(len(each.data) for each in pictures)
         self._newest = plan.id
-        chain, pictures = planned.parent.chain, pictures_of(plan, driver.machine)
-        ended = remember(chain, plan.id, messages, stored=plan.stored, pictures=pictures)
-        self._memory.put(self._tenant, self, ended)
+        self._memory.put(self._tenant, self, Remembered(chain, plan.stored, size, pictures))
 
     def take_pending(self, id: str | None) -> Steering | None:
         """The steers that wait for the outputs of the calls of `id`, if any do; they are the caller's then."""

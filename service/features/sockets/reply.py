@@ -19,7 +19,7 @@ from service.api.response import ResponseStatus, SteerCode
 from service.api.steer import NotSteered, led_by_steers, required_input, succeeding
 from service.engine.port import EngineError
 from service.errors import ApiError
-from service.features.sockets.frames import error_frame, event_frames, in_frames, shown_in_frames
+from service.features.sockets.frames import error_frame, in_frames, shown_in_frames
 from service.features.sockets.lane import Lane, LaneRequest, Succession
 from service.features.sockets.protocol import SocketProtocol
 from service.features.sockets.steering import Steering
@@ -154,7 +154,8 @@ class SocketReply:
             self.lane.remember(self._planned, self._driver)
         if self._client_gone:
             return True
-        frames = event_frames(self._encoder, batch, self.lane.name)
+        self._encoder.append(batch, buffer := bytearray())
+        frames = in_frames(bytes(buffer), self.lane.name)
         if not self._created or not wire.ready:
             self._kept = True
             wire.keep(frames)

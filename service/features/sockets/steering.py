@@ -77,8 +77,7 @@ class Steering:
         steer.id = f"steer_{secrets.token_hex(24)}"
         self.steers.append(steer)
         self.accepted = self._number()
-        event = _event("accepted", SteerShown(self.id, steer.id), self.accepted)
-        return in_lane([event], self.lane)[0]
+        return in_lane(_event("accepted", SteerShown(self.id, steer.id), self.accepted), self.lane)
 
     def check(self, steer: SocketSteer) -> None:
         """Raise NotSteered where a steer can't be taken."""
@@ -112,12 +111,12 @@ class Steering:
         """The events that say of all of them that `required` inputs come first."""
         count_steers(self._metrics, "pending", len(self.steers))
         more: dict[str, Any] = {"required_input": required, "reason": "waiting_for_required_input"}
-        shown = [SteerShown(self.id, steer.id or "") for steer in self.steers]
-        return in_lane([_event("pending", each, self._number(), **more) for each in shown], self.lane)
+        shown = (SteerShown(self.id, steer.id or "") for steer in self.steers)
+        return [in_lane(_event("pending", each, self._number(), **more), self.lane) for each in shown]
 
     def failure(self, steer: SocketSteer, why: NotSteered) -> bytes:
         """The event that gives a steer back."""
-        return in_lane([failure_of(steer.sent, why, self._number(), steer.id)], self.lane)[0]
+        return in_lane(failure_of(steer.sent, why, self._number(), steer.id), self.lane)
 
     def give_back(self, why: NotSteered) -> list[bytes]:
         """The events that give all of them back."""

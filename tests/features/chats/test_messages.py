@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from service.api.request import ChatBody, CreateBody, CreateRequest, read_create
 from service.api.response import FunctionCall, Item, Message, OutputText, Reasoning, ReasoningText
 from service.errors import ApiError, InvalidRequest
-from service.features.chats.chat import ChatLimits
-from service.features.chats.messages import AS_SENT, MAX_REWRITTEN_BYTES, Told, block_of, read_messages
+from service.features.chats.chat import ChatLimits, TranslatedChat
+from service.features.chats.messages import AS_SENT, MAX_REWRITTEN_BYTES, block_of, read_messages
 from service.features.chats.recognise import digest_after, seen_of, speaker_of
 from service.responses.seal import Sealer
 from service.responses.seen import Seen
@@ -30,7 +30,7 @@ PNG = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
 SEALER = Sealer("acme", [b"k" * 32])
 
 
-def translate(*messages: Any, refuses: bool = False, **members: Any) -> Told:
+def translate(*messages: Any, refuses: bool = False, **members: Any) -> TranslatedChat:
     body = {"model": "m", "max_tokens": 9, "messages": list(messages) or [HI], **members}
     return in_one_go(read_messages(json.dumps(body).encode(), LIMITS._replace(refuses=refuses), counts=False))
 

@@ -10,7 +10,7 @@ from msgspec import Raw
 
 from service.api.content import MAX_PARTS
 from service.api.response import FunctionCall, Message, OutputText, Reasoning, ReasoningText
-from service.features.chats.recognise import Speaker, digest_after, seen_of
+from service.features.chats.recognise import PIECE_BYTES, Speaker, digest_after, seen_of
 from service.responses.output.sealed import REASONING, reasoning
 from service.responses.seal import Sealer
 from service.responses.seen import Seen
@@ -149,14 +149,12 @@ def test_no_text_stands_for_a_part_of_another_kind_or_in_another_place(others: t
     assert len({seen([{"role": "user", "content": parts}]).said for parts in others}) == len(others)
 
 
-@given(st.text(st.sampled_from('a7Fu\\\n"é春😀 '), max_size=40), st.booleans())
-def test_a_text_that_is_read_in_pieces_is_the_same(text: str, escaped: bool) -> None:
-    """Cut anywhere, it would lose half an escape or half a character."""
-    raw = Raw(json.dumps([{"role": "user", "content": text}], ensure_ascii=escaped).encode())
-    whole = in_one_go(seen_of(Sealer("acme", [b"k" * 32]), NOBODY, raw))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("service.features.chats.recognise.PIECE_BYTES", 3)
-        assert in_one_go(seen_of(Sealer("acme", [b"k" * 32]), NOBODY, raw)) == whole
+def test_a_long_text_is_known_in_the_form_in_which_it_was_sent() -> None:
+    long = "\n" * PIECE_BYTES
+    forms = [long, [_text(long)], [_text(long), _text("")], [_text("a"), _text(long)], json.dumps(long)]
+    known = [seen([{"role": "user", "content": form}]).said for form in forms]
+    assert [known.index(each) for each in known] == [0, 0, 0, 3, 4]
+    assert unseen([*ADA, said(long)])
 
 
 def test_an_output_belongs_to_its_call_and_not_to_its_id() -> None:

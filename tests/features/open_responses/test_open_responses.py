@@ -83,32 +83,16 @@ def plain(value: object) -> Any:
 def response(**changes: Any) -> Response:
     """A response with an item of each kind and tools of each kind."""
     usage = Usage(3, InputTokensDetails(1, 0, [3], [1]), 4, OutputTokensDetails(2, 0, [4], [0]), 7)
-    whole = Response(
-        id="resp_1",
-        created_at=1,
-        status=ResponseStatus.COMPLETED,
-        model="gpt-oss-20b",
-        instructions=None,
-        previous_response_id=None,
-        tools=TOOLS,
-        tool_choice="auto",
-        parallel_tool_calls=True,
-        max_output_tokens=None,
-        max_tool_calls=None,
-        temperature=1.0,
-        top_p=1.0,
-        reasoning={"effort": "minimal", "summary": None},
-        text={"format": {"type": "text"}, "verbosity": "medium"},
-        metadata={},
-        store=True,
-        safety_identifier=None,
-        prompt_cache_key=None,
-        output=list(ITEMS.values()),
-        usage=usage,
-        prompt={"id": "greeting"},
-        input_messages=[],
-    )
-    return msgspec.structs.replace(whole, **changes)
+    members: Json = {
+        "status": ResponseStatus.COMPLETED,
+        "tools": TOOLS,
+        "reasoning": {"effort": "minimal", "summary": None},
+        "output": list(ITEMS.values()),
+        "usage": usage,
+        "prompt": {"id": "greeting"},
+        "input_messages": [],
+    }
+    return msgspec.structs.replace(samples.created(), **members | changes)
 
 
 def made(kind: type[Event]) -> Event:

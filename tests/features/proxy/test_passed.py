@@ -11,14 +11,12 @@ from service.features.proxy.passed import (
     MAX_ANSWERS,
     MAX_NESTED,
     Endpoint,
-    PassedLimits,
     ReadPassed,
     members_of_form,
     read_passed,
 )
 from service.steps import in_one_go
 
-LIMITS = PassedLimits(messages=3, tools=2, tools_bytes=200)
 HI = {"role": "user", "content": "hi"}
 
 
@@ -29,7 +27,7 @@ def read(endpoint: Endpoint = Endpoint.CHAT, **members: Any) -> ReadPassed:
 
 
 def raw(body: bytes, endpoint: Endpoint = Endpoint.CHAT) -> ReadPassed:
-    return in_one_go(read_passed(body, endpoint, LIMITS))
+    return in_one_go(read_passed(body, endpoint))
 
 
 def image(url: str, **more: Any) -> list[Any]:
@@ -37,7 +35,7 @@ def image(url: str, **more: Any) -> list[Any]:
 
 
 CHAT_REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
-    "too many messages": ({"messages": [HI] * 4}, "messages", "at most 3"),
+    "too many messages": ({"messages": [HI] * 4097}, "messages", "4096"),
     "an image elsewhere": ({"messages": image("http://10.0.0.1/")}, "messages[0].content[0].image_url", "data:"),
     "a video": (
         {"messages": [{"role": "user", "content": [{"type": "video_url", "video_url": {"url": "http://a"}}]}]},
@@ -51,7 +49,7 @@ CHAT_REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "all alternatives": ({"top_logprobs": 201_088}, "top_logprobs", "<= 20"),
     "a template": ({"chat_template": "{{ x }}"}, "chat_template", "server has its own"),
     "a template among its variables": ({"chat_template_kwargs": {"chat_template": "x"}}, "chat_template_kwargs", "var"),
-    "tools that are too large": ({"tools": ["x" * 200]}, "tools", "200 bytes"),
+    "tools that are too large": ({"tools": ["x" * 1_048_576]}, "tools", "1048576 bytes"),
     "a misspelt parameter": ({"temprature": 1}, "temprature", "Did you mean 'temperature'?"),
     "somebody else's cache": ({"kv_transfer_params": {}}, "kv_transfer_params", "another one's memory"),
 }

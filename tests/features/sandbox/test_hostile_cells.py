@@ -8,8 +8,10 @@ import pytest
 import pytest_asyncio
 
 from service.features.sandbox.local import LocalSandbox
-from service.features.sandbox.port import Cell, Full, SessionGone
-from tests.support.sandbox.sandboxes import MOST, TENANT, folder_for_all, local, parts
+from service.features.sandbox.port import Full, SessionGone
+from tests.features.sandbox.test_sandbox import ran
+from tests.features.sandbox.test_sandbox import session as session
+from tests.support.sandbox.sandboxes import MOST, folder_for_all, local, parts
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -46,17 +48,6 @@ async def sandbox() -> AsyncIterator[LocalSandbox]:
         await made.start()
         yield made
         await made.aclose()
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def session(sandbox: LocalSandbox) -> AsyncIterator[str]:
-    await sandbox.open("one", TENANT, MOST)
-    yield "one"
-    await sandbox.close("one")
-
-
-async def ran(sandbox: LocalSandbox, code: str) -> Cell:
-    return await sandbox.run("one", f"call-{hash(code)}", code)
 
 
 async def test_an_interrupt_that_comes_before_its_cell_has_begun_is_not_lost(

@@ -52,9 +52,7 @@ async def test_two_sandboxes_of_one_machine_have_no_user_in_common(ending: Async
 
 @as_root
 def test_users_are_taken_until_they_are_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "service.features.sandbox.local._has_processes", lambda first: False
-    )  # of other tests' sandboxes
+    monkeypatch.setattr("service.features.sandbox.local.tasks_of", lambda users: 0)  # of other tests' sandboxes
     taken = [take_users([tmp_path]) or (0, 0) for _ in FIRST_UIDS]
     assert [first for first, _ in taken] == list(FIRST_UIDS)
     with pytest.raises(Unusable, match="sandboxes of this machine have all users"):

@@ -56,11 +56,6 @@ def test_what_is_a_bad_body_over_http_is_a_bad_frame(ws: ClientConnection, step:
         check(ws, bad)
 
 
-def test_the_tables_are_long_enough() -> None:
-    assert len(FRAMES) + len(ENDING) >= 55
-    assert len(BODIES) >= 150
-
-
 class Raw:
     """A WebSocket by hand, for what no library sends."""
 

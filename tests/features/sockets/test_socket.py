@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,8 +10,9 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from service.engine.port import Generation
 from service.features.sockets.protocol import SocketProtocol
 from service.process import Settings
+from tests.core.web.test_disconnect import Talk, stored
 from tests.support.bad.frames import raw
-from tests.support.engine.scripted import Stall, Step
+from tests.support.engine.scripted import Stall
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.service.inside import Inside, answer, opened, scripted, serving
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL
@@ -24,27 +24,6 @@ TWO = f"acme:{ACME_KEY},globex:{GLOBEX_KEY}"
 
 def said(response: dict[str, Any]) -> str:
     return response["output"][-1]["content"][0]["text"]
-
-
-async def status(inside: Inside, id: str) -> str:
-    """How a response is stored, as soon as it is."""
-    async with inside.http() as http:
-        found = await until(
-            lambda: http.get(f"/v1/responses/{id}"), 5, "not stored", wanted=lambda answer: answer.status_code != 404
-        )
-    return found.json()["status"]
-
-
-class Silent:
-    """An engine's script that says something and falls silent."""
-
-    def __init__(self) -> None:
-        self.silent = asyncio.Event()
-
-    def __call__(self, generation: Generation) -> Iterator[Step]:
-        yield opened("Said so far.")
-        self.silent.set()
-        yield Stall()
 
 
 async def test_a_response_has_the_events_of_a_stream_and_is_stored(settings: Settings) -> None:
@@ -106,7 +85,7 @@ async def test_nothing_is_answered_where_nothing_is_to_be_generated(settings: Se
 
 
 async def test_lanes_run_side_by_side_and_a_lane_one_after_the_other(settings: Settings) -> None:
-    silent = Silent()
+    silent = Talk()
     async with serving(settings, scripted(silent, [answer("Quick.")])) as inside, socket(inside.url) as ws:
         await ws.ask("Wait.", stream_id="a")
         await silent.silent.wait()
@@ -126,7 +105,7 @@ async def test_lanes_run_side_by_side_and_a_lane_one_after_the_other(settings: S
 
 async def test_a_client_hears_that_a_silent_response_is_still_made_as_it_may_count_no_pings(settings: Settings) -> None:
     quick = settings.model_copy(update={"keepalive_seconds": 0.03})
-    async with serving(quick, scripted(Silent())) as inside, socket(inside.url) as ws:
+    async with serving(quick, scripted(Talk())) as inside, socket(inside.url) as ws:
         await ws.ask("Wait.", stream_id="a")
         frames = [await ws.next()]
         while len(alive := [each for each in frames if each["type"] == "keepalive"]) < 3:
@@ -158,7 +137,7 @@ async def test_sixteen_run_at_once_and_more_wait(settings: Settings) -> None:
 
 
 async def test_sixty_four_frames_may_wait_and_no_more(settings: Settings) -> None:
-    silent = Silent()
+    silent = Talk()
     async with serving(settings, scripted(silent)) as inside, socket(inside.url) as ws:
         await ws.ask("Wait.")
         await silent.silent.wait()
@@ -169,7 +148,7 @@ async def test_sixty_four_frames_may_wait_and_no_more(settings: Settings) -> Non
 
 
 async def test_a_cancel_stops_the_engine_and_what_was_said_is_kept(settings: Settings) -> None:
-    silent = Silent()
+    silent = Talk()
     engine = scripted(silent, [answer("Fine.")])
     async with serving(settings, engine) as inside, socket(inside.url) as ws:
         await ws.ask("Wait.")
@@ -179,12 +158,12 @@ async def test_a_cancel_stops_the_engine_and_what_was_said_is_kept(settings: Set
         last = (await ws.rest())[-1]
         assert (last["type"], last["response"]["status"]) == ("response.failed", "cancelled")
         assert engine.running == 0
-        assert await status(inside, id) == "cancelled"
+        assert (await stored(inside, id))["status"] == "cancelled"
         assert said(await ws.answer("Go on.", previous_response_id=id)) == "Fine."
 
 
 async def test_a_client_that_goes_stops_the_engine_and_what_was_said_is_kept(settings: Settings) -> None:
-    silent = Silent()
+    silent = Talk()
     engine = scripted(silent)
     async with serving(settings, engine) as inside:
         async with socket(inside.url) as ws:
@@ -193,7 +172,7 @@ async def test_a_client_that_goes_stops_the_engine_and_what_was_said_is_kept(set
             await silent.silent.wait()
             ws.connection.transport.abort()
         await until(lambda: engine.running == 0)
-        assert await status(inside, id) == "cancelled"
+        assert (await stored(inside, id))["status"] == "cancelled"
 
 
 async def test_who_has_no_key_gets_a_plain_401(settings: Settings) -> None:

@@ -5,8 +5,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from service.features.models.markup.chat import Parser, make
-from service.features.models.markup.families import ENDS, MARKS
+from service.engine.port import SERVER
+from service.features.models.markup.by_server import ByServer
+from service.features.models.markup.chat import Parser
+from service.features.models.markup.families import ENDS, FAMILIES, MARKS, MARKUPS
+from service.features.models.markup.stream import StreamParser
 from service.harmony.segments import Closed, Opened, Segment
 
 FIRST_ORDINARY, LAST_ORDINARY = 1000, (1 << 31) - 1
@@ -68,7 +71,11 @@ def ordinary(text: str, chance: random.Random, longest: int = 4) -> Iterator[Tok
 
 def parser(markup: str, marks: Iterable[str] = SPECIAL, *, thinking: bool = False) -> Parser:
     """A parser for a vocabulary in which these marks are one token each."""
-    return make(markup, marks={mark: SPECIAL[mark] for mark in (*marks, END)}, schemas=SCHEMAS, thinking=thinking)
+    if markup == SERVER:
+        return ByServer({})
+    written = MARKUPS[FAMILIES[markup].markup if markup in FAMILIES else markup]
+    known = {mark: SPECIAL[mark] for mark in (*marks, END)}
+    return StreamParser(written, known, SCHEMAS, {}, thinking=thinking)
 
 
 def segments_of(reader: Parser, chunks: Iterable[Sequence[Token]]) -> list[Segment]:

@@ -8,8 +8,10 @@ characters of the text that the client sees.
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 
+from service.api.citing import Cited
+from service.api.response import Logprob
 from service.features.browser.browser.page import SOURCE, Display, host_of, link_at
 
 MAX_MARK_CHARS = 200
@@ -21,8 +23,6 @@ _MARK = re.compile(r"【(\d{1,6})†([^†【】]{1,180})(?:†[^†【】]{1,18
 _BEGUN = re.compile(r"【(?:\d{0,6}|\d{1,6}†[^†【】]*(?:†[^†【】]*)?)\Z")
 _LINE = re.compile(r"L(\d{1,7})")
 
-T = TypeVar("T")
-
 
 class Source(NamedTuple):
     """The target of a mark."""
@@ -31,26 +31,18 @@ class Source(NamedTuple):
     title: str
 
 
-class CitedPart(NamedTuple, Generic[T]):
-    """A piece of text as the client sees it, the data beside it, and the annotation of it, if it is a citation."""
-
-    text: str
-    beside: list[T]
-    annotation: dict[str, Any] | None = None
-
-
-class Citations(Generic[T]):
-    """The citations of one answer. Data that comes beside its text (log probabilities) stays with it."""
+class Citations:
+    """The citations of one answer. The log probabilities that come beside its text stay with it."""
 
     def __init__(self, source_of: Callable[[int, int], Source | None]) -> None:
         """`source_of` returns the target of a cursor's line."""
         self._source_of = source_of
         self._held = ""
-        self._beside: list[T] = []
+        self._beside: list[Logprob] = []
         self._chars = 0
         self._last = ""
 
-    def take(self, text: str, beside: Sequence[T] = ()) -> list[CitedPart[T]]:
+    def take(self, text: str, beside: Sequence[Logprob] = ()) -> list[Cited]:
         """Some more text; what can be shown by now."""
         self._beside += beside
         if not self._held and "【" not in text:
@@ -69,19 +61,18 @@ class Citations(Generic[T]):
             rest = rest[: begun.start()]
         return self._give([*pieces, rest])
 
-    def rest(self) -> list[CitedPart[T]]:
+    def rest(self) -> list[Cited]:
         """The held-back pieces, as nothing more comes."""
         held, self._held = self._held, ""
         return self._give([held]) if held or self._beside else []
 
-    def _give(self, pieces: Sequence[str | re.Match[str]]) -> list[CitedPart[T]]:
-        """The pieces as they are shown. Data beside the text comes with the last of them."""
-        out: list[CitedPart[T]] = []
+    def _give(self, pieces: Sequence[str | re.Match[str]]) -> list[Cited]:
+        """The pieces as they are shown. Log probabilities come with the last of them."""
+        out: list[Cited] = []
         for piece in pieces:
             source = None if isinstance(piece, str) else self._source_of(int(piece[1]), _line(piece[2]))
-            if isinstance(piece, str) or source is None:
-                text = piece if isinstance(piece, str) else piece[0]
-                if text:
+            if source is None:
+                if text := piece if isinstance(piece, str) else piece[0]:
                     out.append(self._show(text))
                 continue
             if self._last and not self._last.isspace():
@@ -96,10 +87,10 @@ class Citations(Generic[T]):
             out[-1] = out[-1]._replace(beside=beside)
         return out
 
-    def _show(self, text: str) -> CitedPart[T]:
+    def _show(self, text: str) -> Cited:
         self._chars += len(text)
         self._last = text[-1]
-        return CitedPart(text, [])
+        return Cited(text)
 
 
 def _line(place: str) -> int:

@@ -48,14 +48,13 @@ _HEADING = re.compile(r"^#{1,3}\s+(.+)$", re.MULTILINE)
 class Folder:
     """The documents of a folder, with addresses below `url`."""
 
-    def __init__(self, folder: Path, url: str = ADDRESS, *, look_seconds: float = LOOK_SECONDS) -> None:
+    def __init__(self, folder: Path, url: str = ADDRESS) -> None:
         self._folder = folder
         self._url = url if url.endswith("/") else f"{url}/"
         self._seen: dict[str, tuple[int, int]] | None = None
         """The files at the last look, and the index of them."""
         self._index = sqlite3.connect(":memory:", check_same_thread=False)
         self._looked = 0.0
-        self._look_seconds = look_seconds
         self._lock = threading.Lock()
         self._turn = asyncio.Lock()  # else all threads that others need wait while one makes the index
 
@@ -113,7 +112,7 @@ class Folder:
     def _look(self) -> dict[str, tuple[int, int]]:
         """The files as they are, or were some seconds ago, when the index was made."""
         now = monotonic()
-        if self._seen is None or now - self._looked > self._look_seconds:
+        if self._seen is None or now - self._looked > LOOK_SECONDS:
             files = dict(self._files())
             if files != self._seen:
                 self._index_all(files)

@@ -7,7 +7,7 @@ Segments name a message's recipient as Harmony does, so nothing behind them know
 Pure.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -16,7 +16,7 @@ import msgspec
 from service.engine.port import SERVER, SHOWN, ShownTools, Transcript
 from service.features.models.markup.by_server import ByServer
 from service.features.models.markup.calls import Schemas
-from service.features.models.markup.families import ENDS, FAMILIES, MARKUPS, ReasoningPlace
+from service.features.models.markup.families import FAMILIES, MARKUPS, ReasoningPlace
 from service.features.models.markup.messages import chat_messages, form_of, messages_told
 from service.features.models.markup.stream import StreamParser
 from store.turn import StoredMessage
@@ -29,36 +29,6 @@ THINK_WITHIN = 4
 
 
 Parser = StreamParser | ByServer
-
-
-def make(
-    family: str,
-    *,
-    marks: Mapping[str, int],
-    schemas: Schemas,
-    thinking: bool,
-    recipients: Mapping[str, str] | None = None,
-) -> Parser:
-    """The parser of a family's markup, or of a markup that is named itself.
-
-    `marks` are the special tokens of the vocabulary by their spelling: those of the markup, of which then only the id
-    counts, and those of ENDS, which end the model's turn. `schemas` are the schemas of the tools' arguments by the
-    names that the model knows, and `recipients` the recipients of their calls, where that isn't the name as a
-    function. `thinking` is whether the prompt ends inside of reasoning.
-    """
-    if family == SERVER:
-        return ByServer(recipients or {})
-    known = FAMILIES.get(family)
-    markup = MARKUPS[known.markup if known else family]
-    own = frozenset(markup.spellings)
-    return StreamParser(
-        markup,
-        marks={spelling: id for spelling, id in marks.items() if spelling in own},
-        ends={spelling: id for spelling, id in marks.items() if spelling in ENDS and spelling not in own},
-        schemas=schemas,
-        thinking=thinking,
-        recipients=recipients or {},
-    )
 
 
 class Chat(msgspec.Struct, frozen=True, dict=True):
@@ -123,9 +93,10 @@ class Chat(msgspec.Struct, frozen=True, dict=True):
 
     def parser(self, *, thinking: bool) -> Parser:
         """The parser of a generation; `thinking` is whether its prompt ends inside of reasoning."""
-        return make(
-            self.family, marks=self.marks, schemas=self._schemas, thinking=thinking, recipients=self._recipients
-        )
+        if self.served:
+            return ByServer(self._recipients)
+        markup = MARKUPS[FAMILIES[self.family].markup]
+        return StreamParser(markup, self.marks, self._schemas, self._recipients, thinking=thinking)
 
     @property
     def shows_reasoning(self) -> bool:

@@ -33,7 +33,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from service.features.models.markup.calls import MarkedCall, Read, Schemas, TextMark, is_object
-from service.features.models.markup.families import Markup
+from service.features.models.markup.families import ENDS, Markup
 from service.features.models.markup.marks import MarkedPiece, TokenMarks
 from service.harmony import tokens
 from service.harmony.header import JSON_TYPE, Header
@@ -134,19 +134,25 @@ class StreamParser(Segments):
     def __init__(
         self,
         markup: Markup,
-        *,
         marks: Mapping[str, int],
-        ends: Mapping[str, int],
         schemas: Schemas,
-        thinking: bool,
         recipients: Mapping[str, str],
+        *,
+        thinking: bool,
     ) -> None:
+        """`marks` are the special tokens of the vocabulary by their spelling: of those of the markup only the id counts
+        then, and those of ENDS end the turn. `schemas` are those of the tools' arguments, and `recipients` those of
+        their calls where that isn't the name as a function, both by the names that the model knows. `thinking` is
+        whether the prompt ends inside of reasoning.
+        """
         super().__init__(recipients, thinking=thinking)
         self._markup = markup
         self._schemas = schemas
+        own = {spelling: id for spelling, id in marks.items() if spelling in markup.spellings}
+        ends = {spelling: id for spelling, id in marks.items() if spelling in ENDS and spelling not in own}
         self._ends = frozenset(ends.values())
-        self._marks = TokenMarks({**marks, **ends})
-        self._tokens = frozenset(marks)
+        self._marks = TokenMarks(own | ends)
+        self._tokens = frozenset(own)
         self._opening = frozenset({markup.think, *markup.sections, markup.call})
         self._outer = frozenset({*self._opening, markup.think_end, markup.section_end, markup.call_end} - {""})
         self._last = frozenset({markup.call, markup.call_end, markup.section_end} - {""})

@@ -60,13 +60,13 @@ def modules_of_sessions(paths: Sequence[str], root: str, installed: Sequence[str
     return [path for path in paths if path and (path != root or path in installed)]
 
 
-def tasks_of(user: int) -> int:
-    """How many threads a user's processes have, as far as this process can see."""
+def tasks_of(users: range) -> int:
+    """How many threads the processes of some users have, as far as this process can see."""
     count = 0
     for status in Path("/proc").glob("[0-9]*/status"):
         with contextlib.suppress(OSError):
             fields = dict(line.split(":", 1) for line in status.read_text().splitlines() if ":" in line)
-            count += int(fields["Threads"]) if int(fields["Uid"].split()[0]) == user else 0
+            count += int(fields["Threads"]) if int(fields["Uid"].split()[0]) in users else 0
     return count
 
 
@@ -80,7 +80,7 @@ class ZygoteLoop:
         self._alive: dict[int, tuple[int, int]] = {}
         """The process and the session's number for each file that stands for a process."""
         self._chosen = selectors.DefaultSelector()
-        self._tasks = tasks_of(os.getuid())
+        self._tasks = tasks_of(range(os.getuid(), os.getuid() + 1))
 
     def run(self) -> None:
         """Run until the service closes the socket."""

@@ -6,8 +6,10 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
+from service.api.citing import Cited
+from service.api.response import Logprob
 from service.features.browser.browser.browser import matches
-from service.features.browser.browser.citations import Citations, CitedPart, Source, source_of
+from service.features.browser.browser.citations import Citations, Source, source_of
 from service.features.browser.browser.page import Display, Result, page_of, results_page
 
 BREST = Source("https://tides.example/brest", "Tides in Brest")
@@ -19,9 +21,9 @@ def source(cursor: int, line: int) -> Source | None:
     return BREST if cursor < 10 else None
 
 
-def cited(*pieces: str) -> tuple[str, list[CitedPart[str]]]:
+def cited(*pieces: str) -> tuple[str, list[Cited]]:
     """The text that a client sees of pieces, and the pieces with an annotation, each checked."""
-    citations = Citations[str](source)
+    citations = Citations(source)
     out = [given for piece in pieces for given in citations.take(piece)] + citations.rest()
     text = "".join(piece.text for piece in out)
     annotated = [piece for piece in out if piece.annotation is not None]
@@ -62,11 +64,14 @@ def test_what_is_no_mark_stays_as_it_is() -> None:
 
 
 def test_a_mark_is_held_back_until_it_is_whole() -> None:
-    citations = Citations[str](source)
+    citations, beside = Citations(source), Logprob("t", -1.0, [116], [])
 
-    assert [piece.text for piece in citations.take("ten 【3†L", ["t"])] == ["ten "]
+    assert [piece.text for piece in citations.take("ten 【3†L", [beside])] == ["ten "]
     assert citations.take("9") == []
-    assert [(piece.text, piece.beside) for piece in citations.take("】!", ["u"])] == [(SHOWN, []), ("!", ["t", "u"])]
+    assert [(piece.text, piece.beside) for piece in citations.take("】!", [beside])] == [
+        (SHOWN, ()),
+        ("!", [beside] * 2),
+    ]
 
 
 LONG = [f"【3†{'x' * size}】" for size in (150, 196, 197, 198)] + [f"【3†L1†{'x' * size}】" for size in (150, 180)]

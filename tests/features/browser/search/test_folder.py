@@ -67,8 +67,9 @@ async def test_other_addresses_and_domains_are_refused(documents: Path) -> None:
     assert await folder.search(SearchQuery("tides", ("tides.example",))) == []
 
 
-async def test_what_has_changed_is_found(documents: Path) -> None:
-    folder = Folder(documents, look_seconds=-1.0)
+async def test_what_has_changed_is_found(documents: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.features.browser.search.folder.LOOK_SECONDS", -1.0)
+    folder = Folder(documents)
     assert await folder.search(SearchQuery("harbour")) == []
 
     (documents / "notes.txt").write_text("a harbour")
