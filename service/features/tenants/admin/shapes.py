@@ -1,158 +1,116 @@
 """The admin API on the wire: its objects, and the bodies of its routes. A key's value is in one answer only."""
 
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from service.decoding import ABSENT, decode
+from service.decoding import ABSENT, Json, decode
 from service.errors import invalid_value, missing, not_allowed, not_served
 from service.features.tenants.directory import ChangedKey, ChangedProject, Made, Wish
-from service.features.tenants.limits import WHOLE_PROJECT, Limit
-from service.features.tenants.permissions import (
-    ALL,
-    MAX_SCOPES,
-    ListMode,
-    ModelPermissions,
-    read_permissions,
-    read_scopes,
-)
+from service.features.tenants.limits import WHOLE_PROJECT, Limit, fill_limit
+from service.features.tenants.permissions import ALL, MAX_SCOPES, ModelPermissions, read_permissions, read_scopes
 from service.features.tenants.records import Account, Key, Project, checked_name, checked_weight
 from service.features.tenants.settings import LIMITS, MAX_LIMIT
 
 MAX_SECONDS = 10 * 366 * 86_400
 """The latest that a key may expire: in ten years. One that is to be for ever has no end."""
 
+LIMITS_ID = f"rl-{WHOLE_PROJECT}"
+"""The id of a project's limits."""
 
-class ProjectShown(msgspec.Struct):
+
+def project_shown(project: Project) -> Json:
     """A project; `static` is one whose keys are in the settings. Without `weight` the settings say what that is."""
-
-    id: str
-    name: str
-    created_at: int
-    archived_at: int | None
-    status: Literal["active", "archived"]
-    static: bool
-    weight: float | None
-    object: Literal["organization.project"] = "organization.project"
-
-
-class ModelsShown(msgspec.Struct):
-    """Which models a project may use."""
-
-    mode: ListMode
-    model_ids: tuple[str, ...]
-    object: Literal["project.model_permissions"] = "project.model_permissions"
+    return {
+        "id": project.id,
+        "name": project.name,
+        "created_at": project.created_at,
+        "archived_at": project.archived_at,
+        "status": "active" if project.archived_at is None else "archived",
+        "static": project.static,
+        "weight": project.weight,
+        "object": "organization.project",
+    }
 
 
-class ModelsDeleted(msgspec.Struct):
-    """A list of models that is no longer there."""
-
-    deleted: bool = True
-    object: Literal["project.model_permissions.deleted"] = "project.model_permissions.deleted"
-
-
-class AccountShown(msgspec.Struct):
-    """A service account; `api_key` is its first key, where one was just made."""
-
-    id: str
-    name: str
-    created_at: int
-    api_key: "KeyMade | UnsetType | None" = UNSET
-    role: Literal["member"] = "member"
-    object: Literal["organization.project.service_account"] = "organization.project.service_account"
-
-
-class KeyMade(msgspec.Struct):
-    """A key that was just made, and its value."""
-
-    id: str
-    name: str
-    created_at: int
-    value: str
-    expires_at: int | None
-    object: Literal["organization.project.service_account.api_key"] = "organization.project.service_account.api_key"
-
-
-class KeyShown(msgspec.Struct):
-    """A key of a project."""
-
-    id: str
-    name: str
-    created_at: int
-    last_used_at: int | None
-    expires_at: int | None
-    redacted_value: str
-    scopes: tuple[str, ...]
-    limits: Limit | None
-    owner: dict[str, Any]
-    owner_project_access: Literal["active"] = "active"
-    object: Literal["organization.project.api_key"] = "organization.project.api_key"
-
-
-class AdminKeyShown(msgspec.Struct, omit_defaults=False):
-    """A key of an administrator; `value` where it was just made."""
-
-    id: str
-    name: str
-    created_at: int
-    last_used_at: int | None
-    expires_at: int | None
-    redacted_value: str
-    owner: dict[str, Any]
-    value: str | UnsetType = UNSET
-    object: Literal["organization.admin_api_key"] = "organization.admin_api_key"
-
-
-class Deleted(msgspec.Struct):
-    """Something that is no longer there."""
-
-    id: str
-    object: str
-    deleted: bool = True
-
-
-def project_shown(project: Project) -> ProjectShown:
-    """A project on the wire."""
-    status = "active" if project.archived_at is None else "archived"
-    times = project.created_at, project.archived_at
-    return ProjectShown(project.id, project.name, *times, status, project.static, project.weight)
-
-
-def models_shown(project: Project) -> ModelsShown:
-    """The models of a project on the wire."""
+def models_shown(project: Project) -> Json:
+    """The models that a project may use."""
     models = project.models or ALL
-    return ModelsShown(models.mode, models.ids)
+    return {"mode": models.mode, "model_ids": models.ids, "object": "project.model_permissions"}
 
 
-def account_shown(account: Account, made: Made | UnsetType | None = UNSET) -> AccountShown:
-    """A service account on the wire; with the key that was `made` with it, or None where none was."""
-    key = made_shown(made) if isinstance(made, Made) else made
-    return AccountShown(account.id, account.name, account.created_at, key)
+def limits_shown(project: Project, default: Limit) -> Json:
+    """The limits of a project, of all models together: its own, and the default's where it has none."""
+    limits = {name: getattr(fill_limit(project.limit, default), name) for name in LIMITS}
+    return limits | {"id": LIMITS_ID, "model": WHOLE_PROJECT, "object": "project.rate_limit"}
 
 
-def made_shown(made: Made) -> KeyMade:
-    """A key that was just made."""
-    return KeyMade(made.key.id, made.key.name, made.key.created_at, made.value, made.key.expires_at)
+def account_shown(account: Account, made: Made | UnsetType | None = UNSET) -> Json:
+    """A service account; with the key that was `made` with it, or None where none was."""
+    return {
+        "id": account.id,
+        "name": account.name,
+        "created_at": account.created_at,
+        **({} if made is UNSET else {"api_key": made and made_shown(made)}),
+        "role": "member",
+        "object": "organization.project.service_account",
+    }
 
 
-def key_shown(key: Key, account: Account | None, used: int | None) -> KeyShown:
-    """A key of a project on the wire, whose it is and when it was last used."""
-    owner: dict[str, Any] = {"type": "service_account"}
+def made_shown(made: Made) -> Json:
+    """A key that was just made, and its value."""
+    return {
+        "id": made.key.id,
+        "name": made.key.name,
+        "created_at": made.key.created_at,
+        "value": made.value,
+        "expires_at": made.key.expires_at,
+        "object": "organization.project.service_account.api_key",
+    }
+
+
+def key_shown(key: Key, account: Account | None, used: int | None) -> Json:
+    """A key of a project, whose it is and when it was last used."""
+    owner: Json = {"type": "service_account"}
     if account is not None:
-        owner["service_account"] = {
-            "id": account.id,
-            "name": account.name,
-            "created_at": account.created_at,
-            "role": "member",
-        }
-    return KeyShown(key.id, key.name, key.created_at, used, key.expires_at, key.redacted, key.scopes, key.limit, owner)
+        shown = {"id": account.id, "name": account.name, "created_at": account.created_at, "role": "member"}
+        owner["service_account"] = shown
+    return {
+        **_any_key_shown(key, used),
+        "scopes": key.scopes,
+        "limits": key.limit,
+        "owner": owner,
+        "owner_project_access": "active",
+        "object": "organization.project.api_key",
+    }
 
 
-def admin_key_shown(key: Key, used: int | None, value: str | UnsetType = UNSET) -> AdminKeyShown:
-    """A key of an administrator on the wire."""
+def admin_key_shown(key: Key, used: int | None, value: str = "") -> Json:
+    """A key of an administrator; with its `value` where it was just made."""
     owner = {"type": "service_account", "object": "organization.service_account", "name": key.name, "role": "owner"}
-    return AdminKeyShown(key.id, key.name, key.created_at, used, key.expires_at, key.redacted, owner, value)
+    return {
+        **_any_key_shown(key, used),
+        "owner": owner,
+        **({"value": value} if value else {}),
+        "object": "organization.admin_api_key",
+    }
+
+
+def _any_key_shown(key: Key, used: int | None) -> Json:
+    return {
+        "id": key.id,
+        "name": key.name,
+        "created_at": key.created_at,
+        "last_used_at": used,
+        "expires_at": key.expires_at,
+        "redacted_value": key.redacted,
+    }
+
+
+def deleted(id: str, kind: str) -> Json:
+    """Something that is no longer there."""
+    return {"id": id, "object": f"{kind}.deleted", "deleted": True}
 
 
 class _Project(msgspec.Struct, forbid_unknown_fields=True):
@@ -292,18 +250,6 @@ def _scopes(scopes: list[str] | None) -> tuple[str, ...] | None:
     if len(scopes) > MAX_SCOPES:
         raise invalid_value("scopes", len(scopes), f"There are {MAX_SCOPES} of them.")
     return read_scopes(scopes)
-
-
-ID = f"rl-{WHOLE_PROJECT}"
-"""The id of a project's limits."""
-
-
-class LimitShown(Limit, frozen=True, kw_only=True, omit_defaults=False):
-    """The limits of a project, which are of all models together."""
-
-    id: str = ID
-    model: str = WHOLE_PROJECT
-    object: Literal["project.rate_limit"] = "project.rate_limit"
 
 
 _LIMITED_ELSEWHERE = (
