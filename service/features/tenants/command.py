@@ -4,7 +4,7 @@ and the rows in which it is shown.
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from enum import StrEnum
 from time import time
 from typing import Annotated, Any, Never, TypeVar
@@ -21,7 +21,7 @@ from service.features.tenants.audit import COMMAND_LINE, ENTRY_PREFIX, Actor, Au
 from service.features.tenants.directory import ChangedProject, Directory, Made, RecordPage, Wish
 from service.features.tenants.limits import Limit
 from service.features.tenants.permissions import ALL, ListMode, read_permissions, read_scopes
-from service.features.tenants.records import Account, Key, Project, checked_name, checked_weight
+from service.features.tenants.records import Key, Project, checked_name, checked_weight
 from service.features.tenants.settings import parse_limits
 from service.features.tenants.usage import DAY_HOURS, UsageScope, usage_of
 from service.process import open_directory
@@ -114,7 +114,7 @@ def update_project(
         fail("say what is to change: --name or --weight")
 
     def update(directory: Directory) -> Awaitable[Project]:
-        named = None if name is None else checked_name(name)
+        named = UNSET if name is None else checked_name(name)
         wished = ChangedProject(named, UNSET if weight is None else _weight(weight))
         return directory.update_project(ACTOR, project, wished)
 
@@ -351,7 +351,9 @@ def _show_keys(
     """Print all keys of a list."""
 
     async def list_rows(directory: Directory) -> list[Row]:
-        return await _key_rows(directory, await _all(lambda after: page(directory, after)))
+        found = await _all(lambda after: page(directory, after))
+        pages = [found[begin : begin + PAGE] for begin in range(0, len(found), PAGE)]
+        return [row for each in pages for row in await _key_rows(directory, each)]
 
     show_rows(_in_registry(list_rows), names, as_json=as_json)
 
@@ -370,16 +372,10 @@ def _show_made(make: Callable[[Directory], Awaitable[Made | None]], names: tuple
 
 async def _key_rows(directory: Directory, found: list[Key]) -> list[Row]:
     rows: list[Row] = []
-    for begin in range(0, len(found), PAGE):
-        some = found[begin : begin + PAGE]
-        owners: Sequence[Account | None] = [None] * len(some)
-        if some[0].account:
-            owners = await directory.owners(some)
-        used = await directory.last_used(some)
-        for key, owner, last in zip(some, owners, used, strict=True):
-            row: Row = {name: getattr(key, name) for name in ("id", "name", "created_at", "expires_at", "redacted")}
-            row |= {"scopes": list(key.scopes), "last_used_at": last}
-            rows.append(row | ({} if owner is None else {"account": owner.name}))
+    for key, owner, used in await directory.with_use(found):
+        row: Row = {name: getattr(key, name) for name in ("id", "name", "created_at", "expires_at", "redacted")}
+        row |= {"scopes": list(key.scopes), "last_used_at": used}
+        rows.append(row | ({} if owner is None else {"account": owner.name}))
     return rows
 
 

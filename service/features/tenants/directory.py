@@ -80,16 +80,10 @@ class Wish(NamedTuple):
 
 
 class ChangedProject(NamedTuple):
-    """The wished changes of a project: a `name` of None and an UNSET `weight` stay; a `weight` of None removes it."""
+    """The wished changes of a project: an UNSET field stays; a `weight` of None removes it."""
 
-    name: str | None = None
+    name: str | UnsetType = UNSET
     weight: float | UnsetType | None = UNSET
-
-    @property
-    def wished(self) -> dict[str, Any]:
-        """As the audit log has it."""
-        title = {} if self.name is None else {"title": self.name}
-        return title if self.weight is UNSET else {**title, "weight": self.weight}
 
 
 class ChangedKey(NamedTuple):
@@ -168,10 +162,9 @@ class Directory:
 
     async def update_project(self, actor: Actor, id: str, wished: ChangedProject) -> Project:
         """The project under another name, or with another weight. Raises ApiError."""
-        changes: dict[str, Any] = {} if wished.name is None else {"name": wished.name}
-        if wished.weight is not UNSET:
-            changes["weight"] = wished.weight
-        return await self._change_project(actor, id, lambda project: changes, wished.wished)
+        changes = {name: value for name, value in wished._asdict().items() if value is not UNSET}
+        told = {"title" if name == "name" else name: value for name, value in changes.items()}
+        return await self._change_project(actor, id, lambda project: changes, told)
 
     async def archive_project(self, actor: Actor, id: str) -> Project:
         """End a project for good: none of its keys opens anything any more. Its conversations stay until they go by
@@ -231,20 +224,15 @@ class Directory:
     ) -> tuple[Account, Made | None]:
         """A new service account, and its first key where there is a wish for one: both or neither. Raises ApiError."""
         project = await self._active(project_id)
-        account = Account(
-            id=f"svc_acct_{secrets.token_hex(ID_BYTES)}",
-            project=project_id,
-            name=name,
-            created_at=int(self._clock()),
-        )
-        events = [AuditEvent("service_account.created", account.id, project, {"role": "member"})]
-        changes, places = [put(account)], [RecordKey(project.accounts, account.id, MAX_PROJECT_KEYS)]
-        made = None
-        if wish is not None:
-            made = self._new_key(wish, PREFIX, project=project_id, account=account.id)
+        id = f"svc_acct_{secrets.token_hex(ID_BYTES)}"
+        account = Account(id=id, project=project_id, name=name, created_at=int(self._clock()))
+        events = [AuditEvent("service_account.created", id, project, {"role": "member"})]
+        changes, places = [put(account)], [RecordKey(project.accounts, id, MAX_PROJECT_KEYS)]
+        made = None if wish is None else self._new_key(wish, account)
+        if made is not None:
             events.append(_key_created(made.key, project))
             changes.append(put(made.key))
-            places += self._places(project, account, made.key)
+            places += _places(made.key, MAX_PROJECT_KEYS)
         await self._change(actor, events, [_standing(project), *changes], places)
         return account, made
 
@@ -295,8 +283,8 @@ class Directory:
     async def create_key(self, actor: Actor, project_id: str, account_id: str, wish: Wish) -> Made:
         """A new key of a service account. Raises ApiError."""
         project, account = await self._active(project_id), await self.account(project_id, account_id)
-        made = self._new_key(wish, PREFIX, project=project_id, account=account_id)
-        changes, places = [_standing(account), put(made.key)], self._places(project, account, made.key)
+        made = self._new_key(wish, account)
+        changes, places = [_standing(account), put(made.key)], _places(made.key, MAX_PROJECT_KEYS)
         await self._change(actor, [_key_created(made.key, project)], changes, places)
         return made
 
@@ -342,21 +330,19 @@ class Directory:
         """End a key. Raises ApiError."""
         await self._drop_key(actor, await self.project(project_id), await self.key(project_id, id))
 
-    async def owners(self, keys: Sequence[Key]) -> Sequence[Account | None]:
-        """The accounts of these keys, in their order."""
-        return await self._records([each.account for each in keys], Account)
-
-    async def last_used(self, keys: Sequence[Key]) -> list[int | None]:
-        """When these keys were last used, in seconds, to the minute."""
-        return await self.registry.last_used([each.place for each in keys])
+    async def with_use(self, keys: Sequence[Key]) -> list[tuple[Key, Account | None, int | None]]:
+        """These keys, each with its account, and when it was last used, in seconds, to the minute."""
+        owners = await self._records([each.account for each in keys], Account)
+        used = await self.registry.last_used([each.place for each in keys])
+        return list(zip(keys, owners, used, strict=True))
 
     # administrators' keys
 
     async def create_admin_key(self, actor: Actor, wish: Wish) -> Made:
         """A new key of an administrator. Raises ApiError."""
-        made = self._new_key(wish, ADMIN_PREFIX)
-        place = RecordKey(ADMIN_KEYS, made.key.id, self._most)
-        await self._change(actor, [AuditEvent("api_key.created", made.key.id)], [put(made.key)], [place])
+        made = self._new_key(wish)
+        happened = AuditEvent("api_key.created", made.key.id)
+        await self._change(actor, [happened], [put(made.key)], _places(made.key, self._most))
         return made
 
     async def admin_keys(self, *, after: str | None, limit: int, ascending: bool) -> RecordPage[Key]:
@@ -375,8 +361,8 @@ class Directory:
         """End a key of an administrator. Raises ApiError."""
         await self._drop_key(actor, None, await self.admin_key(id))
 
-    def _new_key(self, wish: Wish, prefix: str, *, project: str = "", account: str = "") -> Made:
-        value, now = new_value(prefix), int(self._clock())
+    def _new_key(self, wish: Wish, account: Account | None = None) -> Made:
+        value, now = new_value(PREFIX if account else ADMIN_PREFIX), int(self._clock())
         digest = digest_of(value.encode())
         key = Key(
             id=key_id(digest),
@@ -384,8 +370,8 @@ class Directory:
             redacted=redact(value),
             name=wish.name,
             created_at=now,
-            project=project,
-            account=account,
+            project=account.project if account else "",
+            account=account.id if account else "",
             scopes=wish.scopes,
             expires_at=None if wish.seconds is None else now + wish.seconds,
             limit=wish.limit,
@@ -393,11 +379,9 @@ class Directory:
         return Made(key, value)
 
     async def _drop_key(self, actor: Actor, project: Project | None, key: Key) -> None:
-        names = (ADMIN_KEYS,) if project is None else (project.keys, f"keys/{key.account}")
-        places = [RecordKey(name, key.id, 0) for name in names]
         gone = Change(key.place, msgspec.json.encode(key), b"")
         happened = AuditEvent("api_key.deleted", key.id, project)
-        await self._change(actor, [happened], [gone], places, tell=key.project or ADMIN)
+        await self._change(actor, [happened], [gone], _places(key, 0), tell=key.project or ADMIN)
 
     async def _active(self, id: str) -> Project:
         """A project that may have accounts and keys. Raises ApiError."""
@@ -409,9 +393,6 @@ class Directory:
     async def _read(self, kind: type[T], id: str) -> T | None:
         (record,) = await self.registry.read(place_of(kind, id))
         return decode(record, kind)
-
-    def _places(self, project: Project, account: Account, key: Key) -> list[RecordKey]:
-        return [RecordKey(name, key.id, MAX_PROJECT_KEYS) for name in (project.keys, account.keys)]
 
     async def _change(
         self,
@@ -426,7 +407,9 @@ class Directory:
         try:
             await self.registry.change(changes, places=places, entries=entries, tell=tell)
         except RegistryFull as error:
-            raise _limit_reached(error.name.partition("/")[0]) from None
+            name = error.name.partition("/")[0]
+            reason = f"There are as many as there may be in '{name}'. Delete one that isn't needed."
+            raise ApiError(400, reason, code="limit_reached") from None
         for each in happened:
             each.log(actor)
 
@@ -446,7 +429,8 @@ class Directory:
         while passed_over < MOST_PASSED_OVER:
             ids = await self.registry.page(name, after=last, limit=size, ascending=ascending)
             if ids is None:
-                raise _no_cursor(str(last))
+                message = f"Nothing with id '{brief(last)}' in this list. Give 'after' the last_id of the page before."
+                raise not_allowed(message, "after")
             for id, record in zip(ids, await self._records(ids, kind), strict=True):
                 if record is not None and wanted(record):
                     if len(found) == limit:
@@ -468,6 +452,12 @@ def _standing(record: Project | Account) -> Change:
     return put(record, msgspec.json.encode(record))
 
 
+def _places(key: Key, most: int) -> list[RecordKey]:
+    """The places of a key in its lists, of at `most` so many; 0 takes it out."""
+    names = (f"keys/{key.project}", f"keys/{key.account}") if key.project else (ADMIN_KEYS,)
+    return [RecordKey(name, key.id, most) for name in names]
+
+
 def _key_created(key: Key, project: Project) -> AuditEvent:
     return AuditEvent("api_key.created", key.id, project, {"scopes": list(key.scopes)})
 
@@ -486,17 +476,6 @@ def _refuse_static(project: Project) -> None:
         )
 
 
-def _limit_reached(name: str) -> ApiError:
-    reason = f"There are as many as there may be in '{name}'. Delete one that isn't needed."
-    return ApiError(400, reason, code="limit_reached")
-
-
 def not_found(what: str, id: str) -> ApiError:
     """The error for an id that isn't there, or not in this project."""
     return ApiError(404, f"No {what} with id '{brief(id)}'. Check it, and the project that it is in.", code="not_found")
-
-
-def _no_cursor(after: str) -> InvalidRequest:
-    return not_allowed(
-        f"Nothing with id '{brief(after)}' in this list. Give 'after' the last_id of the page before.", "after"
-    )

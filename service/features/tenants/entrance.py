@@ -41,7 +41,8 @@ class ProjectEntry(Entry, frozen=True, kw_only=True):
         return Allowance(self.tenant, None if self.project is None else self.project.limit, self.key, self.limit)
 
     def may_use(self, names: Sequence[str]) -> bool:
-        return self.project is None or self.project.may_use(names)
+        models = self.project and self.project.models
+        return models is None or models.allow(names)
 
     def require(self, scope: str) -> None:
         check_scope(self.scopes, scope)

@@ -178,17 +178,16 @@ def spoken(seconds: float) -> str:
 
 def _quota_gone(what: str, now: float, refused: RefusedByLimit) -> ApiError:
     """The error for a month's limit that is used up. Clients that are told so don't try again."""
-    when = "" if refused.seconds is None else f"; it begins anew at {_utc(now + refused.seconds)}"
+    when = ""
+    if refused.seconds is not None:
+        begins = datetime.fromtimestamp(math.ceil(now + refused.seconds), UTC)
+        when = f"; it begins anew at {begins:%Y-%m-%dT%H:%M:%SZ}"
     return ApiError(
         429,
         f"You exceeded your current quota for {what} Ask whoever runs this service for more{when}.",
         type="insufficient_quota",
         code="insufficient_quota",
     )
-
-
-def _utc(seconds: float) -> str:
-    return datetime.fromtimestamp(math.ceil(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 # --- the limiter ---
@@ -201,15 +200,6 @@ SETTLE_SECONDS = 0.05
 
 MOST_REMEMBERED = 20_000
 """The keys whose limits a process remembers, some 2 KB each where there are four."""
-
-
-class _Looked(NamedTuple):
-    """Work that took no tokens."""
-
-    spent: Spent | Unspent = Spent(0, 0)
-
-
-_NOTHING_SPENT = _Looked()
 
 
 class LimitReservation(Reservation):
@@ -233,11 +223,10 @@ class LimitReservation(Reservation):
 
     @contextmanager
     def handed_over(self, is_there: Callable[[], Awaitable[bool]]) -> Generator[None]:
-        doubtful = False
         try:
             yield
         except (StoreUnavailable, asyncio.CancelledError):
-            doubtful = True
+            self._limiter.settle_unless(is_there, self._tenant, self._never_began)
             raise
         except BaseException:
             self.settle()
@@ -246,8 +235,6 @@ class LimitReservation(Reservation):
             if not self._over:
                 self._over = True
                 self._limiter.let_go(self._tenant, self._never_began.token)
-            if doubtful:
-                self._limiter.settle_unless(is_there, self._tenant, self._never_began)
 
 
 class Limiter:
@@ -291,13 +278,11 @@ class Limiter:
         It takes nothing of them, unless it `counts` as a request, as what has no reservation later. Raises
         StoreUnavailable.
         """
-        known = self._known_of(allowance)
-        if not known.checks:
-            return
         id = self.limits.history.new_id()
-        async with self._reserving(allowance, known, model, id, 0, 0, succeeds=False) as reservation:
-            reservation.at_once = False  # it is settled with the admission that follows
-            reservation.work = _NOTHING_SPENT if counts else None
+        async with self.reserving(allowance, model, id, reads=0, writes=0) as reservation:
+            if reservation is not None:
+                reservation.at_once = False  # it is settled with the admission that follows
+                reservation.work = Over(id, Spent(0, 0)) if counts else None
 
     @asynccontextmanager
     async def _reserving(
@@ -334,7 +319,7 @@ class Limiter:
             return
         if tenant not in self._timers:
             loop = asyncio.get_running_loop()
-            self._timers[tenant] = loop.call_later(self._settle_seconds, self._in_time, tenant)
+            self._timers[tenant] = loop.call_later(self._settle_seconds, self._settle_now, tenant)
 
     def settle_unless(self, is_there: Callable[[], Awaitable[bool]], tenant: str, over: Over) -> None:
         """Settle work later that may have been accepted elsewhere, unless it is there then. Never blocks."""
@@ -352,12 +337,10 @@ class Limiter:
         if not held:
             self._held.pop(tenant, None)
 
-    def _in_time(self, tenant: str) -> None:
-        """Settle the tenant's ended work that no admission has settled."""
-        del self._timers[tenant]
-        self._settle_now(tenant)
-
     def _settle_now(self, tenant: str) -> None:
+        """Settle the tenant's ended work that no admission has settled."""
+        if timer := self._timers.pop(tenant, None):
+            timer.cancel()
         if over := self._over.pop(tenant, []):
             self._give_back(tenant, over)
 
@@ -377,7 +360,5 @@ class Limiter:
 
     def close(self) -> None:
         """Settle the work that is over."""
-        for timer in self._timers.values():
-            timer.cancel()
-        for tenant in tuple(self._over):
+        for tenant in {*self._timers, *self._over}:
             self._settle_now(tenant)

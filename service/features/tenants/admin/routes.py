@@ -179,23 +179,22 @@ async def list_keys(request: Aside, query: Annotated[KeysQuery, InQuery()], proj
     page = await directory.keys(project_id, after=query.after, limit=query.limit)
     if query.owner_project_access == "inactive":  # whose owner has no access: here a key goes with its owner
         page = RecordPage[Key]([], False, None)
-    owners, used = await directory.owners(page.records), await directory.last_used(page.records)
-    shown = [shapes.key_shown(*each) for each in zip(page.records, owners, used, strict=True)]
+    shown = [shapes.key_shown(*each) for each in await directory.with_use(page.records)]
     return JsonResponse(page_of(page, shown))
 
 
 @router.get(f"{_KEYS}/{{key_id}}")
 async def retrieve_key(request: Aside, project_id: str, key_id: str) -> Response:
     """One key, without its value."""
-    return JsonResponse(await _key(request, await directory_of(request).key(project_id, key_id)))
+    directory = directory_of(request)
+    return await _key_shown(directory, await directory.key(project_id, key_id))
 
 
 @router.post(f"{_KEYS}/{{key_id}}")
 async def update_key(request: Aside, project_id: str, key_id: str) -> Response:
     """Give a key other `scopes`, or have it expire."""
-    wished = shapes.read_changed_key(await request.body())
-    key = await directory_of(request).change_key(actor_of(request), project_id, key_id, wished)
-    return JsonResponse(await _key(request, key))
+    wished, directory = shapes.read_changed_key(await request.body()), directory_of(request)
+    return await _key_shown(directory, await directory.change_key(actor_of(request), project_id, key_id, wished))
 
 
 @router.delete(f"{_KEYS}/{{key_id}}")
@@ -205,10 +204,9 @@ async def delete_key(request: Aside, project_id: str, key_id: str) -> Response:
     return JsonResponse(shapes.deleted(key_id, "organization.project.api_key"))
 
 
-async def _key(request: Received, key: Key) -> Json:
-    directory = directory_of(request)
-    (owner,), (used,) = await directory.owners([key]), await directory.last_used([key])
-    return shapes.key_shown(key, owner, used)
+async def _key_shown(directory: Directory, key: Key) -> Response:
+    (found,) = await directory.with_use([key])
+    return JsonResponse(shapes.key_shown(*found))
 
 
 # --- limits of projects ---
@@ -302,8 +300,8 @@ async def list_admin_keys(request: Aside, query: Annotated[AdminKeysQuery, InQue
     """The keys of administrators, without their values; not the one in the settings."""
     directory = directory_of(request)
     page = await directory.admin_keys(after=query.after, limit=query.limit, ascending=query.order == "asc")
-    used = await directory.last_used(page.records)
-    return JsonResponse(page_of(page, [shapes.admin_key_shown(*each) for each in zip(page.records, used, strict=True)]))
+    shown = [shapes.admin_key_shown(key, used) for key, _, used in await directory.with_use(page.records)]
+    return JsonResponse(page_of(page, shown))
 
 
 @router.post(_ADMIN_KEYS)
@@ -317,8 +315,7 @@ async def create_admin_key(request: Aside) -> Response:
 async def retrieve_admin_key(request: Aside, key_id: str) -> Response:
     """One key of an administrator, without its value."""
     directory = directory_of(request)
-    key = await directory.admin_key(key_id)
-    (used,) = await directory.last_used([key])
+    ((key, _, used),) = await directory.with_use([await directory.admin_key(key_id)])
     return JsonResponse(shapes.admin_key_shown(key, used))
 
 

@@ -9,7 +9,7 @@ from service.decoding import ABSENT, Json, decode
 from service.errors import invalid_value, missing, not_allowed, not_served
 from service.features.tenants.directory import ChangedKey, ChangedProject, Made, Wish
 from service.features.tenants.limits import WHOLE_PROJECT, Limit, fill_limit
-from service.features.tenants.permissions import ALL, MAX_SCOPES, ModelPermissions, read_permissions, read_scopes
+from service.features.tenants.permissions import ALL, ModelPermissions, read_permissions, read_scopes
 from service.features.tenants.records import Account, Key, Project, checked_name, checked_weight
 from service.features.tenants.settings import LIMITS, MAX_LIMIT
 
@@ -147,13 +147,13 @@ _ELSEWHERE = ("external_key_id", "geography", "residency")
 def read_project(body: bytes) -> tuple[str, float | None]:
     """The name and the weight of a project to be made. Raises InvalidRequest."""
     sent = _read_project(body)
-    return _name(sent.name), None if sent.weight is UNSET else sent.weight
+    return checked_name(sent.name), None if sent.weight is UNSET else sent.weight
 
 
 def read_changed_project(body: bytes) -> ChangedProject:
     """The requested changes of a project. Raises InvalidRequest."""
     sent = _read_project(body)
-    name = None if sent.name is None and sent.weight is not UNSET else _name(sent.name)
+    name = UNSET if sent.name is None and sent.weight is not UNSET else checked_name(sent.name)
     return ChangedProject(name, sent.weight)
 
 
@@ -180,7 +180,7 @@ def read_models(body: bytes) -> ModelPermissions:
 def read_account(body: bytes) -> tuple[str, Wish | None]:
     """The name of a service account to be made, and its first key, if it is to have one. Raises InvalidRequest."""
     sent = decode(body, _Account)
-    name, seconds = _name(sent.name), _seconds(sent.expires_in_seconds)
+    name, seconds = checked_name(sent.name), _seconds(sent.expires_in_seconds)
     if sent.role is not None:
         raise not_served("role", sent.role, "A new service account is a member. Leave it out.")
     if sent.create_service_account_only:
@@ -196,15 +196,14 @@ def read_renamed_account(body: bytes) -> str:
     sent = decode(body, _Account)
     if sent.role not in (None, "member"):
         raise not_served("role", sent.role, "Service accounts are members: keys administer only as admin keys.")
-    return _name(sent.name)
+    return checked_name(sent.name)
 
 
 def read_key(body: bytes) -> Wish:
     """The requested properties of a new key. Raises InvalidRequest."""
     sent = decode(body or b"{}", _Key)
-    scopes = _scopes(sent.scopes) or ()
-    limit = _limit(sent.limits)
-    return Wish(_name(sent.name or "Secret Key"), scopes, _seconds(sent.expires_in_seconds), limit or None)
+    scopes, limit = read_scopes(sent.scopes or ()), _limit(sent.limits)
+    return Wish(checked_name(sent.name or "Secret Key"), scopes, _seconds(sent.expires_in_seconds), limit or None)
 
 
 def read_changed_key(body: bytes) -> ChangedKey:
@@ -212,7 +211,8 @@ def read_changed_key(body: bytes) -> ChangedKey:
     sent = decode(body, _Key)
     if sent.name is not None:
         raise not_served("name", sent.name, "A key keeps its name. Leave it out.")
-    return ChangedKey(_scopes(sent.scopes), _seconds(sent.expires_in_seconds), _limit(sent.limits))
+    scopes = None if sent.scopes is None else read_scopes(sent.scopes)
+    return ChangedKey(scopes, _seconds(sent.expires_in_seconds), _limit(sent.limits))
 
 
 def read_admin_key(body: bytes) -> Wish:
@@ -222,13 +222,7 @@ def read_admin_key(body: bytes) -> Wish:
         raise not_served("scopes", sent.scopes, "An administrator's key administers all. Leave it out.")
     if sent.limits is not UNSET:
         raise not_served("limits", "…", "Administering isn't limited. Leave it out.")
-    return Wish(_name(sent.name), seconds=_seconds(sent.expires_in_seconds))
-
-
-def _name(name: str | None) -> str:
-    if name is None:
-        raise missing("name", "Say what people are to call it.")
-    return checked_name(name)
+    return Wish(checked_name(sent.name), seconds=_seconds(sent.expires_in_seconds))
 
 
 def _seconds(seconds: int | None) -> int | None:
@@ -242,14 +236,6 @@ def _limit(sent: Raw | UnsetType) -> Limit | UnsetType | None:
     if isinstance(sent, UnsetType):
         return UNSET
     return None if sent == ABSENT else Limit(**read_limits(sent, "limits"))
-
-
-def _scopes(scopes: list[str] | None) -> tuple[str, ...] | None:
-    if scopes is None:
-        return None
-    if len(scopes) > MAX_SCOPES:
-        raise invalid_value("scopes", len(scopes), f"There are {MAX_SCOPES} of them.")
-    return read_scopes(scopes)
 
 
 _LIMITED_ELSEWHERE = (
