@@ -37,7 +37,6 @@ COMMAND_LINE = "command-line"
 FROM_SETTINGS = "settings"
 """The actor with the administrator's key of the settings."""
 
-
 NOBODY = "nobody"
 """The actor where nobody knows who it was."""
 
@@ -102,15 +101,8 @@ async def note(registry: Registry, share: str, actor: Actor, happened: AuditEven
     try:
         await registry.note(share, happened.record(actor))
     except StoreError as error:
-        reason = type(error).__name__
-        event(
-            logger,
-            logging.WARNING,
-            "no entry was made in the audit log",
-            type=happened.type,
-            id=happened.id,
-            reason=reason,
-        )
+        left_out = {"type": happened.type, "id": happened.id, "reason": type(error).__name__}
+        event(logger, logging.WARNING, "no entry was made in the audit log", **left_out)
 
 
 def done_by(entry: dict[str, Any]) -> str:
@@ -126,7 +118,7 @@ class AuditFilter(msgspec.Struct, frozen=True):
     projects: tuple[str, ...] = ()
     actors: tuple[str, ...] = ()
     resources: tuple[str, ...] = ()
-    first: int | None = None
+    first: int = 0
     last: int | None = None
 
     @property
@@ -166,18 +158,18 @@ async def page_of_entries(
     It ends after MOST_LOOKED_AT entries, wherever it is by then. Raises InvalidRequest for an `after` or a `before`
     that is no entry's id, StoreUnavailable.
     """
-    begins = [0 if wanted.first is None else wanted.first * SECOND_US]
+    begins = [wanted.first * SECOND_US]
     ends = [] if wanted.last is None else [wanted.last * SECOND_US + SECOND_US - 1]
     if after is not None:
         ends.append(_us_of(after, "after") - 1)
     if before is not None:
         begins.append(_us_of(before, "before") + 1)
+    ascending = before is not None and after is None
     first, last = max(begins), min(ends, default=None)
-    if before is not None and after is None:
-        shown, more, seen = await _looked_for(registry, wanted, first, last, limit, ascending=True)
+    shown, more, seen = await _looked_for(registry, wanted, first, last, limit, ascending=ascending)
+    if ascending:
         shown.reverse()
         return Entries(shown, more, seen or before, shown[-1]["id"] if shown else before)
-    shown, more, seen = await _looked_for(registry, wanted, first, last, limit, ascending=False)
     return Entries(shown, more, shown[0]["id"] if shown else None, seen or after)
 
 

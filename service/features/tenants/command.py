@@ -5,8 +5,8 @@ and the rows in which it is shown.
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterable
-from enum import StrEnum
 from time import time
+from enum import StrEnum
 from typing import Annotated, Any, Never, TypeVar
 
 import msgspec
@@ -27,7 +27,7 @@ from service.features.tenants.usage import DAY_HOURS, UsageScope, usage_of
 from service.process import open_directory
 from service.settings.settings import Settings
 from store.history.history import ConversationHistoryStore
-from store.spending import HOUR_SECONDS, Spending
+from store.spending import HOUR_SECONDS, Spending, Sums
 
 T = TypeVar("T")
 
@@ -64,17 +64,9 @@ _PROJECT = ("id", "name", "created_at", "static", "weight", "archived_at")
 _KEY = ("id", "name", "account", "redacted", "scopes", "created_at", "expires_at", "last_used_at")
 _ADMIN = ("id", "name", "redacted", "created_at", "expires_at", "last_used_at")
 _ENTRY = ("effective_at", "type", "resource", "project", "actor")
-_USAGE = ("requests", "input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens")
+Dimension = StrEnum("Dimension", ["project", "key", "model"])
 BY = {"project": "tenant", "key": "key", "model": "model"}
 """The dimensions of usage, with the store's names."""
-
-
-class Dimension(StrEnum):
-    """The dimensions of usage."""
-
-    PROJECT = "project"
-    KEY = "key"
-    MODEL = "model"
 
 
 @projects.command("list")
@@ -84,11 +76,11 @@ def list_projects(
 ) -> None:
     """All projects: those of HARMONIUM_API_KEYS, which are static, and then those that were made here, in order."""
 
-    async def list_rows(directory: Directory) -> list[Row]:
-        found = await _all(lambda after: directory.projects(after=after, limit=PAGE, archived=archived))
-        return [_project_row(each) for each in found]
+    def list_all(directory: Directory) -> Awaitable[list[Project]]:
+        return _all(lambda after: directory.projects(after=after, limit=PAGE, archived=archived))
 
-    show_rows(_in_registry(list_rows), _PROJECT if archived else _PROJECT[:-1], as_json=as_json)
+    rows = [_project_row(each) for each in _in_registry(list_all)]
+    show_rows(rows, _PROJECT if archived else _PROJECT[:-1], as_json=as_json)
 
 
 @projects.command("create")
@@ -283,7 +275,7 @@ def usage(
     as_json: AsJson = False,
 ) -> None:
     """Show the usage by each project, key or model: responses that ended, and their tokens."""
-    names = tuple(dict.fromkeys(each.value for each in by or (Dimension.PROJECT,)))
+    names = tuple(dict.fromkeys(each.value for each in by or (Dimension.project,)))
     end = int(time()) // HOUR_SECONDS + 1
     first = max(0, (end - 1) // DAY_HOURS - days + 1) * DAY_HOURS
     tenants = frozenset([project] if project else ())
@@ -293,7 +285,7 @@ def usage(
         {name: getattr(spender, BY[name]) or None for name in names} | sums._asdict()
         for spender, sums in sorted(bucket.results.items())
     ]
-    show_rows(rows, (*names, *_USAGE), as_json=as_json)
+    show_rows(rows, (*names, *Sums._fields), as_json=as_json)
 
 
 def _in_registry(deed: Callable[[Directory], Awaitable[T]]) -> T:
@@ -351,9 +343,7 @@ def _show_keys(
     """Print all keys of a list."""
 
     async def list_rows(directory: Directory) -> list[Row]:
-        found = await _all(lambda after: page(directory, after))
-        pages = [found[begin : begin + PAGE] for begin in range(0, len(found), PAGE)]
-        return [row for each in pages for row in await _key_rows(directory, each)]
+        return await _key_rows(directory, await _all(lambda after: page(directory, after)))
 
     show_rows(_in_registry(list_rows), names, as_json=as_json)
 
