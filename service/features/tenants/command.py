@@ -5,8 +5,8 @@ and the rows in which it is shown.
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterable
-from time import time
 from enum import StrEnum
+from time import time
 from typing import Annotated, Any, Never, TypeVar
 
 import msgspec
@@ -275,7 +275,7 @@ def usage(
     as_json: AsJson = False,
 ) -> None:
     """Show the usage by each project, key or model: responses that ended, and their tokens."""
-    names = tuple(dict.fromkeys(each.value for each in by or (Dimension.project,)))
+    names = tuple(dict.fromkeys(each.name for each in by or (Dimension.project,)))
     end = int(time()) // HOUR_SECONDS + 1
     first = max(0, (end - 1) // DAY_HOURS - days + 1) * DAY_HOURS
     tenants = frozenset([project] if project else ())
