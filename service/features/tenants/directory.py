@@ -24,12 +24,12 @@ from service.features.tenants.records import (
     Account,
     Key,
     Project,
+    changed,
     decode,
     digest_of,
     key_id,
     new_value,
     place_of,
-    put,
     redact,
     static_project,
 )
@@ -95,22 +95,15 @@ class ChangedKey(NamedTuple):
 
 
 class Directory:
-    """The projects, accounts and keys of a store."""
+    """The projects, accounts and keys of a store. A change names the records that it needs as they are, too: it happens
+    only where they still are so.
+    """
 
     def __init__(
-        self,
-        registry: Registry,
-        clock: Callable[[], float],
-        tenants: Callable[[], Sequence[str]] = tuple[str, ...],
-        most: int = MAX_PROJECTS,
+        self, registry: Registry, clock: Callable[[], float], tenants: Callable[[], Sequence[str]] = tuple[str, ...]
     ) -> None:
-        """`clock` gives the seconds since 1970, `tenants` those that have keys in the settings, in order. At `most` so
-        many projects there are, and administrators' keys.
-        """
-        self.registry = registry
-        self._clock = clock
-        self._most = most
-        self._tenants = tenants
+        """`clock` gives the seconds since 1970, `tenants` those that have keys in the settings, in order."""
+        self.registry, self._clock, self._tenants = registry, clock, tenants
 
     # projects
 
@@ -118,10 +111,10 @@ class Directory:
         """A new project. Raises ApiError where there are as many as there may be, StoreError."""
         id = f"{PROJECT_PREFIX}{secrets.token_hex(ID_BYTES)}"
         project = Project(id=id, name=name, created_at=int(self._clock()), weight=weight)
-        place = RecordKey(PROJECTS, project.id, self._most)
+        place = RecordKey(PROJECTS, project.id, MAX_PROJECTS)
         wished = {"name": name} if weight is None else {"name": name, "weight": weight}
         happened = AuditEvent("project.created", project.id, project, wished)
-        await self._change(actor, [happened], [put(project)], [place])
+        await self._change(actor, [happened], [changed(None, project)], [place])
         return project
 
     async def projects(self, *, after: str | None, limit: int, archived: bool) -> RecordPage[Project]:
@@ -151,14 +144,14 @@ class Directory:
         """A project. Raises ApiError 404."""
         return (await self._read_project(id))[0]
 
-    async def _read_project(self, id: str) -> tuple[Project, bytes]:
-        """A project, and its record as it was written; empty where a static one has none. Raises ApiError 404."""
+    async def _read_project(self, id: str) -> tuple[Project, Project | None]:
+        """A project, and its record; None where a static one has none. Raises ApiError 404."""
         found, static = await self._read(Project, id), id in self._static
         if found is None and static:
-            return static_project(id), b""
+            return static_project(id), None
         if found is None or found.static != static:  # its keys were taken out of the settings
             raise not_found("project", id)
-        return found, msgspec.json.encode(found)
+        return found, found
 
     async def update_project(self, actor: Actor, id: str, wished: ChangedProject) -> Project:
         """The project under another name, or with another weight. Raises ApiError."""
@@ -213,7 +206,7 @@ class Directory:
             _refuse_static(before)
         after = msgspec.structs.replace(before, **changes)
         happened = AuditEvent(type, about or id, after, wished)
-        await self._change(actor, [happened], [put(after, record)], tell=id)
+        await self._change(actor, [happened], [changed(record, after)], tell=id)
         return after
 
     # service accounts
@@ -227,13 +220,13 @@ class Directory:
         id = f"svc_acct_{secrets.token_hex(ID_BYTES)}"
         account = Account(id=id, project=project_id, name=name, created_at=int(self._clock()))
         events = [AuditEvent("service_account.created", id, project, {"role": "member"})]
-        changes, places = [put(account)], [RecordKey(project.accounts, id, MAX_PROJECT_KEYS)]
+        changes, places = [changed(None, account)], [RecordKey(project.accounts, id, MAX_PROJECT_KEYS)]
         made = None if wish is None else self._new_key(wish, account)
         if made is not None:
             events.append(_key_created(made.key, project))
-            changes.append(put(made.key))
+            changes.append(changed(None, made.key))
             places += _places(made.key, MAX_PROJECT_KEYS)
-        await self._change(actor, events, [_standing(project), *changes], places)
+        await self._change(actor, events, [changed(project, project), *changes], places)
         return account, made
 
     async def accounts(self, project_id: str, *, after: str | None, limit: int) -> RecordPage[Account]:
@@ -254,7 +247,7 @@ class Directory:
         project, before = await self._active(project_id), await self.account(project_id, id)
         after = msgspec.structs.replace(before, name=name)
         happened = AuditEvent("service_account.updated", id, project)
-        await self._change(actor, [happened], [put(after, msgspec.json.encode(before))])
+        await self._change(actor, [happened], [changed(before, after)])
         return after
 
     async def delete_account(self, actor: Actor, project_id: str, id: str) -> None:
@@ -267,8 +260,9 @@ class Directory:
         project, account = await self.project(project_id), await self.account(project_id, id)
         await self._drop_keys(actor, project, account)
         happened = AuditEvent("service_account.deleted", id, project)
-        gone = Change(account.place, msgspec.json.encode(account), b"")
-        await self._change(actor, [happened], [gone], [RecordKey(project.accounts, id, 0)], tell=project_id)
+        await self._change(
+            actor, [happened], [changed(account, None)], [RecordKey(project.accounts, id, 0)], tell=project_id
+        )
         return project, account
 
     @repeat
@@ -284,7 +278,7 @@ class Directory:
         """A new key of a service account. Raises ApiError."""
         project, account = await self._active(project_id), await self.account(project_id, account_id)
         made = self._new_key(wish, account)
-        changes, places = [_standing(account), put(made.key)], _places(made.key, MAX_PROJECT_KEYS)
+        changes, places = [changed(account, account), changed(None, made.key)], _places(made.key, MAX_PROJECT_KEYS)
         await self._change(actor, [_key_created(made.key, project)], changes, places)
         return made
 
@@ -313,16 +307,16 @@ class Directory:
         project, before = await self._active(project_id), await self.key(project_id, id)
         if not before.valid(self._clock()):
             raise InvalidRequest(f"The API key '{brief(id)}' has expired. Make another one.", code="invalid_value")
-        after, asked = before, dict[str, object]()
+        changes, asked = dict[str, Any](), dict[str, Any]()
         if wished.scopes is not None:
-            after, asked["scopes"] = msgspec.structs.replace(after, scopes=wished.scopes), list(wished.scopes)
+            changes["scopes"] = asked["scopes"] = wished.scopes
         if wished.seconds is not None:
-            after = msgspec.structs.replace(after, expires_at=int(self._clock()) + wished.seconds)
-            asked["expires_in_seconds"] = wished.seconds
+            changes["expires_at"], asked["expires_in_seconds"] = int(self._clock()) + wished.seconds, wished.seconds
         if wished.limit is not UNSET:
-            after, asked["limits"] = msgspec.structs.replace(after, limit=wished.limit), wished.limit
+            changes["limit"] = asked["limits"] = wished.limit
+        after = msgspec.structs.replace(before, **changes)
         happened = AuditEvent("api_key.updated", id, project, asked)
-        await self._change(actor, [happened], [put(after, msgspec.json.encode(before))], tell=project_id)
+        await self._change(actor, [happened], [changed(before, after)], tell=project_id)
         return after
 
     @repeat
@@ -342,7 +336,7 @@ class Directory:
         """A new key of an administrator. Raises ApiError."""
         made = self._new_key(wish)
         happened = AuditEvent("api_key.created", made.key.id)
-        await self._change(actor, [happened], [put(made.key)], _places(made.key, self._most))
+        await self._change(actor, [happened], [changed(None, made.key)], _places(made.key, MAX_PROJECTS))
         return made
 
     async def admin_keys(self, *, after: str | None, limit: int, ascending: bool) -> RecordPage[Key]:
@@ -379,9 +373,8 @@ class Directory:
         return Made(key, value)
 
     async def _drop_key(self, actor: Actor, project: Project | None, key: Key) -> None:
-        gone = Change(key.place, msgspec.json.encode(key), b"")
         happened = AuditEvent("api_key.deleted", key.id, project)
-        await self._change(actor, [happened], [gone], _places(key, 0), tell=key.project or ADMIN)
+        await self._change(actor, [happened], [changed(key, None)], _places(key, 0), tell=key.project or ADMIN)
 
     async def _active(self, id: str) -> Project:
         """A project that may have accounts and keys. Raises ApiError."""
@@ -445,11 +438,6 @@ class Directory:
     async def _records(self, ids: Sequence[str], kind: type[T]) -> Sequence[T | None]:
         records = await self.registry.read(*(place_of(kind, id) for id in ids)) if ids else ()
         return [decode(each, kind) for each in records]
-
-
-def _standing(record: Project | Account) -> Change:
-    """The guard that lets a change happen only where the record is still as it was read."""
-    return put(record, msgspec.json.encode(record))
 
 
 def _places(key: Key, most: int) -> list[RecordKey]:

@@ -147,9 +147,11 @@ def decode(record: bytes, kind: type[T]) -> T | None:
     return msgspec.json.decode(record, type=kind) if record else None
 
 
-def put(after: Record, before: bytes = b"") -> Change:
-    """The change that keeps a record."""
-    return Change(after.place, before, msgspec.json.encode(after))
+def changed(before: Record | None, after: Record | None) -> Change:
+    """The change of the registry that puts a record in the place of another one, each of which may be none."""
+    record = after or before
+    assert record is not None
+    return Change(record.place, *(b"" if each is None else msgspec.json.encode(each) for each in (before, after)))
 
 
 # --- the values of keys ---
