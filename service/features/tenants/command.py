@@ -237,7 +237,7 @@ def create_admin_key(
 @keys.command("revoke-admin")
 def revoke_admin_key(key: KeyId, as_json: AsJson = False) -> None:
     """End a key of an administrator."""
-    _in_registry(lambda directory: directory.delete_admin_key(ACTOR, key))
+    _in_registry(lambda directory: directory.delete_key(ACTOR, "", key))
     _show_one({"id": key, "deleted": True}, ("id", "deleted"), as_json)
 
 

@@ -288,16 +288,16 @@ class Directory:
         return await self._page(project.keys, Key, after, limit)
 
     async def key(self, project_id: str, id: str) -> Key:
-        """A key of a project. Raises ApiError 404."""
+        """A key of a project, or of administrators where that is empty. Raises ApiError 404."""
         found = await self.find_key(project_id, id)
         if found is None:
-            raise not_found("API key", id)
+            raise not_found("API key" if project_id else "admin API key", id)
         return found
 
     async def find_key(self, project_id: str, id: str) -> Key | None:
-        """A key of a project; None where that has none of this id."""
+        """A key of a project, or of administrators where that is empty; None where there is none of this id."""
         found = await self._read(Key, id)
-        return found if found is not None and found.project and found.project == project_id else None
+        return found if found is not None and found.project == project_id else None
 
     @repeat
     async def change_key(self, actor: Actor, project_id: str, id: str, wished: ChangedKey) -> Key:
@@ -321,8 +321,9 @@ class Directory:
 
     @repeat
     async def delete_key(self, actor: Actor, project_id: str, id: str) -> None:
-        """End a key. Raises ApiError."""
-        await self._drop_key(actor, await self.project(project_id), await self.key(project_id, id))
+        """End a key of a project, or of administrators where that is empty. Raises ApiError."""
+        project = await self.project(project_id) if project_id else None
+        await self._drop_key(actor, project, await self.key(project_id, id))
 
     async def with_use(self, keys: Sequence[Key]) -> list[tuple[Key, Account | None, int | None]]:
         """These keys, each with its account, and when it was last used, in seconds, to the minute."""
@@ -342,18 +343,6 @@ class Directory:
     async def admin_keys(self, *, after: str | None, limit: int, ascending: bool) -> RecordPage[Key]:
         """The keys of administrators. Raises ApiError."""
         return await self._page(ADMIN_KEYS, Key, after, limit, ascending=ascending)
-
-    async def admin_key(self, id: str) -> Key:
-        """A key of an administrator. Raises ApiError 404."""
-        found = await self._read(Key, id)
-        if found is None or found.project:
-            raise not_found("admin API key", id)
-        return found
-
-    @repeat
-    async def delete_admin_key(self, actor: Actor, id: str) -> None:
-        """End a key of an administrator. Raises ApiError."""
-        await self._drop_key(actor, None, await self.admin_key(id))
 
     def _new_key(self, wish: Wish, account: Account | None = None) -> Made:
         value, now = new_value(PREFIX if account else ADMIN_PREFIX), int(self._clock())

@@ -35,11 +35,6 @@ class ProjectEntry(Entry, frozen=True, kw_only=True):
     scopes: tuple[str, ...] = ()
     limit: Limit | None = None
 
-    @property
-    def allowance(self) -> Allowance:
-        """Its own limits, without those of all tenants."""
-        return Allowance(self.tenant, None if self.project is None else self.project.limit, self.key, self.limit)
-
     def may_use(self, names: Sequence[str]) -> bool:
         models = self.project and self.project.models
         return models is None or models.allow(names)
@@ -72,16 +67,14 @@ class LimitingEntrance(CountingEntrance):
     def reserving(
         self, entry: Entry, model: str, id: str, *, reads: int, writes: int, succeeds: bool = False
     ) -> AbstractAsyncContextManager[Reservation | None]:
-        allowance = _allowance_of(entry)
-        return self.limiter.reserving(allowance, model, id, reads=reads, writes=writes, succeeds=succeeds)
+        return self.limiter.reserving(self._allowance(entry), model, id, reads=reads, writes=writes, succeeds=succeeds)
 
     async def refuse_exhausted(self, entry: Entry, model: str, *, counts: bool = False) -> None:
-        await self.limiter.refuse_exhausted(_allowance_of(entry), model, counts=counts)
+        await self.limiter.refuse_exhausted(self._allowance(entry), model, counts=counts)
 
-
-def _allowance_of(entry: Entry) -> Allowance:
-    """The caller's own limits, without those of all tenants."""
-    return entry.allowance if isinstance(entry, ProjectEntry) else Allowance(entry.tenant)
+    def _allowance(self, entry: Entry) -> Allowance:
+        """The caller's own limits, without those of all tenants."""
+        return Allowance(entry.tenant)
 
 
 class ProjectEntrance(LimitingEntrance):
@@ -135,6 +128,10 @@ class ProjectEntrance(LimitingEntrance):
         assert isinstance(entry, ProjectEntry)
         project = entry.project or static_project(entry.tenant)
         await note(self.directory.registry, entry.tenant, entry.actor, AuditEvent(type, id, project, data))
+
+    def _allowance(self, entry: Entry) -> Allowance:
+        assert isinstance(entry, ProjectEntry)
+        return Allowance(entry.tenant, entry.project and entry.project.limit, entry.key, entry.limit)
 
     def wrong_key(self, request_id: str, address: str) -> None:
         self._failed.note(request_id, address)

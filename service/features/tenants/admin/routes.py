@@ -315,14 +315,14 @@ async def create_admin_key(request: Aside) -> Response:
 async def retrieve_admin_key(request: Aside, key_id: str) -> Response:
     """One key of an administrator, without its value."""
     directory = directory_of(request)
-    ((key, _, used),) = await directory.with_use([await directory.admin_key(key_id)])
+    ((key, _, used),) = await directory.with_use([await directory.key("", key_id)])
     return JsonResponse(shapes.admin_key_shown(key, used))
 
 
 @router.delete(f"{_ADMIN_KEYS}/{{key_id}}")
 async def delete_admin_key(request: Aside, key_id: str) -> Response:
     """End a key of an administrator."""
-    await directory_of(request).delete_admin_key(actor_of(request), key_id)
+    await directory_of(request).delete_key(actor_of(request), "", key_id)
     return JsonResponse(shapes.deleted(key_id, "organization.admin_api_key"))
 
 
