@@ -9,8 +9,6 @@ Uses of wrong keys are in it, too, but so few that a caller who tries many pushe
 import asyncio
 import logging
 import re
-from collections.abc import Callable
-from time import monotonic
 from typing import Any, NamedTuple
 
 import msgspec
@@ -224,10 +222,9 @@ SECONDS = 60.0
 class FailedLogins:
     """A process's notes of wrong keys: from where one came, and never the key."""
 
-    def __init__(self, registry: Registry, now: Callable[[], float] = monotonic) -> None:
-        """`now` gives seconds."""
+    def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._ration = Ration(1, now, seconds=SECONDS)
+        self._ration = Ration(1, seconds=SECONDS)
         self._noting: set[asyncio.Task[None]] = set()
 
     def note(self, request_id: str, address: str) -> None:

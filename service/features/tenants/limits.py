@@ -132,12 +132,10 @@ def duration(seconds: float) -> str:
     ms = math.ceil(seconds * 1000)
     if ms < 1000:
         return f"{ms}ms" if ms else "0s"
-    minutes, rest = divmod(ms, 60_000)
-    text = f"{rest / 1000:.3f}".rstrip("0").rstrip(".") + "s"
-    if not minutes:
-        return text
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}h{minutes}m{text}" if hours else f"{minutes}m{text}"
+    all_minutes, rest = divmod(ms, 60_000)
+    hours, minutes = divmod(all_minutes, 60)
+    before = f"{hours}h{minutes}m" if hours else f"{minutes}m" if minutes else ""
+    return before + f"{rest / 1000:.3f}".rstrip("0").rstrip(".") + "s"
 
 
 def refusal_of(allowance: Allowance, model: str, checks: Sequence[Check], found: LimitsLeft, now: float) -> ApiError:
@@ -240,20 +238,10 @@ class LimitReservation(Reservation):
 class Limiter:
     """The limits of all tenants, as one process keeps them."""
 
-    def __init__(
-        self,
-        limits: Limits,
-        default: Limit,
-        loans: Loans,
-        clock: Callable[[], float],
-        settle_seconds: float = SETTLE_SECONDS,
-    ) -> None:
+    def __init__(self, limits: Limits, default: Limit, loans: Loans, clock: Callable[[], float]) -> None:
         """`default` has the limits of a tenant without its own; `clock` gives the seconds since 1970."""
-        self.limits = limits
-        self.default = default
-        self._loans = loans
-        self._clock = clock
-        self._settle_seconds = settle_seconds
+        self.limits, self.default = limits, default
+        self._loans, self._clock = loans, clock
         self._known_of = lru_cache(MOST_REMEMBERED)(self._known_limits)
         self._held: defaultdict[str, dict[str, str]] = defaultdict(dict)
         """By tenant, the ids of the work under way by the tokens of their reservations."""
@@ -319,7 +307,7 @@ class Limiter:
             return
         if tenant not in self._timers:
             loop = asyncio.get_running_loop()
-            self._timers[tenant] = loop.call_later(self._settle_seconds, self._settle_now, tenant)
+            self._timers[tenant] = loop.call_later(SETTLE_SECONDS, self._settle_now, tenant)
 
     def settle_unless(self, is_there: Callable[[], Awaitable[bool]], tenant: str, over: Over) -> None:
         """Settle work later that may have been accepted elsewhere, unless it is there then. Never blocks."""
