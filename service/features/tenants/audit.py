@@ -29,6 +29,9 @@ SECOND_US = 1_000_000
 MOST_LOOKED_AT = 2_000
 """The most entries that one request looks at."""
 
+MAX_TIME = 1 << 40
+"""The latest time that somebody may ask for, in seconds."""
+
 COMMAND_LINE = "command-line"
 """The actor where somebody did it on the machine."""
 
@@ -117,12 +120,7 @@ class AuditFilter(msgspec.Struct, frozen=True):
     actors: tuple[str, ...] = ()
     resources: tuple[str, ...] = ()
     first: int = 0
-    last: int | None = None
-
-    @property
-    def everything(self) -> bool:
-        """Whether the filter has only times."""
-        return not (self.types or self.projects or self.actors or self.resources)
+    last: int = MAX_TIME
 
     def has(self, entry: dict[str, Any]) -> bool:
         """Whether an entry is wanted, of whatever time."""
@@ -156,14 +154,12 @@ async def page_of_entries(
     It ends after MOST_LOOKED_AT entries, wherever it is by then. Raises InvalidRequest for an `after` or a `before`
     that is no entry's id, StoreUnavailable.
     """
-    begins = [wanted.first * SECOND_US]
-    ends = [] if wanted.last is None else [wanted.last * SECOND_US + SECOND_US - 1]
+    first, last = wanted.first * SECOND_US, wanted.last * SECOND_US + SECOND_US - 1
     if after is not None:
-        ends.append(_us_of(after, "after") - 1)
+        last = min(last, _us_of(after, "after") - 1)
     if before is not None:
-        begins.append(_us_of(before, "before") + 1)
+        first = max(first, _us_of(before, "before") + 1)
     ascending = before is not None and after is None
-    first, last = max(begins), min(ends, default=None)
     shown, more, seen = await _looked_for(registry, wanted, first, last, limit, ascending=ascending)
     if ascending:
         shown.reverse()
@@ -172,14 +168,13 @@ async def page_of_entries(
 
 
 async def _looked_for(
-    registry: Registry, wanted: AuditFilter, first: int, last: int | None, limit: int, *, ascending: bool
+    registry: Registry, wanted: AuditFilter, first: int, last: int, limit: int, *, ascending: bool
 ) -> tuple[list[dict[str, Any]], bool, str | None]:
     """The entries that are wanted among those of some µs, whether there may be more, and which was looked at last."""
     found: list[dict[str, Any]] = []
     looked_at, seen = 0, None
     while looked_at < MOST_LOOKED_AT:
-        size = limit + 1 - len(found) if wanted.everything else MOST_A_PAGE
-        entries = await registry.entries(first=first, last=last, limit=size, ascending=ascending)
+        entries = await registry.entries(first=first, last=last, ascending=ascending)
         for entry in entries:
             shown = _as_dict(entry)
             if wanted.has(shown):
@@ -192,7 +187,7 @@ async def _looked_for(
             else:
                 last = entry.us - 1
         looked_at += len(entries)
-        if len(entries) < size:
+        if len(entries) < MOST_A_PAGE:
             return found, False, seen
     return found, True, seen
 

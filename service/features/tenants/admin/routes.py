@@ -16,7 +16,7 @@ from starlette.responses import Response
 from service.decoding import Json
 from service.errors import invalid_value, missing, not_served
 from service.features.tenants.admin import shapes
-from service.features.tenants.audit import Actor, AuditFilter, page_of_entries
+from service.features.tenants.audit import MAX_TIME, Actor, AuditFilter, page_of_entries
 from service.features.tenants.directory import Directory, RecordPage, not_found
 from service.features.tenants.entrance import ProjectEntrance, ProjectEntry
 from service.features.tenants.records import Key
@@ -267,9 +267,6 @@ def _check(id: str) -> None:
 # --- administrators' keys, and the audit log ---
 
 _ADMIN_KEYS = "/organization/admin_api_keys"
-
-MAX_TIME = 1 << 40
-"""The latest time that somebody may ask for, in seconds."""
 
 Time = Annotated[int, Field(ge=1, le=MAX_TIME)]
 Names = list[str] | None
