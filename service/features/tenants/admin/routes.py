@@ -36,14 +36,10 @@ _KEYS = f"{_PROJECT}/api_keys"
 
 
 class ProjectsQuery(PageQuery):
-    """The query for a page of projects."""
-
     include_archived: bool = False
 
 
 class KeysQuery(PageQuery):
-    """The query for a page of a project's keys."""
-
     owner_project_access: Literal["active", "inactive", "any"] = "any"
 
 
@@ -216,8 +212,6 @@ _ONE = f"{_LIMITS}/{{rate_limit_id:path}}"
 
 
 class LimitsQuery(PageQuery):
-    """The query for a page of limits."""
-
     before: str | None = None
 
 
@@ -273,14 +267,10 @@ Names = list[str] | None
 
 
 class AdminKeysQuery(PageQuery):
-    """The query for a page of the keys of administrators."""
-
     order: Literal["asc", "desc"] = "asc"
 
 
 class EntriesQuery(PageQuery):
-    """The query for a page of the audit log."""
-
     event_types: Names = Field(None, alias="event_types[]")
     project_ids: Names = Field(None, alias="project_ids[]")
     actor_ids: Names = Field(None, alias="actor_ids[]")
@@ -354,8 +344,6 @@ PAGE_PREFIX = "page_"
 
 
 class UsageQuery(Query):
-    """The query for usage."""
-
     start_time: Time | None = None
     end_time: Time | None = None
     bucket_width: Literal["1m", "1h", "1d"] = "1d"
