@@ -24,7 +24,7 @@ from service.features.tenants.records import (
     Account,
     Key,
     Project,
-    changed,
+    change_of,
     decode,
     digest_of,
     key_id,
@@ -114,7 +114,7 @@ class Directory:
         place = RecordKey(PROJECTS, project.id, MAX_PROJECTS)
         wished = {"name": name} if weight is None else {"name": name, "weight": weight}
         happened = AuditEvent("project.created", project.id, project, wished)
-        await self._change(actor, [happened], [changed(None, project)], [place])
+        await self._change(actor, [happened], [change_of(None, project)], [place])
         return project
 
     async def projects(self, *, after: str | None, limit: int, archived: bool) -> RecordPage[Project]:
@@ -206,7 +206,7 @@ class Directory:
             _refuse_static(before)
         after = msgspec.structs.replace(before, **changes)
         happened = AuditEvent(type, about or id, after, wished)
-        await self._change(actor, [happened], [changed(record, after)], tell=id)
+        await self._change(actor, [happened], [change_of(record, after)], tell=id)
         return after
 
     # service accounts
@@ -220,13 +220,13 @@ class Directory:
         id = f"svc_acct_{secrets.token_hex(ID_BYTES)}"
         account = Account(id=id, project=project_id, name=name, created_at=int(self._clock()))
         events = [AuditEvent("service_account.created", id, project, {"role": "member"})]
-        changes, places = [changed(None, account)], [RecordKey(project.accounts, id, MAX_PROJECT_KEYS)]
+        changes, places = [change_of(None, account)], [RecordKey(project.accounts, id, MAX_PROJECT_KEYS)]
         made = None if wish is None else self._new_key(wish, account)
         if made is not None:
             events.append(_key_created(made.key, project))
-            changes.append(changed(None, made.key))
+            changes.append(change_of(None, made.key))
             places += _places(made.key, MAX_PROJECT_KEYS)
-        await self._change(actor, events, [changed(project, project), *changes], places)
+        await self._change(actor, events, [change_of(project, project), *changes], places)
         return account, made
 
     async def accounts(self, project_id: str, *, after: str | None, limit: int) -> RecordPage[Account]:
@@ -247,7 +247,7 @@ class Directory:
         project, before = await self._active(project_id), await self.account(project_id, id)
         after = msgspec.structs.replace(before, name=name)
         happened = AuditEvent("service_account.updated", id, project)
-        await self._change(actor, [happened], [changed(before, after)])
+        await self._change(actor, [happened], [change_of(before, after)])
         return after
 
     async def delete_account(self, actor: Actor, project_id: str, id: str) -> None:
@@ -261,7 +261,7 @@ class Directory:
         await self._drop_keys(actor, project, account)
         happened = AuditEvent("service_account.deleted", id, project)
         await self._change(
-            actor, [happened], [changed(account, None)], [RecordKey(project.accounts, id, 0)], tell=project_id
+            actor, [happened], [change_of(account, None)], [RecordKey(project.accounts, id, 0)], tell=project_id
         )
         return project, account
 
@@ -278,7 +278,7 @@ class Directory:
         """A new key of a service account. Raises ApiError."""
         project, account = await self._active(project_id), await self.account(project_id, account_id)
         made = self._new_key(wish, account)
-        changes, places = [changed(account, account), changed(None, made.key)], _places(made.key, MAX_PROJECT_KEYS)
+        changes, places = [change_of(account, account), change_of(None, made.key)], _places(made.key, MAX_PROJECT_KEYS)
         await self._change(actor, [_key_created(made.key, project)], changes, places)
         return made
 
@@ -316,7 +316,7 @@ class Directory:
             changes["limit"] = asked["limits"] = wished.limit
         after = msgspec.structs.replace(before, **changes)
         happened = AuditEvent("api_key.updated", id, project, asked)
-        await self._change(actor, [happened], [changed(before, after)], tell=project_id)
+        await self._change(actor, [happened], [change_of(before, after)], tell=project_id)
         return after
 
     @repeat
@@ -337,7 +337,7 @@ class Directory:
         """A new key of an administrator. Raises ApiError."""
         made = self._new_key(wish)
         happened = AuditEvent("api_key.created", made.key.id)
-        await self._change(actor, [happened], [changed(None, made.key)], _places(made.key, MAX_PROJECTS))
+        await self._change(actor, [happened], [change_of(None, made.key)], _places(made.key, MAX_PROJECTS))
         return made
 
     async def admin_keys(self, *, after: str | None, limit: int, ascending: bool) -> RecordPage[Key]:
@@ -363,7 +363,7 @@ class Directory:
 
     async def _drop_key(self, actor: Actor, project: Project | None, key: Key) -> None:
         happened = AuditEvent("api_key.deleted", key.id, project)
-        await self._change(actor, [happened], [changed(key, None)], _places(key, 0), tell=key.project or ADMIN)
+        await self._change(actor, [happened], [change_of(key, None)], _places(key, 0), tell=key.project or ADMIN)
 
     async def _active(self, id: str) -> Project:
         """A project that may have accounts and keys. Raises ApiError."""

@@ -147,7 +147,7 @@ def decode(record: bytes, kind: type[T]) -> T | None:
     return msgspec.json.decode(record, type=kind) if record else None
 
 
-def changed(before: Record | None, after: Record | None) -> Change:
+def change_of(before: Record | None, after: Record | None) -> Change:
     """The change of the registry that puts a record in the place of another one, each of which may be none."""
     record = after or before
     assert record is not None

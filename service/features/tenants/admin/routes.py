@@ -157,7 +157,7 @@ async def update_account(request: Aside, project_id: str, account_id: str) -> Re
 async def delete_account(request: Aside, project_id: str, account_id: str) -> Response:
     """End a service account, and all of its keys."""
     await directory_of(request).delete_account(actor_of(request), project_id, account_id)
-    return JsonResponse(shapes.deleted(account_id, "organization.project.service_account"))
+    return JsonResponse(shapes.deletion(account_id, "organization.project.service_account"))
 
 
 @router.post(f"{_ACCOUNTS}/{{account_id}}/api_keys")
@@ -197,7 +197,7 @@ async def update_key(request: Aside, project_id: str, key_id: str) -> Response:
 async def delete_key(request: Aside, project_id: str, key_id: str) -> Response:
     """End a key: it opens nothing any more, within a second in all processes."""
     await directory_of(request).delete_key(actor_of(request), project_id, key_id)
-    return JsonResponse(shapes.deleted(key_id, "organization.project.api_key"))
+    return JsonResponse(shapes.deletion(key_id, "organization.project.api_key"))
 
 
 async def _key_shown(directory: Directory, key: Key) -> Response:
@@ -250,7 +250,7 @@ async def delete_limit(request: Aside, project_id: str, rate_limit_id: str) -> R
     """Take away all limits that a project has of its own."""
     _check(rate_limit_id)
     await directory_of(request).limit(actor_of(request), project_id, None)
-    return JsonResponse(shapes.deleted(rate_limit_id, "project.rate_limit"))
+    return JsonResponse(shapes.deletion(rate_limit_id, "project.rate_limit"))
 
 
 def _check(id: str) -> None:
@@ -310,7 +310,7 @@ async def retrieve_admin_key(request: Aside, key_id: str) -> Response:
 async def delete_admin_key(request: Aside, key_id: str) -> Response:
     """End a key of an administrator."""
     await directory_of(request).delete_key(actor_of(request), "", key_id)
-    return JsonResponse(shapes.deleted(key_id, "organization.admin_api_key"))
+    return JsonResponse(shapes.deletion(key_id, "organization.admin_api_key"))
 
 
 @router.get("/organization/audit_logs")

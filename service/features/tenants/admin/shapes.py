@@ -110,7 +110,7 @@ def _any_key_shown(key: Key, used: int | None) -> Json:
     }
 
 
-def deleted(id: str, kind: str) -> Json:
+def deletion(id: str, kind: str) -> Json:
     """Something that is no longer there."""
     return {"id": id, "object": f"{kind}.deleted", "deleted": True}
 
