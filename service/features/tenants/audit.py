@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from service.errors import invalid_value
-from service.features.tenants.records import Key, Project
+from service.features.tenants.records import Project
 from service.logs import Ration, event
 from store.errors import StoreError
 from store.registry import MOST_A_PAGE, STRANGERS, Registry, RegistryEntry
@@ -50,11 +50,6 @@ class Actor(msgspec.Struct, frozen=True):
     id: str
     account: str = ""
     address: str = ""
-
-    @classmethod
-    def of(cls, key: Key | None) -> "Actor":
-        """The actor with a key; None is the key in the settings."""
-        return cls(FROM_SETTINGS) if key is None else cls(key.id, key.account)
 
     @property
     def shown(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager
 
 from service.entrance import Entrance, Entry, Reservation, WrongKey
 from service.errors import ApiError, brief
-from service.features.tenants.audit import Actor, AuditEvent, FailedLogins, note
+from service.features.tenants.audit import FROM_SETTINGS, Actor, AuditEvent, FailedLogins, note
 from service.features.tenants.directory import Directory
 from service.features.tenants.keyring import KeyRing
 from service.features.tenants.limits import Allowance, Limit, Limiter
@@ -94,7 +94,7 @@ class ProjectEntrance(LimitingEntrance):
                 raise WrongKey
             return ProjectEntry(tenant, actor=Actor(tenant), project=changed)
         if self.keys.administers(key):
-            return ProjectEntry(ADMINISTRATORS, administers=True, actor=Actor.of(None))
+            return ProjectEntry(ADMINISTRATORS, administers=True, actor=Actor(FROM_SETTINGS))
         return await self._holder_in_registry(key, project)
 
     async def _holder_in_registry(self, value: bytes, named: str) -> Entry:
@@ -104,16 +104,15 @@ class ProjectEntrance(LimitingEntrance):
             raise WrongKey
         key, project = holder
         if project is None:
-            return ProjectEntry(ADMINISTRATORS, key.id, administers=True, actor=Actor.of(key))
+            return ProjectEntry(ADMINISTRATORS, key.id, administers=True, actor=Actor(key.id))
         if named and named != project.id:
             raise ApiError(
                 401,
                 f"The header OpenAI-Project names '{brief(named)}', and the API key is of another project.",
                 code="mismatched_project",
             )
-        return ProjectEntry(
-            project.id, key.id, actor=Actor.of(key), project=project, scopes=key.scopes, limit=key.limit
-        )
+        actor = Actor(key.id, key.account)
+        return ProjectEntry(project.id, key.id, actor=actor, project=project, scopes=key.scopes, limit=key.limit)
 
     async def returning(self, tenant: str, key: str) -> Entry:
         project = await self.ring.project(tenant)
