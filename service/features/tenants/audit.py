@@ -9,14 +9,12 @@ Uses of wrong keys are in it, too, but so few that a caller who tries many pushe
 import asyncio
 import logging
 import re
-from collections.abc import Callable
-from time import monotonic
 from typing import Any, NamedTuple
 
 import msgspec
 
 from service.errors import invalid_value
-from service.features.tenants.records import Key, Project
+from service.features.tenants.records import Project
 from service.logs import Ration, event
 from store.errors import StoreError
 from store.registry import MOST_A_PAGE, STRANGERS, Registry, RegistryEntry
@@ -31,12 +29,14 @@ SECOND_US = 1_000_000
 MOST_LOOKED_AT = 2_000
 """The most entries that one request looks at."""
 
+MAX_TIME = 1 << 40
+"""The latest time that somebody may ask for, in seconds."""
+
 COMMAND_LINE = "command-line"
 """The actor where somebody did it on the machine."""
 
 FROM_SETTINGS = "settings"
 """The actor with the administrator's key of the settings."""
-
 
 NOBODY = "nobody"
 """The actor where nobody knows who it was."""
@@ -50,11 +50,6 @@ class Actor(msgspec.Struct, frozen=True):
     id: str
     account: str = ""
     address: str = ""
-
-    @classmethod
-    def of(cls, key: Key | None) -> "Actor":
-        """The actor with a key; None is the key in the settings."""
-        return cls(FROM_SETTINGS) if key is None else cls(key.id, key.account)
 
     @property
     def shown(self) -> dict[str, Any]:
@@ -102,15 +97,8 @@ async def note(registry: Registry, share: str, actor: Actor, happened: AuditEven
     try:
         await registry.note(share, happened.record(actor))
     except StoreError as error:
-        reason = type(error).__name__
-        event(
-            logger,
-            logging.WARNING,
-            "no entry was made in the audit log",
-            type=happened.type,
-            id=happened.id,
-            reason=reason,
-        )
+        left_out = {"type": happened.type, "id": happened.id, "reason": type(error).__name__}
+        event(logger, logging.WARNING, "no entry was made in the audit log", **left_out)
 
 
 def done_by(entry: dict[str, Any]) -> str:
@@ -126,13 +114,8 @@ class AuditFilter(msgspec.Struct, frozen=True):
     projects: tuple[str, ...] = ()
     actors: tuple[str, ...] = ()
     resources: tuple[str, ...] = ()
-    first: int | None = None
-    last: int | None = None
-
-    @property
-    def everything(self) -> bool:
-        """Whether the filter has only times."""
-        return not (self.types or self.projects or self.actors or self.resources)
+    first: int = 0
+    last: int = MAX_TIME
 
     def has(self, entry: dict[str, Any]) -> bool:
         """Whether an entry is wanted, of whatever time."""
@@ -166,30 +149,27 @@ async def page_of_entries(
     It ends after MOST_LOOKED_AT entries, wherever it is by then. Raises InvalidRequest for an `after` or a `before`
     that is no entry's id, StoreUnavailable.
     """
-    begins = [0 if wanted.first is None else wanted.first * SECOND_US]
-    ends = [] if wanted.last is None else [wanted.last * SECOND_US + SECOND_US - 1]
+    first, last = wanted.first * SECOND_US, wanted.last * SECOND_US + SECOND_US - 1
     if after is not None:
-        ends.append(_us_of(after, "after") - 1)
+        last = min(last, _us_of(after, "after") - 1)
     if before is not None:
-        begins.append(_us_of(before, "before") + 1)
-    first, last = max(begins), min(ends, default=None)
-    if before is not None and after is None:
-        shown, more, seen = await _looked_for(registry, wanted, first, last, limit, ascending=True)
+        first = max(first, _us_of(before, "before") + 1)
+    ascending = before is not None and after is None
+    shown, more, seen = await _looked_for(registry, wanted, first, last, limit, ascending=ascending)
+    if ascending:
         shown.reverse()
         return Entries(shown, more, seen or before, shown[-1]["id"] if shown else before)
-    shown, more, seen = await _looked_for(registry, wanted, first, last, limit, ascending=False)
     return Entries(shown, more, shown[0]["id"] if shown else None, seen or after)
 
 
 async def _looked_for(
-    registry: Registry, wanted: AuditFilter, first: int, last: int | None, limit: int, *, ascending: bool
+    registry: Registry, wanted: AuditFilter, first: int, last: int, limit: int, *, ascending: bool
 ) -> tuple[list[dict[str, Any]], bool, str | None]:
     """The entries that are wanted among those of some µs, whether there may be more, and which was looked at last."""
     found: list[dict[str, Any]] = []
     looked_at, seen = 0, None
     while looked_at < MOST_LOOKED_AT:
-        size = limit + 1 - len(found) if wanted.everything else MOST_A_PAGE
-        entries = await registry.entries(first=first, last=last, limit=size, ascending=ascending)
+        entries = await registry.entries(first=first, last=last, ascending=ascending)
         for entry in entries:
             shown = _as_dict(entry)
             if wanted.has(shown):
@@ -202,7 +182,7 @@ async def _looked_for(
             else:
                 last = entry.us - 1
         looked_at += len(entries)
-        if len(entries) < size:
+        if len(entries) < MOST_A_PAGE:
             return found, False, seen
     return found, True, seen
 
@@ -232,10 +212,9 @@ SECONDS = 60.0
 class FailedLogins:
     """A process's notes of wrong keys: from where one came, and never the key."""
 
-    def __init__(self, registry: Registry, now: Callable[[], float] = monotonic) -> None:
-        """`now` gives seconds."""
+    def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._ration = Ration(1, now, seconds=SECONDS)
+        self._ration = Ration(1, seconds=SECONDS)
         self._noting: set[asyncio.Task[None]] = set()
 
     def note(self, request_id: str, address: str) -> None:

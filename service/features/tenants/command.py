@@ -4,7 +4,7 @@ and the rows in which it is shown.
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from enum import StrEnum
 from time import time
 from typing import Annotated, Any, Never, TypeVar
@@ -20,12 +20,12 @@ from service.features.tenants.audit import COMMAND_LINE, ENTRY_PREFIX, Actor, Au
 from service.features.tenants.directory import ChangedProject, Directory, Made, RecordPage, Wish, open_directory
 from service.features.tenants.limits import Limit
 from service.features.tenants.permissions import ALL, ListMode, read_permissions, read_scopes
-from service.features.tenants.records import Account, Key, Project, checked_name, checked_weight
+from service.features.tenants.records import Key, Project, checked_name, checked_weight
 from service.features.tenants.settings import parse_limits
 from service.features.tenants.usage import DAY_HOURS, UsageScope, usage_of
 from service.settings.core import CoreSettings
 from store.history.history import ConversationHistoryStore
-from store.spending import HOUR_SECONDS, Spending
+from store.spending import HOUR_SECONDS, Spending, Sums
 
 T = TypeVar("T")
 
@@ -62,17 +62,9 @@ _PROJECT = ("id", "name", "created_at", "static", "weight", "archived_at")
 _KEY = ("id", "name", "account", "redacted", "scopes", "created_at", "expires_at", "last_used_at")
 _ADMIN = ("id", "name", "redacted", "created_at", "expires_at", "last_used_at")
 _ENTRY = ("effective_at", "type", "resource", "project", "actor")
-_USAGE = ("requests", "input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens")
+Dimension = StrEnum("Dimension", ["project", "key", "model"])
 BY = {"project": "tenant", "key": "key", "model": "model"}
 """The dimensions of usage, with the store's names."""
-
-
-class Dimension(StrEnum):
-    """The dimensions of usage."""
-
-    PROJECT = "project"
-    KEY = "key"
-    MODEL = "model"
 
 
 @projects.command("list")
@@ -82,11 +74,11 @@ def list_projects(
 ) -> None:
     """All projects: those of HARMONIUM_API_KEYS, which are static, and then those that were made here, in order."""
 
-    async def list_rows(directory: Directory) -> list[Row]:
-        found = await _all(lambda after: directory.projects(after=after, limit=PAGE, archived=archived))
-        return [_project_row(each) for each in found]
+    def list_all(directory: Directory) -> Awaitable[list[Project]]:
+        return _all(lambda after: directory.projects(after=after, limit=PAGE, archived=archived))
 
-    show_rows(_in_registry(list_rows), _PROJECT if archived else _PROJECT[:-1], as_json=as_json)
+    rows = [_project_row(each) for each in _in_registry(list_all)]
+    show_rows(rows, _PROJECT if archived else _PROJECT[:-1], as_json=as_json)
 
 
 @projects.command("create")
@@ -112,7 +104,7 @@ def update_project(
         fail("say what is to change: --name or --weight")
 
     def update(directory: Directory) -> Awaitable[Project]:
-        named = None if name is None else checked_name(name)
+        named = UNSET if name is None else checked_name(name)
         wished = ChangedProject(named, UNSET if weight is None else _weight(weight))
         return directory.update_project(ACTOR, project, wished)
 
@@ -243,7 +235,7 @@ def create_admin_key(
 @keys.command("revoke-admin")
 def revoke_admin_key(key: KeyId, as_json: AsJson = False) -> None:
     """End a key of an administrator."""
-    _in_registry(lambda directory: directory.delete_admin_key(ACTOR, key))
+    _in_registry(lambda directory: directory.delete_key(ACTOR, "", key))
     _show_one({"id": key, "deleted": True}, ("id", "deleted"), as_json)
 
 
@@ -281,7 +273,7 @@ def usage(
     as_json: AsJson = False,
 ) -> None:
     """Show the usage by each project, key or model: responses that ended, and their tokens."""
-    names = tuple(dict.fromkeys(each.value for each in by or (Dimension.PROJECT,)))
+    names = tuple(dict.fromkeys(each.name for each in by or (Dimension.project,)))
     end = int(time()) // HOUR_SECONDS + 1
     first = max(0, (end - 1) // DAY_HOURS - days + 1) * DAY_HOURS
     tenants = frozenset([project] if project else ())
@@ -291,7 +283,7 @@ def usage(
         {name: getattr(spender, BY[name]) or None for name in names} | sums._asdict()
         for spender, sums in sorted(bucket.results.items())
     ]
-    show_rows(rows, (*names, *_USAGE), as_json=as_json)
+    show_rows(rows, (*names, *Sums._fields), as_json=as_json)
 
 
 def _in_registry(deed: Callable[[Directory], Awaitable[T]]) -> T:
@@ -368,16 +360,10 @@ def _show_made(make: Callable[[Directory], Awaitable[Made | None]], names: tuple
 
 async def _key_rows(directory: Directory, found: list[Key]) -> list[Row]:
     rows: list[Row] = []
-    for begin in range(0, len(found), PAGE):
-        some = found[begin : begin + PAGE]
-        owners: Sequence[Account | None] = [None] * len(some)
-        if some[0].account:
-            owners = await directory.owners(some)
-        used = await directory.last_used(some)
-        for key, owner, last in zip(some, owners, used, strict=True):
-            row: Row = {name: getattr(key, name) for name in ("id", "name", "created_at", "expires_at", "redacted")}
-            row |= {"scopes": list(key.scopes), "last_used_at": last}
-            rows.append(row | ({} if owner is None else {"account": owner.name}))
+    for key, owner, used in await directory.with_use(found):
+        row: Row = {name: getattr(key, name) for name in ("id", "name", "created_at", "expires_at", "redacted")}
+        row |= {"scopes": list(key.scopes), "last_used_at": used}
+        rows.append(row | ({} if owner is None else {"account": owner.name}))
     return rows
 
 

@@ -25,12 +25,12 @@ from service.features.tenants.records import (
     Account,
     Key,
     Project,
+    change_of,
     decode,
     digest_of,
     key_id,
     new_value,
     place_of,
-    put,
     redact,
     static_project,
 )
@@ -82,16 +82,10 @@ class Wish(NamedTuple):
 
 
 class ChangedProject(NamedTuple):
-    """The wished changes of a project: a `name` of None and an UNSET `weight` stay; a `weight` of None removes it."""
+    """The wished changes of a project: an UNSET field stays; a `weight` of None removes it."""
 
-    name: str | None = None
+    name: str | UnsetType = UNSET
     weight: float | UnsetType | None = UNSET
-
-    @property
-    def wished(self) -> dict[str, Any]:
-        """As the audit log has it."""
-        title = {} if self.name is None else {"title": self.name}
-        return title if self.weight is UNSET else {**title, "weight": self.weight}
 
 
 class ChangedKey(NamedTuple):
@@ -103,22 +97,15 @@ class ChangedKey(NamedTuple):
 
 
 class Directory:
-    """The projects, accounts and keys of a store."""
+    """The projects, accounts and keys of a store. A change names the records that it needs as they are, too: it happens
+    only where they still are so.
+    """
 
     def __init__(
-        self,
-        registry: Registry,
-        clock: Callable[[], float],
-        tenants: Callable[[], Sequence[str]] = tuple[str, ...],
-        most: int = MAX_PROJECTS,
+        self, registry: Registry, clock: Callable[[], float], tenants: Callable[[], Sequence[str]] = tuple[str, ...]
     ) -> None:
-        """`clock` gives the seconds since 1970, `tenants` those that have keys in the settings, in order. At `most` so
-        many projects there are, and administrators' keys.
-        """
-        self.registry = registry
-        self._clock = clock
-        self._most = most
-        self._tenants = tenants
+        """`clock` gives the seconds since 1970, `tenants` those that have keys in the settings, in order."""
+        self.registry, self._clock, self._tenants = registry, clock, tenants
 
     # projects
 
@@ -126,10 +113,10 @@ class Directory:
         """A new project. Raises ApiError where there are as many as there may be, StoreError."""
         id = f"{PROJECT_PREFIX}{secrets.token_hex(ID_BYTES)}"
         project = Project(id=id, name=name, created_at=int(self._clock()), weight=weight)
-        place = RecordKey(PROJECTS, project.id, self._most)
+        place = RecordKey(PROJECTS, project.id, MAX_PROJECTS)
         wished = {"name": name} if weight is None else {"name": name, "weight": weight}
         happened = AuditEvent("project.created", project.id, project, wished)
-        await self._change(actor, [happened], [put(project)], [place])
+        await self._change(actor, [happened], [change_of(None, project)], [place])
         return project
 
     async def projects(self, *, after: str | None, limit: int, archived: bool) -> RecordPage[Project]:
@@ -159,21 +146,20 @@ class Directory:
         """A project. Raises ApiError 404."""
         return (await self._read_project(id))[0]
 
-    async def _read_project(self, id: str) -> tuple[Project, bytes]:
-        """A project, and its record as it was written; empty where a static one has none. Raises ApiError 404."""
+    async def _read_project(self, id: str) -> tuple[Project, Project | None]:
+        """A project, and its record; None where a static one has none. Raises ApiError 404."""
         found, static = await self._read(Project, id), id in self._static
         if found is None and static:
-            return static_project(id), b""
+            return static_project(id), None
         if found is None or found.static != static:  # its keys were taken out of the settings
             raise not_found("project", id)
-        return found, msgspec.json.encode(found)
+        return found, found
 
     async def update_project(self, actor: Actor, id: str, wished: ChangedProject) -> Project:
         """The project under another name, or with another weight. Raises ApiError."""
-        changes: dict[str, Any] = {} if wished.name is None else {"name": wished.name}
-        if wished.weight is not UNSET:
-            changes["weight"] = wished.weight
-        return await self._change_project(actor, id, lambda project: changes, wished.wished)
+        changes = {name: value for name, value in wished._asdict().items() if value is not UNSET}
+        told = {"title" if name == "name" else name: value for name, value in changes.items()}
+        return await self._change_project(actor, id, lambda project: changes, told)
 
     async def archive_project(self, actor: Actor, id: str) -> Project:
         """End a project for good: none of its keys opens anything any more. Its conversations stay until they go by
@@ -222,7 +208,7 @@ class Directory:
             _refuse_static(before)
         after = msgspec.structs.replace(before, **changes)
         happened = AuditEvent(type, about or id, after, wished)
-        await self._change(actor, [happened], [put(after, record)], tell=id)
+        await self._change(actor, [happened], [change_of(record, after)], tell=id)
         return after
 
     # service accounts
@@ -233,21 +219,16 @@ class Directory:
     ) -> tuple[Account, Made | None]:
         """A new service account, and its first key where there is a wish for one: both or neither. Raises ApiError."""
         project = await self._active(project_id)
-        account = Account(
-            id=f"svc_acct_{secrets.token_hex(ID_BYTES)}",
-            project=project_id,
-            name=name,
-            created_at=int(self._clock()),
-        )
-        events = [AuditEvent("service_account.created", account.id, project, {"role": "member"})]
-        changes, places = [put(account)], [RecordKey(project.accounts, account.id, MAX_PROJECT_KEYS)]
-        made = None
-        if wish is not None:
-            made = self._new_key(wish, PREFIX, project=project_id, account=account.id)
+        id = f"svc_acct_{secrets.token_hex(ID_BYTES)}"
+        account = Account(id=id, project=project_id, name=name, created_at=int(self._clock()))
+        events = [AuditEvent("service_account.created", id, project, {"role": "member"})]
+        changes, places = [change_of(None, account)], [RecordKey(project.accounts, id, MAX_PROJECT_KEYS)]
+        made = None if wish is None else self._new_key(wish, account)
+        if made is not None:
             events.append(_key_created(made.key, project))
-            changes.append(put(made.key))
-            places += self._places(project, account, made.key)
-        await self._change(actor, events, [_standing(project), *changes], places)
+            changes.append(change_of(None, made.key))
+            places += _places(made.key, MAX_PROJECT_KEYS)
+        await self._change(actor, events, [change_of(project, project), *changes], places)
         return account, made
 
     async def accounts(self, project_id: str, *, after: str | None, limit: int) -> RecordPage[Account]:
@@ -268,7 +249,7 @@ class Directory:
         project, before = await self._active(project_id), await self.account(project_id, id)
         after = msgspec.structs.replace(before, name=name)
         happened = AuditEvent("service_account.updated", id, project)
-        await self._change(actor, [happened], [put(after, msgspec.json.encode(before))])
+        await self._change(actor, [happened], [change_of(before, after)])
         return after
 
     async def delete_account(self, actor: Actor, project_id: str, id: str) -> None:
@@ -281,8 +262,9 @@ class Directory:
         project, account = await self.project(project_id), await self.account(project_id, id)
         await self._drop_keys(actor, project, account)
         happened = AuditEvent("service_account.deleted", id, project)
-        gone = Change(account.place, msgspec.json.encode(account), b"")
-        await self._change(actor, [happened], [gone], [RecordKey(project.accounts, id, 0)], tell=project_id)
+        await self._change(
+            actor, [happened], [change_of(account, None)], [RecordKey(project.accounts, id, 0)], tell=project_id
+        )
         return project, account
 
     @repeat
@@ -297,8 +279,8 @@ class Directory:
     async def create_key(self, actor: Actor, project_id: str, account_id: str, wish: Wish) -> Made:
         """A new key of a service account. Raises ApiError."""
         project, account = await self._active(project_id), await self.account(project_id, account_id)
-        made = self._new_key(wish, PREFIX, project=project_id, account=account_id)
-        changes, places = [_standing(account), put(made.key)], self._places(project, account, made.key)
+        made = self._new_key(wish, account)
+        changes, places = [change_of(account, account), change_of(None, made.key)], _places(made.key, MAX_PROJECT_KEYS)
         await self._change(actor, [_key_created(made.key, project)], changes, places)
         return made
 
@@ -308,16 +290,16 @@ class Directory:
         return await self._page(project.keys, Key, after, limit)
 
     async def key(self, project_id: str, id: str) -> Key:
-        """A key of a project. Raises ApiError 404."""
+        """A key of a project, or of administrators where that is empty. Raises ApiError 404."""
         found = await self.find_key(project_id, id)
         if found is None:
-            raise not_found("API key", id)
+            raise not_found("API key" if project_id else "admin API key", id)
         return found
 
     async def find_key(self, project_id: str, id: str) -> Key | None:
-        """A key of a project; None where that has none of this id."""
+        """A key of a project, or of administrators where that is empty; None where there is none of this id."""
         found = await self._read(Key, id)
-        return found if found is not None and found.project and found.project == project_id else None
+        return found if found is not None and found.project == project_id else None
 
     @repeat
     async def change_key(self, actor: Actor, project_id: str, id: str, wished: ChangedKey) -> Key:
@@ -327,58 +309,45 @@ class Directory:
         project, before = await self._active(project_id), await self.key(project_id, id)
         if not before.valid(self._clock()):
             raise InvalidRequest(f"The API key '{brief(id)}' has expired. Make another one.", code="invalid_value")
-        after, asked = before, dict[str, object]()
+        changes, asked = dict[str, Any](), dict[str, Any]()
         if wished.scopes is not None:
-            after, asked["scopes"] = msgspec.structs.replace(after, scopes=wished.scopes), list(wished.scopes)
+            changes["scopes"] = asked["scopes"] = wished.scopes
         if wished.seconds is not None:
-            after = msgspec.structs.replace(after, expires_at=int(self._clock()) + wished.seconds)
-            asked["expires_in_seconds"] = wished.seconds
+            changes["expires_at"], asked["expires_in_seconds"] = int(self._clock()) + wished.seconds, wished.seconds
         if wished.limit is not UNSET:
-            after, asked["limits"] = msgspec.structs.replace(after, limit=wished.limit), wished.limit
+            changes["limit"] = asked["limits"] = wished.limit
+        after = msgspec.structs.replace(before, **changes)
         happened = AuditEvent("api_key.updated", id, project, asked)
-        await self._change(actor, [happened], [put(after, msgspec.json.encode(before))], tell=project_id)
+        await self._change(actor, [happened], [change_of(before, after)], tell=project_id)
         return after
 
     @repeat
     async def delete_key(self, actor: Actor, project_id: str, id: str) -> None:
-        """End a key. Raises ApiError."""
-        await self._drop_key(actor, await self.project(project_id), await self.key(project_id, id))
+        """End a key of a project, or of administrators where that is empty. Raises ApiError."""
+        project = await self.project(project_id) if project_id else None
+        await self._drop_key(actor, project, await self.key(project_id, id))
 
-    async def owners(self, keys: Sequence[Key]) -> Sequence[Account | None]:
-        """The accounts of these keys, in their order."""
-        return await self._records([each.account for each in keys], Account)
-
-    async def last_used(self, keys: Sequence[Key]) -> list[int | None]:
-        """When these keys were last used, in seconds, to the minute."""
-        return await self.registry.last_used([each.place for each in keys])
+    async def with_use(self, keys: Sequence[Key]) -> list[tuple[Key, Account | None, int | None]]:
+        """These keys, each with its account, and when it was last used, in seconds, to the minute."""
+        owners = await self._records([each.account for each in keys], Account)
+        used = await self.registry.last_used([each.place for each in keys])
+        return list(zip(keys, owners, used, strict=True))
 
     # administrators' keys
 
     async def create_admin_key(self, actor: Actor, wish: Wish) -> Made:
         """A new key of an administrator. Raises ApiError."""
-        made = self._new_key(wish, ADMIN_PREFIX)
-        place = RecordKey(ADMIN_KEYS, made.key.id, self._most)
-        await self._change(actor, [AuditEvent("api_key.created", made.key.id)], [put(made.key)], [place])
+        made = self._new_key(wish)
+        happened = AuditEvent("api_key.created", made.key.id)
+        await self._change(actor, [happened], [change_of(None, made.key)], _places(made.key, MAX_PROJECTS))
         return made
 
     async def admin_keys(self, *, after: str | None, limit: int, ascending: bool) -> RecordPage[Key]:
         """The keys of administrators. Raises ApiError."""
         return await self._page(ADMIN_KEYS, Key, after, limit, ascending=ascending)
 
-    async def admin_key(self, id: str) -> Key:
-        """A key of an administrator. Raises ApiError 404."""
-        found = await self._read(Key, id)
-        if found is None or found.project:
-            raise not_found("admin API key", id)
-        return found
-
-    @repeat
-    async def delete_admin_key(self, actor: Actor, id: str) -> None:
-        """End a key of an administrator. Raises ApiError."""
-        await self._drop_key(actor, None, await self.admin_key(id))
-
-    def _new_key(self, wish: Wish, prefix: str, *, project: str = "", account: str = "") -> Made:
-        value, now = new_value(prefix), int(self._clock())
+    def _new_key(self, wish: Wish, account: Account | None = None) -> Made:
+        value, now = new_value(PREFIX if account else ADMIN_PREFIX), int(self._clock())
         digest = digest_of(value.encode())
         key = Key(
             id=key_id(digest),
@@ -386,8 +355,8 @@ class Directory:
             redacted=redact(value),
             name=wish.name,
             created_at=now,
-            project=project,
-            account=account,
+            project=account.project if account else "",
+            account=account.id if account else "",
             scopes=wish.scopes,
             expires_at=None if wish.seconds is None else now + wish.seconds,
             limit=wish.limit,
@@ -395,11 +364,8 @@ class Directory:
         return Made(key, value)
 
     async def _drop_key(self, actor: Actor, project: Project | None, key: Key) -> None:
-        names = (ADMIN_KEYS,) if project is None else (project.keys, f"keys/{key.account}")
-        places = [RecordKey(name, key.id, 0) for name in names]
-        gone = Change(key.place, msgspec.json.encode(key), b"")
         happened = AuditEvent("api_key.deleted", key.id, project)
-        await self._change(actor, [happened], [gone], places, tell=key.project or ADMIN)
+        await self._change(actor, [happened], [change_of(key, None)], _places(key, 0), tell=key.project or ADMIN)
 
     async def _active(self, id: str) -> Project:
         """A project that may have accounts and keys. Raises ApiError."""
@@ -411,9 +377,6 @@ class Directory:
     async def _read(self, kind: type[T], id: str) -> T | None:
         (record,) = await self.registry.read(place_of(kind, id))
         return decode(record, kind)
-
-    def _places(self, project: Project, account: Account, key: Key) -> list[RecordKey]:
-        return [RecordKey(name, key.id, MAX_PROJECT_KEYS) for name in (project.keys, account.keys)]
 
     async def _change(
         self,
@@ -428,7 +391,9 @@ class Directory:
         try:
             await self.registry.change(changes, places=places, entries=entries, tell=tell)
         except RegistryFull as error:
-            raise _limit_reached(error.name.partition("/")[0]) from None
+            name = error.name.partition("/")[0]
+            reason = f"There are as many as there may be in '{name}'. Delete one that isn't needed."
+            raise ApiError(400, reason, code="limit_reached") from None
         for each in happened:
             each.log(actor)
 
@@ -448,7 +413,8 @@ class Directory:
         while passed_over < MOST_PASSED_OVER:
             ids = await self.registry.page(name, after=last, limit=size, ascending=ascending)
             if ids is None:
-                raise _no_cursor(str(last))
+                message = f"Nothing with id '{brief(last)}' in this list. Give 'after' the last_id of the page before."
+                raise not_allowed(message, "after")
             for id, record in zip(ids, await self._records(ids, kind), strict=True):
                 if record is not None and wanted(record):
                     if len(found) == limit:
@@ -465,9 +431,10 @@ class Directory:
         return [decode(each, kind) for each in records]
 
 
-def _standing(record: Project | Account) -> Change:
-    """The guard that lets a change happen only where the record is still as it was read."""
-    return put(record, msgspec.json.encode(record))
+def _places(key: Key, most: int) -> list[RecordKey]:
+    """The places of a key in its lists, of at `most` so many; 0 takes it out."""
+    names = (f"keys/{key.project}", f"keys/{key.account}") if key.project else (ADMIN_KEYS,)
+    return [RecordKey(name, key.id, most) for name in names]
 
 
 def _key_created(key: Key, project: Project) -> AuditEvent:
@@ -488,20 +455,9 @@ def _refuse_static(project: Project) -> None:
         )
 
 
-def _limit_reached(name: str) -> ApiError:
-    reason = f"There are as many as there may be in '{name}'. Delete one that isn't needed."
-    return ApiError(400, reason, code="limit_reached")
-
-
 def not_found(what: str, id: str) -> ApiError:
     """The error for an id that isn't there, or not in this project."""
     return ApiError(404, f"No {what} with id '{brief(id)}'. Check it, and the project that it is in.", code="not_found")
-
-
-def _no_cursor(after: str) -> InvalidRequest:
-    return not_allowed(
-        f"Nothing with id '{brief(after)}' in this list. Give 'after' the last_id of the page before.", "after"
-    )
 
 
 def open_directory(store: ConversationHistoryStore, tenants: Callable[[], Sequence[str]]) -> Directory:

@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager
 
 from service.entrance import Entrance, Entry, Reservation, WrongKey
 from service.errors import ApiError, brief
-from service.features.tenants.audit import Actor, AuditEvent, FailedLogins, note
+from service.features.tenants.audit import FROM_SETTINGS, Actor, AuditEvent, FailedLogins, note
 from service.features.tenants.directory import Directory
 from service.features.tenants.keyring import KeyRing
 from service.features.tenants.limits import Allowance, Limit, Limiter
@@ -35,13 +35,9 @@ class ProjectEntry(Entry, frozen=True, kw_only=True):
     scopes: tuple[str, ...] = ()
     limit: Limit | None = None
 
-    @property
-    def allowance(self) -> Allowance:
-        """Its own limits, without those of all tenants."""
-        return Allowance(self.tenant, None if self.project is None else self.project.limit, self.key, self.limit)
-
     def may_use(self, names: Sequence[str]) -> bool:
-        return self.project is None or self.project.may_use(names)
+        models = self.project and self.project.models
+        return models is None or models.allow(names)
 
     def require(self, scope: str) -> None:
         check_scope(self.scopes, scope)
@@ -71,16 +67,14 @@ class LimitingEntrance(CountingEntrance):
     def reserving(
         self, entry: Entry, model: str, id: str, *, reads: int, writes: int, succeeds: bool = False
     ) -> AbstractAsyncContextManager[Reservation | None]:
-        allowance = _allowance_of(entry)
-        return self.limiter.reserving(allowance, model, id, reads=reads, writes=writes, succeeds=succeeds)
+        return self.limiter.reserving(self._allowance(entry), model, id, reads=reads, writes=writes, succeeds=succeeds)
 
     async def refuse_exhausted(self, entry: Entry, model: str, *, counts: bool = False) -> None:
-        await self.limiter.refuse_exhausted(_allowance_of(entry), model, counts=counts)
+        await self.limiter.refuse_exhausted(self._allowance(entry), model, counts=counts)
 
-
-def _allowance_of(entry: Entry) -> Allowance:
-    """The caller's own limits, without those of all tenants."""
-    return entry.allowance if isinstance(entry, ProjectEntry) else Allowance(entry.tenant)
+    def _allowance(self, entry: Entry) -> Allowance:
+        """The caller's own limits, without those of all tenants."""
+        return Allowance(entry.tenant)
 
 
 class ProjectEntrance(LimitingEntrance):
@@ -100,7 +94,7 @@ class ProjectEntrance(LimitingEntrance):
                 raise WrongKey
             return ProjectEntry(tenant, actor=Actor(tenant), project=changed)
         if self.keys.administers(key):
-            return ProjectEntry(ADMINISTRATORS, administers=True, actor=Actor.of(None))
+            return ProjectEntry(ADMINISTRATORS, administers=True, actor=Actor(FROM_SETTINGS))
         return await self._holder_in_registry(key, project)
 
     async def _holder_in_registry(self, value: bytes, named: str) -> Entry:
@@ -110,16 +104,15 @@ class ProjectEntrance(LimitingEntrance):
             raise WrongKey
         key, project = holder
         if project is None:
-            return ProjectEntry(ADMINISTRATORS, key.id, administers=True, actor=Actor.of(key))
+            return ProjectEntry(ADMINISTRATORS, key.id, administers=True, actor=Actor(key.id))
         if named and named != project.id:
             raise ApiError(
                 401,
                 f"The header OpenAI-Project names '{brief(named)}', and the API key is of another project.",
                 code="mismatched_project",
             )
-        return ProjectEntry(
-            project.id, key.id, actor=Actor.of(key), project=project, scopes=key.scopes, limit=key.limit
-        )
+        actor = Actor(key.id, key.account)
+        return ProjectEntry(project.id, key.id, actor=actor, project=project, scopes=key.scopes, limit=key.limit)
 
     async def returning(self, tenant: str, key: str) -> Entry:
         project = await self.ring.project(tenant)
@@ -134,6 +127,10 @@ class ProjectEntrance(LimitingEntrance):
         assert isinstance(entry, ProjectEntry)
         project = entry.project or static_project(entry.tenant)
         await note(self.directory.registry, entry.tenant, entry.actor, AuditEvent(type, id, project, data))
+
+    def _allowance(self, entry: Entry) -> Allowance:
+        assert isinstance(entry, ProjectEntry)
+        return Allowance(entry.tenant, entry.project and entry.project.limit, entry.key, entry.limit)
 
     def wrong_key(self, request_id: str, address: str) -> None:
         self._failed.note(request_id, address)

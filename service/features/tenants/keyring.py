@@ -14,7 +14,7 @@ looked up before is looked up again as soon as it changes, whether or not it sen
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from time import monotonic
 from typing import Generic, NamedTuple, TypeVar
@@ -24,16 +24,17 @@ from cachetools import FIFOCache
 from service.errors import unavailable
 from service.features.tenants.directory import ADMIN
 from service.features.tenants.records import (
+    ADMIN_PREFIX,
     Account,
     Key,
     Project,
     decode,
     digest_of,
-    is_admins,
     is_whole,
     key_id,
     place_of,
 )
+from service.loans import renew_for_ever
 from store.errors import StoreUnavailable
 from store.listening import Listening
 from store.registry import Registry
@@ -63,10 +64,9 @@ class Holder(NamedTuple):
 
 
 class _Remembered(NamedTuple, Generic[T]):
-    """A look-up by name: the record, its `project`, and until when it is believed."""
+    """A look-up by name: the record, and until when it is believed; 0 once it was forgotten."""
 
     found: T
-    project: str
     until: float
 
 
@@ -82,8 +82,6 @@ class KeyRing:
         self._clock, self._now = clock, now
         self._remembered: FIFOCache[str, _Remembered[Holder]] = FIFOCache(MOST_REMEMBERED)
         self._projects: FIFOCache[str, _Remembered[Project | None]] = FIFOCache(MOST_REMEMBERED)
-        self._weights: FIFOCache[str, float | None] = FIFOCache(MOST_REMEMBERED)
-        """The weights of projects, as they were last found: known for longer than a look-up is believed."""
         self._outdated: asyncio.Queue[str] = asyncio.Queue(MOST_REMEMBERED)
         """Projects that have changed and are to be looked up."""
         self._strangers = asyncio.Semaphore(LOOKED_UP_AT_ONCE)
@@ -110,7 +108,9 @@ class KeyRing:
         digest = digest_of(value)
         known = self._remembered.get(digest)
         holder = known.found if known is not None and self._now() < known.until else await self._look_up(digest)
-        if holder is None or not holder.key.valid(self._clock()) or is_admins(value) != (holder.project is None):
+        if holder is None or not holder.key.valid(self._clock()):
+            return None
+        if value.startswith(ADMIN_PREFIX.encode()) != (holder.project is None):
             return None
         self._used[holder.key.place] = int(self._clock())
         return holder
@@ -126,21 +126,22 @@ class KeyRing:
         try:
             (record,) = await self._registry.read(place_of(Project, id))
         except StoreUnavailable:
-            if known is None:
+            if known is None or not known.until:
                 raise
             return known.found
         found = decode(record, Project)
         if forgotten == self._forgotten:
-            self._remember_project(id, found)
+            self._projects[id] = self._remembering(found)
         return found
 
     def weight(self, id: str) -> float | None:
         """The weight of a project as it was last looked up; None for one that has none, or was never looked up."""
-        return self._weights.get(id)
+        known = self._projects.get(id)
+        return known.found.weight if known and known.found else None
 
     async def run(self) -> None:
         """Listen for changes, and note the use of keys, until it is cancelled."""
-        await asyncio.gather(self._listen(), self._renew_for_ever(), self._note_used_for_ever())
+        await asyncio.gather(self._listen(), self._renew_for_ever(), renew_for_ever(self.note_used, USED_SECONDS))
 
     async def _look_up(self, digest: str) -> Holder | None:
         """The holder of the key with this digest. Raises as `holder`."""
@@ -157,30 +158,22 @@ class KeyRing:
             looking.exception()  # whoever still waits for it is told
 
     async def _read(self, digest: str) -> Holder | None:
-        if digest in self._remembered:
-            return await self._read_now(digest)
-        if self._strangers.locked():
+        known = digest in self._remembered
+        if not known and self._strangers.locked():
             raise unavailable("Too many keys are looked up. Try again in a moment.")
-        async with self._strangers:
-            return await self._read_now(digest)
-
-    async def _read_now(self, digest: str) -> Holder | None:
-        forgotten = self._forgotten
-        holder = await self._holder_in_registry(digest)
+        async with nullcontext() if known else self._strangers:
+            forgotten = self._forgotten
+            holder = await self._holder_in_registry(digest)
         if holder is None:
             self._remembered.pop(digest, None)
         elif forgotten == self._forgotten:
-            self._remember(self._remembered, digest, holder, holder.key.project or ADMIN)
+            self._remembered[digest] = self._remembering(holder)
             if holder.project is not None:
-                self._remember_project(holder.project.id, holder.project)
+                self._projects[holder.project.id] = self._remembering(holder.project)
         return holder
 
-    def _remember_project(self, id: str, found: Project | None) -> None:
-        self._remember(self._projects, id, found, id)
-        self._weights[id] = None if found is None else found.weight
-
-    def _remember(self, memory: FIFOCache[str, _Remembered[T]], name: str, found: T, project: str) -> None:
-        memory[name] = _Remembered(found, project, self._now() + MEMORY_SECONDS)
+    def _remembering(self, found: T) -> _Remembered[T]:
+        return _Remembered(found, self._now() + MEMORY_SECONDS)
 
     async def _holder_in_registry(self, digest: str) -> Holder | None:
         """The holder by the registry; None where its account is gone or its project archived."""
@@ -200,15 +193,17 @@ class KeyRing:
         """Forget the look-ups of a project, or of administrators; of None all."""
         self._forgotten += 1
         self._looking.clear()  # an earlier look-up is no answer for a later request
-        for memory in (self._remembered, self._projects):
-            for name, each in list(memory.items()):
-                if project in (None, each.project):
-                    del memory[name]
+        for digest, holder in list(self._remembered.items()):
+            if project in (None, holder.found.key.project or ADMIN):
+                del self._remembered[digest]
+        for id, each in list(self._projects.items()):
+            if project in (None, id):
+                self._projects[id] = each._replace(until=0.0)
 
     def _hear(self, project: str) -> None:
         """Forget a project that has changed; it is looked up again if it was before."""
         self.forget(project)
-        if project in self._weights and not self._outdated.full():
+        if project in self._projects and not self._outdated.full():
             self._outdated.put_nowait(project)
 
     async def _renew_for_ever(self) -> None:
@@ -216,7 +211,7 @@ class KeyRing:
         while True:
             project = await self._outdated.get()
             with suppress(StoreUnavailable):  # it is looked up with its next request
-                while project not in self._projects:  # something may be forgotten meanwhile
+                while (known := self._projects.get(project)) and not known.until:  # it may be forgotten meanwhile
                     await self.project(project)
 
     async def _listen(self) -> None:
@@ -233,12 +228,6 @@ class KeyRing:
                             self._hear(message.decode())
             self.listens = False
             await asyncio.sleep(RETRY_SECONDS)
-
-    async def _note_used_for_ever(self) -> None:
-        while True:
-            await asyncio.sleep(USED_SECONDS)
-            with suppress(StoreUnavailable):  # they are noted when they are used again
-                await self.note_used()
 
     async def note_used(self) -> None:
         """Note in the registry when keys were used since the last time. Raises StoreUnavailable."""

@@ -132,12 +132,10 @@ def duration(seconds: float) -> str:
     ms = math.ceil(seconds * 1000)
     if ms < 1000:
         return f"{ms}ms" if ms else "0s"
-    minutes, rest = divmod(ms, 60_000)
-    text = f"{rest / 1000:.3f}".rstrip("0").rstrip(".") + "s"
-    if not minutes:
-        return text
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}h{minutes}m{text}" if hours else f"{minutes}m{text}"
+    all_minutes, rest = divmod(ms, 60_000)
+    hours, minutes = divmod(all_minutes, 60)
+    before = f"{hours}h{minutes}m" if hours else f"{minutes}m" if minutes else ""
+    return before + f"{rest / 1000:.3f}".rstrip("0").rstrip(".") + "s"
 
 
 def refusal_of(allowance: Allowance, model: str, checks: Sequence[Check], found: LimitsLeft, now: float) -> ApiError:
@@ -178,17 +176,16 @@ def spoken(seconds: float) -> str:
 
 def _quota_gone(what: str, now: float, refused: RefusedByLimit) -> ApiError:
     """The error for a month's limit that is used up. Clients that are told so don't try again."""
-    when = "" if refused.seconds is None else f"; it begins anew at {_utc(now + refused.seconds)}"
+    when = ""
+    if refused.seconds is not None:
+        begins = datetime.fromtimestamp(math.ceil(now + refused.seconds), UTC)
+        when = f"; it begins anew at {begins:%Y-%m-%dT%H:%M:%SZ}"
     return ApiError(
         429,
         f"You exceeded your current quota for {what} Ask whoever runs this service for more{when}.",
         type="insufficient_quota",
         code="insufficient_quota",
     )
-
-
-def _utc(seconds: float) -> str:
-    return datetime.fromtimestamp(math.ceil(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 # --- the limiter ---
@@ -201,15 +198,6 @@ SETTLE_SECONDS = 0.05
 
 MOST_REMEMBERED = 20_000
 """The keys whose limits a process remembers, some 2 KB each where there are four."""
-
-
-class _Looked(NamedTuple):
-    """Work that took no tokens."""
-
-    spent: Spent | Unspent = Spent(0, 0)
-
-
-_NOTHING_SPENT = _Looked()
 
 
 class LimitReservation(Reservation):
@@ -233,11 +221,10 @@ class LimitReservation(Reservation):
 
     @contextmanager
     def handed_over(self, is_there: Callable[[], Awaitable[bool]]) -> Generator[None]:
-        doubtful = False
         try:
             yield
         except (StoreUnavailable, asyncio.CancelledError):
-            doubtful = True
+            self._limiter.settle_unless(is_there, self._tenant, self._never_began)
             raise
         except BaseException:
             self.settle()
@@ -246,27 +233,15 @@ class LimitReservation(Reservation):
             if not self._over:
                 self._over = True
                 self._limiter.let_go(self._tenant, self._never_began.token)
-            if doubtful:
-                self._limiter.settle_unless(is_there, self._tenant, self._never_began)
 
 
 class Limiter:
     """The limits of all tenants, as one process keeps them."""
 
-    def __init__(
-        self,
-        limits: Limits,
-        default: Limit,
-        loans: Loans,
-        clock: Callable[[], float],
-        settle_seconds: float = SETTLE_SECONDS,
-    ) -> None:
+    def __init__(self, limits: Limits, default: Limit, loans: Loans, clock: Callable[[], float]) -> None:
         """`default` has the limits of a tenant without its own; `clock` gives the seconds since 1970."""
-        self.limits = limits
-        self.default = default
-        self._loans = loans
-        self._clock = clock
-        self._settle_seconds = settle_seconds
+        self.limits, self.default = limits, default
+        self._loans, self._clock = loans, clock
         self._known_of = lru_cache(MOST_REMEMBERED)(self._known_limits)
         self._held: defaultdict[str, dict[str, str]] = defaultdict(dict)
         """By tenant, the ids of the work under way by the tokens of their reservations."""
@@ -291,13 +266,11 @@ class Limiter:
         It takes nothing of them, unless it `counts` as a request, as what has no reservation later. Raises
         StoreUnavailable.
         """
-        known = self._known_of(allowance)
-        if not known.checks:
-            return
         id = self.limits.history.new_id()
-        async with self._reserving(allowance, known, model, id, 0, 0, succeeds=False) as reservation:
-            reservation.at_once = False  # it is settled with the admission that follows
-            reservation.work = _NOTHING_SPENT if counts else None
+        async with self.reserving(allowance, model, id, reads=0, writes=0) as reservation:
+            if reservation is not None:
+                reservation.at_once = False  # it is settled with the admission that follows
+                reservation.work = Over(id, Spent(0, 0)) if counts else None
 
     @asynccontextmanager
     async def _reserving(
@@ -334,7 +307,7 @@ class Limiter:
             return
         if tenant not in self._timers:
             loop = asyncio.get_running_loop()
-            self._timers[tenant] = loop.call_later(self._settle_seconds, self._in_time, tenant)
+            self._timers[tenant] = loop.call_later(SETTLE_SECONDS, self._settle_now, tenant)
 
     def settle_unless(self, is_there: Callable[[], Awaitable[bool]], tenant: str, over: Over) -> None:
         """Settle work later that may have been accepted elsewhere, unless it is there then. Never blocks."""
@@ -352,12 +325,10 @@ class Limiter:
         if not held:
             self._held.pop(tenant, None)
 
-    def _in_time(self, tenant: str) -> None:
-        """Settle the tenant's ended work that no admission has settled."""
-        del self._timers[tenant]
-        self._settle_now(tenant)
-
     def _settle_now(self, tenant: str) -> None:
+        """Settle the tenant's ended work that no admission has settled."""
+        if timer := self._timers.pop(tenant, None):
+            timer.cancel()
         if over := self._over.pop(tenant, []):
             self._give_back(tenant, over)
 
@@ -377,7 +348,5 @@ class Limiter:
 
     def close(self) -> None:
         """Settle the work that is over."""
-        for timer in self._timers.values():
-            timer.cancel()
-        for tenant in tuple(self._over):
+        for tenant in {*self._timers, *self._over}:
             self._settle_now(tenant)

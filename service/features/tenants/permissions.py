@@ -5,7 +5,7 @@ Scopes have the names that OpenAI's keys have for them. A key without scopes may
 administrator's key administers, and does nothing else.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Literal
 
 import msgspec
@@ -40,9 +40,7 @@ ALL = ModelPermissions("deny_list")
 
 
 def read_permissions(mode: str, ids: Sequence[str]) -> ModelPermissions:
-    """The wished list, with each name once; models that aren't served may be on it. Raises
-    InvalidRequest.
-    """
+    """The wished list, with each name once; models that aren't served may be on it. Raises InvalidRequest."""
     if mode not in ("allow_list", "deny_list"):
         raise invalid_value(
             "mode",
@@ -76,11 +74,11 @@ SCOPES = (
 )
 """`api.model.request` is for what is passed on to the engine's server."""
 
-MAX_SCOPES = len(SCOPES)
 
-
-def read_scopes(wanted: Iterable[str]) -> tuple[str, ...]:
+def read_scopes(wanted: Collection[str]) -> tuple[str, ...]:
     """The scopes that a request names, each once. Raises InvalidRequest for one that there isn't."""
+    if len(wanted) > len(SCOPES):
+        raise invalid_value("scopes", len(wanted), f"There are {len(SCOPES)} of them.")
     made = tuple(dict.fromkeys(wanted))
     for each in made:
         if each not in SCOPES:

@@ -12,7 +12,6 @@ A value is shown once, when it is made. Only its digest is stored: a fast one wi
 
 import re
 import secrets
-from collections.abc import Sequence
 from hashlib import sha256
 from string import ascii_letters, digits
 from typing import TypeVar
@@ -20,7 +19,7 @@ from zlib import crc32
 
 import msgspec
 
-from service.errors import invalid_value
+from service.errors import invalid_value, missing
 from service.features.tenants.limits import Limit
 from service.features.tenants.permissions import ModelPermissions
 from service.settings.core import LEAST_WEIGHT, MOST_WEIGHT
@@ -44,6 +43,11 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         """Its name in the registry."""
         return place_of(type(self), self.id)
 
+    @property
+    def keys(self) -> str:
+        """The list of its keys, where it may have some."""
+        return f"keys/{self.id}"
+
 
 class Project(Record, frozen=True, kw_only=True, omit_defaults=True):
     """A tenant. The keys of a `static` one are in the settings, and the registry has only changes of it. Without
@@ -58,31 +62,21 @@ class Project(Record, frozen=True, kw_only=True, omit_defaults=True):
     limit: Limit | None = None
     weight: float | None = None
 
-    def may_use(self, names: Sequence[str]) -> bool:
-        """Whether it may use the model of these names."""
-        return self.models is None or self.models.allow(names)
-
     @property
     def accounts(self) -> str:
         """The list of its service accounts."""
         return f"accounts/{self.id}"
 
-    @property
-    def keys(self) -> str:
-        """The list of its keys."""
-        return f"keys/{self.id}"
-
 
 PROJECT_PREFIX = "proj_"
 """The prefix of the ids of projects that were made here. A tenant of the settings whose name has it is one of those."""
 
-UNKNOWN_TIME = 0
-"""When a static project was made: nobody noted it."""
-
 
 def static_project(tenant: str) -> Project:
-    """The project of a tenant with keys in the settings that has no record in the registry yet."""
-    return Project(id=tenant, name=tenant, created_at=UNKNOWN_TIME, static=True)
+    """The project of a tenant with keys in the settings that has no record in the registry yet. Nobody noted when it
+    was made.
+    """
+    return Project(id=tenant, name=tenant, created_at=0, static=True)
 
 
 class Account(Record, frozen=True, kw_only=True):
@@ -91,11 +85,6 @@ class Account(Record, frozen=True, kw_only=True):
     project: str
     name: str
     created_at: int
-
-    @property
-    def keys(self) -> str:
-        """The list of its keys."""
-        return f"keys/{self.id}"
 
 
 class Key(Record, frozen=True, kw_only=True, omit_defaults=True):
@@ -133,8 +122,10 @@ def place_of(kind: type[Record], id: str) -> str:
     return f"{_KINDS[kind]}/{id}"
 
 
-def checked_name(name: str) -> str:
+def checked_name(name: str | None) -> str:
     """A name that people can read on one line, without blanks around it. Raises InvalidRequest."""
+    if name is None:
+        raise missing("name", "Say what people are to call it.")
     name = name.strip()
     if not 0 < len(name) <= MAX_NAME_CHARS or not name.isprintable():
         expected = f"It should have 1 to {MAX_NAME_CHARS} characters that can be printed, on one line."
@@ -156,9 +147,11 @@ def decode(record: bytes, kind: type[T]) -> T | None:
     return msgspec.json.decode(record, type=kind) if record else None
 
 
-def put(after: Record, before: bytes = b"") -> Change:
-    """The change that keeps a record."""
-    return Change(after.place, before, msgspec.json.encode(after))
+def change_of(before: Record | None, after: Record | None) -> Change:
+    """The change of the registry that puts a record in the place of another one, each of which may be none."""
+    record = after or before
+    assert record is not None
+    return Change(record.place, *(b"" if each is None else msgspec.json.encode(each) for each in (before, after)))
 
 
 # --- the values of keys ---
@@ -188,11 +181,6 @@ def is_whole(value: bytes) -> bool:
     """Whether a value can be one that was made here: it has the form, and its checksum."""
     match = _FORM.fullmatch(value)
     return match is not None and match[2].decode() == _check(match[1])
-
-
-def is_admins(value: bytes) -> bool:
-    """Whether a value that is whole was made for an administrator."""
-    return value.startswith(ADMIN_PREFIX.encode())
 
 
 def digest_of(value: bytes) -> str:

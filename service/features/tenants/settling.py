@@ -21,7 +21,6 @@ MOST_ROUNDS = 200
 """The most rounds of one look at due limits. A tenant may have thousands of responses that wait; none of them may lose
 its place among those at once meanwhile, nor be in the way of what others reserved."""
 
-
 COUNT_SECONDS = 60.0
 """How often usage that could not be counted is counted again."""
 
@@ -77,10 +76,9 @@ async def _settle(limits: Limits, due: DueReservation) -> None:
         await limits.settle(tenant, id, Unspent.UNKNOWN)
         return
     except (NewerFormat, ArchiveUnavailable, ArchiveDamaged):  # it is settled later; until then it is in nobody's way
+        found = None
+    if found is None or found.under_way:
         await limits.hold(tenant, [id])
-        return
-    if found.under_way:
-        await limits.hold(tenant, [id])
-        return
-    response = await asyncio.to_thread(decode_response, found.response)
-    await limits.settle(tenant, id, spent_in(response))
+    else:
+        response = await asyncio.to_thread(decode_response, found.response)
+        await limits.settle(tenant, id, spent_in(response))

@@ -129,37 +129,23 @@ end
 
 -- Count what work took in the place of what was reserved for it (settle_admitted.lua); for how much of it anything was.
 local function settle_work(over)
-  local names = { 'mean' }
-  for i, each in ipairs(over) do
-    names[i + 1] = each[1]
-  end
-  if not over[1] then
-    return 0
-  end
-  local reservation, settled, members = redis.call('HMGET', reserved, unpack(names)), {}, {}
-  local mean, found = tonumber(reservation[1]), 0
-  for i, each in ipairs(over) do
+  local mean, found = tonumber(redis.call('HGET', reserved, 'mean')), 0
+  for _, each in ipairs(over) do
     local digits, reads, writes, token = unpack(each)
-    local known = reservation[i + 1] and cjson.decode(reservation[i + 1])
-    if not known then
-      members[#members + 1] = tenant .. '/' .. digits
-    elseif token == '' or token == known.token then
+    local reservation = redis.call('HGET', reserved, digits)
+    local known = reservation and cjson.decode(reservation)
+    if not known or token == '' or token == known.token then
+      redis.call('ZREM', reservations, tenant .. '/' .. digits)
+    end
+    if known and (token == '' or token == known.token) then
       found = found + 1
-      settled[found], members[#members + 1] = digits, tenant .. '/' .. digits
       settle_one(known.taken, digits, reads, writes)
       if reads >= 0 and writes > 0 then
         mean = (mean or writes) + (writes - (mean or writes)) / 10
+        redis.call('HSET', reserved, 'mean', string.format('%.1f', mean))
       end
+      redis.call('HDEL', reserved, digits) -- behind the mean: the hash would lose its end with its last field
     end
-  end
-  if found > 0 then
-    if mean then -- before the last one is taken away, as the hash would lose its end
-      redis.call('HSET', reserved, 'mean', string.format('%.1f', mean))
-    end
-    redis.call('HDEL', reserved, unpack(settled))
-  end
-  if members[1] then
-    redis.call('ZREM', reservations, unpack(members))
   end
   return found
 end

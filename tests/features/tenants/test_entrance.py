@@ -9,7 +9,6 @@ from service.entrance import Entrance, Entry, WrongKey
 from service.errors import ApiError
 from service.features.tenants.entrance import CountingEntrance, LimitingEntrance, ProjectEntrance
 from service.process import Settings
-from service.responses.service import Service
 from service.settings.core import ApiKey
 from service.settings.keys import Keys
 from store.spent import Over, Spent
@@ -18,21 +17,17 @@ from tests.support.chaos.inside import opened
 from tests.support.service.background import changed
 
 KEY = "key-of-ada-0123456789"
-LIMITS = {"max_requests_per_1_minute": 0}
 
 
-@pytest.fixture
-async def service(settings: Settings) -> AsyncIterator[Service]:
-    async with opened(changed(settings, api_keys=(ApiKey("ada", SecretStr(KEY)),))) as service:
-        yield service
-
-
-@pytest.fixture(params=["plain", "counting", "limiting", "projects"])
+@pytest.fixture(params=[Entrance, CountingEntrance, LimitingEntrance, ProjectEntrance])
 async def entrance(request: pytest.FixtureRequest, settings: Settings) -> AsyncIterator[Entrance]:
+    """Each of the entrances. The settings choose which of a feature's it is."""
     keyed = changed(settings, api_keys=(ApiKey("ada", SecretStr(KEY)),))
-    more = {"limiting": {"tenant_limits": {"max_requests_per_1_minute": 9}}, "projects": {"projects": True}}
+    more = {LimitingEntrance: {"tenant_limits": {"max_requests_per_1_minute": 9}}, ProjectEntrance: {"projects": True}}
     async with opened(changed(keyed, **more.get(request.param, {}))) as service:
-        yield Entrance(Keys(keyed)) if request.param == "plain" else service.tenants.entrance
+        found = Entrance(Keys(keyed)) if request.param is Entrance else service.tenants.entrance
+        assert type(found) is request.param
+        yield found
 
 
 async def test_a_key_of_the_settings_lets_its_tenant_in_and_it_may_do_all_but_administer(entrance: Entrance) -> None:
@@ -61,14 +56,7 @@ async def test_work_within_limits_begins_and_what_it_took_is_counted(entrance: E
     assert entrance.weight("ada") is None
 
 
-async def test_the_settings_choose(settings: Settings, service: Service) -> None:
-    assert type(service.tenants.entrance) is CountingEntrance
-    for more, kind in (({"tenant_limits": LIMITS}, LimitingEntrance), ({"projects": True}, ProjectEntrance)):
-        async with opened(changed(settings, **more)) as other:
-            assert type(other.tenants.entrance) is kind
-
-
 async def test_where_nothing_may_begin_nothing_does(settings: Settings) -> None:
-    async with opened(changed(settings, tenant_limits=LIMITS)) as service:
+    async with opened(changed(settings, tenant_limits={"max_requests_per_1_minute": 0})) as service:
         with pytest.raises(ApiError, match="requests per min"):
             await service.tenants.entrance.refuse_exhausted(Entry("default"), "m")

@@ -82,7 +82,7 @@ async def room(settings: Settings) -> AsyncIterator[Room]:
     client = connect(settings.redis_url)
     history = ConversationHistoryStore(client, prefix=settings.key_prefix)
     listening, registry, times = Listening(client), CountedRegistry(history), Times()
-    directory = Directory(registry, times, most=10)
+    directory = Directory(registry, times)
     project = await directory.create_project(OPS, "Chat")
     account, _ = await directory.create_account(OPS, project.id, "web", None)
     made = await directory.create_key(OPS, project.id, account.id, Wish("key"))

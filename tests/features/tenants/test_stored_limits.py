@@ -21,15 +21,11 @@ def limits_of(store: ConversationHistoryStore, seconds: float = 60) -> Limits:
     return Limits(store, held_seconds=seconds, usual_tokens=USUAL)
 
 
-def id_of(store: ConversationHistoryStore) -> str:
-    return store.new_id()
-
-
 async def admitted(
     limits: Limits, checks: Sequence[Check], *, reads: int = 10, writes: int = 1000, tenant: str = TENANT
 ) -> str | None:
     """The id of work that began; None where it was refused."""
-    id = id_of(limits.history)
+    id = limits.history.new_id()
     found = await limits.admit(tenant, id, checks, reads=reads, writes=writes)
     return None if found.refused else id
 
@@ -49,7 +45,7 @@ async def test_a_clock_that_steps_back_keeps_nobody_waiting_for_as_long(
     for field, value in (await redis.hgetall(key)).items():
         later = [str(int(number) + 3_600_000_000) for number in value.split()]  # an hour before, by the server's clock
         await redis.hset(key, field, " ".join(later))
-    found = await limits.admit(TENANT, id_of(store), [REQUESTS, TOKENS], reads=400, writes=10)
+    found = await limits.admit(TENANT, store.new_id(), [REQUESTS, TOKENS], reads=400, writes=10)
     assert found.refused is not None
     assert found.refused.seconds == pytest.approx(13.2, abs=5)
     assert [each.seconds for each in found.left] == pytest.approx([40, 49.2], abs=5)
@@ -60,17 +56,17 @@ async def test_what_is_over_is_settled_before_the_next_one_is_let_begin(store: C
     both = [await admitted(limits, [TOKENS, PARALLEL], reads=400, writes=100) for _ in range(2)]
     first, second = map(str, both)
     over = [Over(first, Spent(400, 50)), Over(second, Unspent.NEVER_BEGAN)]
-    found = await limits.admit(TENANT, id_of(store), [TOKENS, PARALLEL], reads=500, writes=10, over=over)
+    found = await limits.admit(TENANT, store.new_id(), [TOKENS, PARALLEL], reads=500, writes=10, over=over)
     assert found.refused is None
     assert found.left[0].amount == pytest.approx(1000 - 450 - 510, abs=100)  # a minute's worth flies off meanwhile
     assert found.left[1].amount == 1
     assert await limits.settle_all(TENANT, over) == 0
     with pytest.raises(ValueError, match="are more than"):
-        await limits.settle_all(TENANT, [Over(id_of(store), Unspent.UNKNOWN)] * (MOST_SETTLED + 1))
+        await limits.settle_all(TENANT, [Over(store.new_id(), Unspent.UNKNOWN)] * (MOST_SETTLED + 1))
 
 
 async def test_whoever_reserved_last_for_a_response_alone_settles_it(store: ConversationHistoryStore) -> None:
-    limits, id = limits_of(store), id_of(store)
+    limits, id = limits_of(store), store.new_id()
     for token in ("the one that is lost", "the one that took over"):
         found = await limits.admit(TENANT, id, [PARALLEL], reads=1, writes=1, token=token)
         assert found.left[0].amount == 1
@@ -83,7 +79,7 @@ async def test_a_refusal_takes_from_no_limit(store: ConversationHistoryStore) ->
     month = Check("all", "tokens", "month", 500)
     assert await admitted(limits, [TOKENS, month], reads=350, writes=50)  # 400 of both
     for _ in range(5):
-        found = await limits.admit(TENANT, id_of(store), [REQUESTS, TOKENS, month], reads=150, writes=50)
+        found = await limits.admit(TENANT, store.new_id(), [REQUESTS, TOKENS, month], reads=150, writes=50)
         assert found.refused is not None
         assert found.refused.check == 2
         assert found.left[0].amount == 3
@@ -97,7 +93,7 @@ async def test_it_reserves_what_a_tenant_usually_writes_and_no_more_than_it_may(
     limits, month = limits_of(store), Check("all", "tokens", "month", 100_000)
 
     async def left(writes: int) -> tuple[str, int]:
-        id = id_of(store)
+        id = store.new_id()
         found = await limits.admit(TENANT, id, [month], reads=10, writes=writes)
         return id, found.left[0].amount
 
@@ -120,7 +116,7 @@ async def test_what_was_settled_is_settled_once(store: ConversationHistoryStore)
     assert await limits.settle(TENANT, id, Spent(500, 20))
     for spent in (Spent(500, 20), Unspent.NEVER_BEGAN, Unspent.UNKNOWN):
         assert not await limits.settle(TENANT, id, spent)
-    found = await limits.admit(TENANT, id_of(store), [month], reads=1, writes=0)
+    found = await limits.admit(TENANT, store.new_id(), [month], reads=1, writes=0)
     assert found.left[0].amount == 1000 - 520 - 1
 
 
@@ -134,15 +130,15 @@ async def test_what_never_began_counts_nothing_and_what_nobody_knows_counts_whol
     assert await admitted(limits, checks) is None
     assert await limits.settle(TENANT, one, Unspent.NEVER_BEGAN)
     assert await limits.settle(TENANT, other, Unspent.UNKNOWN)
-    found = await limits.admit(TENANT, id_of(store), checks, reads=0, writes=0)
+    found = await limits.admit(TENANT, store.new_id(), checks, reads=0, writes=0)
     assert [left.amount for left in found.left] == [1, 850, 1]
 
 
 async def test_a_call_that_is_sent_again_takes_nothing(store: ConversationHistoryStore) -> None:
-    limits, id = limits_of(store), id_of(store)
+    limits, id = limits_of(store), store.new_id()
     first = await limits.admit(TENANT, id, [REQUESTS, TOKENS, PARALLEL], reads=100, writes=10)
     assert await limits.admit(TENANT, id, [REQUESTS, TOKENS, PARALLEL], reads=100, writes=10) == first
-    found = await limits.admit(TENANT, id_of(store), [REQUESTS, PARALLEL], reads=100, writes=10)
+    found = await limits.admit(TENANT, store.new_id(), [REQUESTS, PARALLEL], reads=100, writes=10)
     assert [left.amount for left in found.left] == [1, 0]
 
 
@@ -201,5 +197,5 @@ async def test_the_count_of_a_month_is_the_sum_of_what_was_spent(
         if id is not None:
             total += reads + written
             await limits.settle(tenant, id, Spent(reads, written))
-    found = await limits.admit(tenant, id_of(store), [month], reads=0, writes=0)
+    found = await limits.admit(tenant, store.new_id(), [month], reads=0, writes=0)
     assert found.left[0].amount == max(0, 2000 - total)

@@ -6,21 +6,20 @@ without a limit, and no name for it. Its own names for what isn't served here (i
 """
 
 from time import time
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-import msgspec
 from fastapi import APIRouter
 from fastapi import Query as InQuery
 from pydantic import Field
 from starlette.responses import Response
 
+from service.decoding import Json
 from service.errors import invalid_value, missing, not_served
 from service.features.tenants.admin import shapes
-from service.features.tenants.audit import Actor, AuditFilter, page_of_entries
+from service.features.tenants.audit import MAX_TIME, Actor, AuditFilter, page_of_entries
 from service.features.tenants.directory import Directory, RecordPage, not_found
 from service.features.tenants.entrance import ProjectEntrance, ProjectEntry
-from service.features.tenants.limits import Limit, fill_limit
-from service.features.tenants.records import Account, Key, Project
+from service.features.tenants.records import Key
 from service.features.tenants.usage import DAY_HOURS, Bucket, UsageScope, usage_of
 from service.web.entering import Aside
 from service.web.errors import JsonResponse
@@ -28,7 +27,7 @@ from service.web.queries import ListPage, PageQuery, Query
 from service.web.received import Received
 from store.spending import HOUR_SECONDS, Spender, Sums
 
-router = APIRouter(prefix="/v1")
+router = APIRouter(prefix="/v1", include_in_schema=False)
 
 _PROJECT = "/organization/projects/{project_id}"
 _MODELS = f"{_PROJECT}/model_permissions"
@@ -37,14 +36,10 @@ _KEYS = f"{_PROJECT}/api_keys"
 
 
 class ProjectsQuery(PageQuery):
-    """The query for a page of projects."""
-
     include_archived: bool = False
 
 
 class KeysQuery(PageQuery):
-    """The query for a page of a project's keys."""
-
     owner_project_access: Literal["active", "inactive", "any"] = "any"
 
 
@@ -65,38 +60,35 @@ def actor_of(request: Received) -> Actor:
     return entry.actor
 
 
-def page_of(
-    listed: RecordPage[Project] | RecordPage[Account] | RecordPage[Key], shown: list[object]
-) -> ListPage[object]:
+def page_of(listed: RecordPage[Any], shown: list[Json]) -> ListPage[Json]:
     """A page of a list, as its records are shown."""
     ids = [each.id for each in listed.records]
     last = ids[-1] if ids and not listed.more else listed.last
     return ListPage(shown, ids[0] if ids else None, last, listed.more)
 
 
-@router.get("/organization/projects", include_in_schema=False)
+@router.get("/organization/projects")
 async def list_projects(request: Aside, query: Annotated[ProjectsQuery, InQuery()]) -> Response:
     """Projects in the order in which they were made."""
     page = await directory_of(request).projects(after=query.after, limit=query.limit, archived=query.include_archived)
     return JsonResponse(page_of(page, [shapes.project_shown(each) for each in page.records]))
 
 
-@router.post("/organization/projects", include_in_schema=False)
+@router.post("/organization/projects")
 async def create_project(request: Aside) -> Response:
     """A project: a tenant of its own, whose keys see nothing of any other."""
     name, weight = shapes.read_project(await request.body())
-    return JsonResponse(
-        shapes.project_shown(await directory_of(request).create_project(actor_of(request), name, weight))
-    )
+    project = await directory_of(request).create_project(actor_of(request), name, weight)
+    return JsonResponse(shapes.project_shown(project))
 
 
-@router.get(_PROJECT, include_in_schema=False)
+@router.get(_PROJECT)
 async def retrieve_project(request: Aside, project_id: str) -> Response:
     """One project."""
     return JsonResponse(shapes.project_shown(await directory_of(request).project(project_id)))
 
 
-@router.post(_PROJECT, include_in_schema=False)
+@router.post(_PROJECT)
 async def update_project(request: Aside, project_id: str) -> Response:
     """Give a project another `name`, or another `weight`."""
     wished = shapes.read_changed_project(await request.body())
@@ -104,44 +96,42 @@ async def update_project(request: Aside, project_id: str) -> Response:
     return JsonResponse(shapes.project_shown(project))
 
 
-@router.post(f"{_PROJECT}/archive", include_in_schema=False)
+@router.post(f"{_PROJECT}/archive")
 async def archive_project(request: Aside, project_id: str) -> Response:
     """End a project for good: its keys open nothing any more."""
-    return JsonResponse(
-        shapes.project_shown(await directory_of(request).archive_project(actor_of(request), project_id))
-    )
+    project = await directory_of(request).archive_project(actor_of(request), project_id)
+    return JsonResponse(shapes.project_shown(project))
 
 
-@router.get(_MODELS, include_in_schema=False)
+@router.get(_MODELS)
 async def retrieve_models(request: Aside, project_id: str) -> Response:
     """Which models a project may use; all but none where nobody said it."""
     return JsonResponse(shapes.models_shown(await directory_of(request).project(project_id)))
 
 
-@router.post(_MODELS, include_in_schema=False)
+@router.post(_MODELS)
 async def update_models(request: Aside, project_id: str) -> Response:
     """Say which models a project may use. The others are not there for it."""
     models = shapes.read_models(await request.body())
-    return JsonResponse(
-        shapes.models_shown(await directory_of(request).permit_models(actor_of(request), project_id, models))
-    )
+    project = await directory_of(request).permit_models(actor_of(request), project_id, models)
+    return JsonResponse(shapes.models_shown(project))
 
 
-@router.delete(_MODELS, include_in_schema=False)
+@router.delete(_MODELS)
 async def delete_models(request: Aside, project_id: str) -> Response:
     """Let a project use all models."""
     await directory_of(request).permit_models(actor_of(request), project_id, None)
-    return JsonResponse(shapes.ModelsDeleted())
+    return JsonResponse({"deleted": True, "object": "project.model_permissions.deleted"})
 
 
-@router.get(_ACCOUNTS, include_in_schema=False)
+@router.get(_ACCOUNTS)
 async def list_accounts(request: Aside, query: Annotated[PageQuery, InQuery()], project_id: str) -> Response:
     """The service accounts of a project."""
     page = await directory_of(request).accounts(project_id, after=query.after, limit=query.limit)
     return JsonResponse(page_of(page, [shapes.account_shown(each) for each in page.records]))
 
 
-@router.post(_ACCOUNTS, include_in_schema=False)
+@router.post(_ACCOUNTS)
 async def create_account(request: Aside, project_id: str) -> Response:
     """A service account, and its first key, whose value is shown here and nowhere else."""
     directory, actor = directory_of(request), actor_of(request)
@@ -149,13 +139,13 @@ async def create_account(request: Aside, project_id: str) -> Response:
     return JsonResponse(shapes.account_shown(*await directory.create_account(actor, project_id, name, wish)))
 
 
-@router.get(f"{_ACCOUNTS}/{{account_id}}", include_in_schema=False)
+@router.get(f"{_ACCOUNTS}/{{account_id}}")
 async def retrieve_account(request: Aside, project_id: str, account_id: str) -> Response:
     """One service account."""
     return JsonResponse(shapes.account_shown(await directory_of(request).account(project_id, account_id)))
 
 
-@router.post(f"{_ACCOUNTS}/{{account_id}}", include_in_schema=False)
+@router.post(f"{_ACCOUNTS}/{{account_id}}")
 async def update_account(request: Aside, project_id: str, account_id: str) -> Response:
     """Give a service account another `name`."""
     name = shapes.read_renamed_account(await request.body())
@@ -163,60 +153,56 @@ async def update_account(request: Aside, project_id: str, account_id: str) -> Re
     return JsonResponse(shapes.account_shown(account))
 
 
-@router.delete(f"{_ACCOUNTS}/{{account_id}}", include_in_schema=False)
+@router.delete(f"{_ACCOUNTS}/{{account_id}}")
 async def delete_account(request: Aside, project_id: str, account_id: str) -> Response:
     """End a service account, and all of its keys."""
     await directory_of(request).delete_account(actor_of(request), project_id, account_id)
-    return JsonResponse(shapes.Deleted(account_id, "organization.project.service_account.deleted"))
+    return JsonResponse(shapes.deletion(account_id, "organization.project.service_account"))
 
 
-@router.post(f"{_ACCOUNTS}/{{account_id}}/api_keys", include_in_schema=False)
+@router.post(f"{_ACCOUNTS}/{{account_id}}/api_keys")
 async def create_key(request: Aside, project_id: str, account_id: str) -> Response:
     """Another key of a service account, whose value is shown here and nowhere else."""
     wish = shapes.read_key(await request.body())
-    return JsonResponse(
-        shapes.made_shown(await directory_of(request).create_key(actor_of(request), project_id, account_id, wish))
-    )
+    made = await directory_of(request).create_key(actor_of(request), project_id, account_id, wish)
+    return JsonResponse(shapes.made_shown(made))
 
 
-@router.get(_KEYS, include_in_schema=False)
+@router.get(_KEYS)
 async def list_keys(request: Aside, query: Annotated[KeysQuery, InQuery()], project_id: str) -> Response:
     """The keys of a project, without their values."""
     directory = directory_of(request)
     page = await directory.keys(project_id, after=query.after, limit=query.limit)
     if query.owner_project_access == "inactive":  # whose owner has no access: here a key goes with its owner
         page = RecordPage[Key]([], False, None)
-    owners, used = await directory.owners(page.records), await directory.last_used(page.records)
-    return JsonResponse(
-        page_of(page, [shapes.key_shown(*each) for each in zip(page.records, owners, used, strict=True)])
-    )
+    shown = [shapes.key_shown(*each) for each in await directory.with_use(page.records)]
+    return JsonResponse(page_of(page, shown))
 
 
-@router.get(f"{_KEYS}/{{key_id}}", include_in_schema=False)
+@router.get(f"{_KEYS}/{{key_id}}")
 async def retrieve_key(request: Aside, project_id: str, key_id: str) -> Response:
     """One key, without its value."""
-    return JsonResponse(await _key(request, await directory_of(request).key(project_id, key_id)))
+    directory = directory_of(request)
+    return await _key_shown(directory, await directory.key(project_id, key_id))
 
 
-@router.post(f"{_KEYS}/{{key_id}}", include_in_schema=False)
+@router.post(f"{_KEYS}/{{key_id}}")
 async def update_key(request: Aside, project_id: str, key_id: str) -> Response:
     """Give a key other `scopes`, or have it expire."""
-    wished = shapes.read_changed_key(await request.body())
-    key = await directory_of(request).change_key(actor_of(request), project_id, key_id, wished)
-    return JsonResponse(await _key(request, key))
+    wished, directory = shapes.read_changed_key(await request.body()), directory_of(request)
+    return await _key_shown(directory, await directory.change_key(actor_of(request), project_id, key_id, wished))
 
 
-@router.delete(f"{_KEYS}/{{key_id}}", include_in_schema=False)
+@router.delete(f"{_KEYS}/{{key_id}}")
 async def delete_key(request: Aside, project_id: str, key_id: str) -> Response:
     """End a key: it opens nothing any more, within a second in all processes."""
     await directory_of(request).delete_key(actor_of(request), project_id, key_id)
-    return JsonResponse(shapes.Deleted(key_id, "organization.project.api_key.deleted"))
+    return JsonResponse(shapes.deletion(key_id, "organization.project.api_key"))
 
 
-async def _key(request: Received, key: Key) -> object:
-    directory = directory_of(request)
-    (owner,), (used,) = await directory.owners([key]), await directory.last_used([key])
-    return shapes.key_shown(key, owner, used)
+async def _key_shown(directory: Directory, key: Key) -> Response:
+    (found,) = await directory.with_use([key])
+    return JsonResponse(shapes.key_shown(*found))
 
 
 # --- limits of projects ---
@@ -226,56 +212,49 @@ _ONE = f"{_LIMITS}/{{rate_limit_id:path}}"
 
 
 class LimitsQuery(PageQuery):
-    """The query for a page of limits."""
-
     before: str | None = None
 
 
-def limit_shown(project: Project, default: Limit) -> shapes.LimitShown:
-    """The limits of a project on the wire: its own, and the default's where it has none."""
-    return shapes.LimitShown(**msgspec.structs.asdict(fill_limit(project.limit, default)))
-
-
-@router.get(_LIMITS, include_in_schema=False)
+@router.get(_LIMITS)
 async def list_limits(request: Aside, query: Annotated[LimitsQuery, InQuery()], project_id: str) -> Response:
     """The limits of a project: a list of one."""
     after, before = query.after, query.before
     project = await directory_of(request).project(project_id)
     for name, cursor in (("after", after), ("before", before)):
-        if cursor not in (None, shapes.ID):
+        if cursor not in (None, shapes.LIMITS_ID):
             raise invalid_value(name, cursor, "Give the id of a limit in this list.")
-    data = [limit_shown(project, projects_of(request).limiter.default)] if after is before is None else []
-    first = data[0].id if data else None
+    data = [shapes.limits_shown(project, projects_of(request).limiter.default)] if after is before is None else []
+    first = shapes.LIMITS_ID if data else None
     return JsonResponse(ListPage(data, first, first, has_more=False))
 
 
-@router.get(_ONE, include_in_schema=False)
+@router.get(_ONE)
 async def retrieve_limit(request: Aside, project_id: str, rate_limit_id: str) -> Response:
     """The limits of a project."""
     _check(rate_limit_id)
     project = await directory_of(request).project(project_id)
-    return JsonResponse(limit_shown(project, projects_of(request).limiter.default))
+    return JsonResponse(shapes.limits_shown(project, projects_of(request).limiter.default))
 
 
-@router.post(_ONE, include_in_schema=False)
+@router.post(_ONE)
 async def update_limit(request: Aside, project_id: str, rate_limit_id: str) -> Response:
     """Change limits of a project; what isn't sent stays."""
     _check(rate_limit_id)
     wished = shapes.read_limits(await request.body())
     project = await directory_of(request).limit(actor_of(request), project_id, wished)
-    return JsonResponse(limit_shown(project, projects_of(request).limiter.default))
+    return JsonResponse(shapes.limits_shown(project, projects_of(request).limiter.default))
 
 
-@router.delete(_ONE, include_in_schema=False)
+@router.delete(_ONE)
 async def delete_limit(request: Aside, project_id: str, rate_limit_id: str) -> Response:
     """Take away all limits that a project has of its own."""
     _check(rate_limit_id)
     await directory_of(request).limit(actor_of(request), project_id, None)
-    return JsonResponse(shapes.Deleted(rate_limit_id, "project.rate_limit.deleted"))
+    return JsonResponse(shapes.deletion(rate_limit_id, "project.rate_limit"))
 
 
 def _check(id: str) -> None:
-    if id != shapes.ID:
+    if id != shapes.LIMITS_ID:
         raise not_found("rate limit", id)
 
 
@@ -283,22 +262,15 @@ def _check(id: str) -> None:
 
 _ADMIN_KEYS = "/organization/admin_api_keys"
 
-MAX_TIME = 1 << 40
-"""The latest time that somebody may ask for, in seconds."""
-
 Time = Annotated[int, Field(ge=1, le=MAX_TIME)]
 Names = list[str] | None
 
 
 class AdminKeysQuery(PageQuery):
-    """The query for a page of the keys of administrators."""
-
     order: Literal["asc", "desc"] = "asc"
 
 
 class EntriesQuery(PageQuery):
-    """The query for a page of the audit log."""
-
     event_types: Names = Field(None, alias="event_types[]")
     project_ids: Names = Field(None, alias="project_ids[]")
     actor_ids: Names = Field(None, alias="actor_ids[]")
@@ -310,48 +282,45 @@ class EntriesQuery(PageQuery):
     before: str | None = None
 
 
-@router.get(_ADMIN_KEYS, include_in_schema=False)
+@router.get(_ADMIN_KEYS)
 async def list_admin_keys(request: Aside, query: Annotated[AdminKeysQuery, InQuery()]) -> Response:
     """The keys of administrators, without their values; not the one in the settings."""
     directory = directory_of(request)
     page = await directory.admin_keys(after=query.after, limit=query.limit, ascending=query.order == "asc")
-    used = await directory.last_used(page.records)
-    return JsonResponse(page_of(page, [shapes.admin_key_shown(*each) for each in zip(page.records, used, strict=True)]))
+    shown = [shapes.admin_key_shown(key, used) for key, _, used in await directory.with_use(page.records)]
+    return JsonResponse(page_of(page, shown))
 
 
-@router.post(_ADMIN_KEYS, include_in_schema=False)
+@router.post(_ADMIN_KEYS)
 async def create_admin_key(request: Aside) -> Response:
     """A key of an administrator, whose value is shown here and nowhere else."""
     made = await directory_of(request).create_admin_key(actor_of(request), shapes.read_admin_key(await request.body()))
     return JsonResponse(shapes.admin_key_shown(made.key, None, made.value))
 
 
-@router.get(f"{_ADMIN_KEYS}/{{key_id}}", include_in_schema=False)
+@router.get(f"{_ADMIN_KEYS}/{{key_id}}")
 async def retrieve_admin_key(request: Aside, key_id: str) -> Response:
     """One key of an administrator, without its value."""
     directory = directory_of(request)
-    key = await directory.admin_key(key_id)
-    (used,) = await directory.last_used([key])
+    ((key, _, used),) = await directory.with_use([await directory.key("", key_id)])
     return JsonResponse(shapes.admin_key_shown(key, used))
 
 
-@router.delete(f"{_ADMIN_KEYS}/{{key_id}}", include_in_schema=False)
+@router.delete(f"{_ADMIN_KEYS}/{{key_id}}")
 async def delete_admin_key(request: Aside, key_id: str) -> Response:
     """End a key of an administrator."""
-    await directory_of(request).delete_admin_key(actor_of(request), key_id)
-    return JsonResponse(shapes.Deleted(key_id, "organization.admin_api_key.deleted"))
+    await directory_of(request).delete_key(actor_of(request), "", key_id)
+    return JsonResponse(shapes.deletion(key_id, "organization.admin_api_key"))
 
 
-@router.get("/organization/audit_logs", include_in_schema=False)
+@router.get("/organization/audit_logs")
 async def list_entries(request: Aside, query: Annotated[EntriesQuery, InQuery()]) -> Response:
     """The audit log, the newest entry first."""
-    begin = [each for each in (None if query.above is None else query.above + 1, query.first) if each is not None]
-    end = [each for each in (None if query.below is None else query.below - 1, query.last) if each is not None]
     named = (query.event_types, query.project_ids, query.actor_ids, query.resource_ids)
     wanted = AuditFilter(
         *(tuple(each or ()) for each in named),
-        first=max(begin, default=None),
-        last=min(end, default=None),
+        first=max(query.first or 0, (query.above or -1) + 1),
+        last=min(query.last or MAX_TIME, (query.below or MAX_TIME) - 1),
     )
     page = await page_of_entries(
         directory_of(request).registry, wanted, after=query.after, before=query.before, limit=query.limit
@@ -375,8 +344,6 @@ PAGE_PREFIX = "page_"
 
 
 class UsageQuery(Query):
-    """The query for usage."""
-
     start_time: Time | None = None
     end_time: Time | None = None
     bucket_width: Literal["1m", "1h", "1d"] = "1d"
@@ -389,42 +356,7 @@ class UsageQuery(Query):
     page: str | None = None
 
 
-class ResultShown(msgspec.Struct):
-    """The usage of a group in a bucket; fields by which it wasn't grouped are null."""
-
-    input_tokens: int
-    input_cached_tokens: int
-    input_uncached_tokens: int
-    output_tokens: int
-    num_model_requests: int
-    project_id: str | None
-    user_id: None
-    api_key_id: str | None
-    model: str | None
-    batch: bool | None
-    service_tier: None
-    object: Literal["organization.usage.completions.result"] = "organization.usage.completions.result"
-
-
-class BucketShown(msgspec.Struct):
-    """An hour or a day, or what was asked for of it; times are in seconds."""
-
-    start_time: int
-    end_time: int
-    results: list[ResultShown]
-    object: Literal["bucket"] = "bucket"
-
-
-class UsagePage(msgspec.Struct):
-    """Buckets in their order; `next_page` is for those behind them."""
-
-    data: list[BucketShown]
-    has_more: bool
-    next_page: str | None
-    object: Literal["page"] = "page"
-
-
-@router.get("/organization/usage/completions", include_in_schema=False)
+@router.get("/organization/usage/completions")
 async def completions(request: Aside, query: Annotated[UsageQuery, InQuery()]) -> Response:
     """Tokens and requests, in buckets; of hours that are over or have begun."""
     if query.start_time is None:
@@ -449,7 +381,8 @@ async def completions(request: Aside, query: Annotated[UsageQuery, InQuery()]) -
     usage = await usage_of(projects_of(request).tally.spending, asked)
     goes_on = None if usage.goes_on is None else f"{PAGE_PREFIX}{usage.goes_on * HOUR_SECONDS}"
     shown = [_bucket_shown(bucket, query.batch, tells_batch="" in asked.by) for bucket in usage.buckets]
-    return JsonResponse(UsagePage(shown, goes_on is not None, goes_on))
+    page = {"data": shown, "has_more": goes_on is not None, "next_page": goes_on, "object": "page"}
+    return JsonResponse(page)
 
 
 def _names(param: str, names: list[str] | None) -> frozenset[str]:
@@ -489,26 +422,30 @@ def _hours(start_time: int, end_time: int | None, page: str | None, width: int) 
     return first, end
 
 
-def _bucket_shown(bucket: Bucket, batch: bool | None, *, tells_batch: bool) -> BucketShown:
+def _bucket_shown(bucket: Bucket, batch: bool | None, *, tells_batch: bool) -> Json:
+    """An hour or a day, or what was asked for of it; times are in seconds."""
     results = [] if batch else sorted(bucket.results.items())
-    return BucketShown(
-        bucket.first * HOUR_SECONDS,
-        bucket.end * HOUR_SECONDS,
-        [_result_shown(spender, sums, tells_batch=tells_batch) for spender, sums in results],
-    )
+    return {
+        "start_time": bucket.first * HOUR_SECONDS,
+        "end_time": bucket.end * HOUR_SECONDS,
+        "results": [_result_shown(spender, sums, tells_batch=tells_batch) for spender, sums in results],
+        "object": "bucket",
+    }
 
 
-def _result_shown(spender: Spender, sums: Sums, *, tells_batch: bool) -> ResultShown:
-    return ResultShown(
-        input_tokens=sums.input_tokens,
-        input_cached_tokens=sums.cached_tokens,
-        input_uncached_tokens=sums.input_tokens - sums.cached_tokens,
-        output_tokens=sums.output_tokens,
-        num_model_requests=sums.requests,
-        project_id=spender.tenant or None,
-        user_id=None,
-        api_key_id=spender.key or None,
-        model=spender.model or None,
-        batch=False if tells_batch else None,
-        service_tier=None,
-    )
+def _result_shown(spender: Spender, sums: Sums, *, tells_batch: bool) -> Json:
+    """The usage of a group in a bucket; fields by which it wasn't grouped are null."""
+    return {
+        "input_tokens": sums.input_tokens,
+        "input_cached_tokens": sums.cached_tokens,
+        "input_uncached_tokens": sums.input_tokens - sums.cached_tokens,
+        "output_tokens": sums.output_tokens,
+        "num_model_requests": sums.requests,
+        "project_id": spender.tenant or None,
+        "user_id": None,
+        "api_key_id": spender.key or None,
+        "model": spender.model or None,
+        "batch": False if tells_batch else None,
+        "service_tier": None,
+        "object": "organization.usage.completions.result",
+    }

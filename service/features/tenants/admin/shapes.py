@@ -1,158 +1,118 @@
 """The admin API on the wire: its objects, and the bodies of its routes. A key's value is in one answer only."""
 
-from typing import Any, Literal
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Meta, Raw, UnsetType
 
-from service.decoding import ABSENT, decode
-from service.errors import invalid_value, missing, not_allowed, not_served
+from service.decoding import ABSENT, Json, decode
+from service.errors import missing, not_allowed, not_served
 from service.features.tenants.directory import ChangedKey, ChangedProject, Made, Wish
-from service.features.tenants.limits import WHOLE_PROJECT, Limit
-from service.features.tenants.permissions import (
-    ALL,
-    MAX_SCOPES,
-    ListMode,
-    ModelPermissions,
-    read_permissions,
-    read_scopes,
-)
+from service.features.tenants.limits import WHOLE_PROJECT, Limit, fill_limit
+from service.features.tenants.permissions import ALL, ModelPermissions, read_permissions, read_scopes
 from service.features.tenants.records import Account, Key, Project, checked_name, checked_weight
 from service.features.tenants.settings import LIMITS, MAX_LIMIT
 
 MAX_SECONDS = 10 * 366 * 86_400
 """The latest that a key may expire: in ten years. One that is to be for ever has no end."""
 
+Seconds = Annotated[int, Meta(ge=1, le=MAX_SECONDS)]
 
-class ProjectShown(msgspec.Struct):
+LIMITS_ID = f"rl-{WHOLE_PROJECT}"
+"""The id of a project's limits."""
+
+
+def project_shown(project: Project) -> Json:
     """A project; `static` is one whose keys are in the settings. Without `weight` the settings say what that is."""
-
-    id: str
-    name: str
-    created_at: int
-    archived_at: int | None
-    status: Literal["active", "archived"]
-    static: bool
-    weight: float | None
-    object: Literal["organization.project"] = "organization.project"
-
-
-class ModelsShown(msgspec.Struct):
-    """Which models a project may use."""
-
-    mode: ListMode
-    model_ids: tuple[str, ...]
-    object: Literal["project.model_permissions"] = "project.model_permissions"
+    return {
+        "id": project.id,
+        "name": project.name,
+        "created_at": project.created_at,
+        "archived_at": project.archived_at,
+        "status": "active" if project.archived_at is None else "archived",
+        "static": project.static,
+        "weight": project.weight,
+        "object": "organization.project",
+    }
 
 
-class ModelsDeleted(msgspec.Struct):
-    """A list of models that is no longer there."""
-
-    deleted: bool = True
-    object: Literal["project.model_permissions.deleted"] = "project.model_permissions.deleted"
-
-
-class AccountShown(msgspec.Struct):
-    """A service account; `api_key` is its first key, where one was just made."""
-
-    id: str
-    name: str
-    created_at: int
-    api_key: "KeyMade | UnsetType | None" = UNSET
-    role: Literal["member"] = "member"
-    object: Literal["organization.project.service_account"] = "organization.project.service_account"
-
-
-class KeyMade(msgspec.Struct):
-    """A key that was just made, and its value."""
-
-    id: str
-    name: str
-    created_at: int
-    value: str
-    expires_at: int | None
-    object: Literal["organization.project.service_account.api_key"] = "organization.project.service_account.api_key"
-
-
-class KeyShown(msgspec.Struct):
-    """A key of a project."""
-
-    id: str
-    name: str
-    created_at: int
-    last_used_at: int | None
-    expires_at: int | None
-    redacted_value: str
-    scopes: tuple[str, ...]
-    limits: Limit | None
-    owner: dict[str, Any]
-    owner_project_access: Literal["active"] = "active"
-    object: Literal["organization.project.api_key"] = "organization.project.api_key"
-
-
-class AdminKeyShown(msgspec.Struct, omit_defaults=False):
-    """A key of an administrator; `value` where it was just made."""
-
-    id: str
-    name: str
-    created_at: int
-    last_used_at: int | None
-    expires_at: int | None
-    redacted_value: str
-    owner: dict[str, Any]
-    value: str | UnsetType = UNSET
-    object: Literal["organization.admin_api_key"] = "organization.admin_api_key"
-
-
-class Deleted(msgspec.Struct):
-    """Something that is no longer there."""
-
-    id: str
-    object: str
-    deleted: bool = True
-
-
-def project_shown(project: Project) -> ProjectShown:
-    """A project on the wire."""
-    status = "active" if project.archived_at is None else "archived"
-    times = project.created_at, project.archived_at
-    return ProjectShown(project.id, project.name, *times, status, project.static, project.weight)
-
-
-def models_shown(project: Project) -> ModelsShown:
-    """The models of a project on the wire."""
+def models_shown(project: Project) -> Json:
+    """The models that a project may use."""
     models = project.models or ALL
-    return ModelsShown(models.mode, models.ids)
+    return {"mode": models.mode, "model_ids": models.ids, "object": "project.model_permissions"}
 
 
-def account_shown(account: Account, made: Made | UnsetType | None = UNSET) -> AccountShown:
-    """A service account on the wire; with the key that was `made` with it, or None where none was."""
-    key = made_shown(made) if isinstance(made, Made) else made
-    return AccountShown(account.id, account.name, account.created_at, key)
+def limits_shown(project: Project, default: Limit) -> Json:
+    """The limits of a project, of all models together: its own, and the default's where it has none."""
+    limits = {name: getattr(fill_limit(project.limit, default), name) for name in LIMITS}
+    return limits | {"id": LIMITS_ID, "model": WHOLE_PROJECT, "object": "project.rate_limit"}
 
 
-def made_shown(made: Made) -> KeyMade:
-    """A key that was just made."""
-    return KeyMade(made.key.id, made.key.name, made.key.created_at, made.value, made.key.expires_at)
+def account_shown(account: Account, made: Made | UnsetType | None = UNSET) -> Json:
+    """A service account; with the key that was `made` with it, or None where none was."""
+    return {
+        "id": account.id,
+        "name": account.name,
+        "created_at": account.created_at,
+        **({} if made is UNSET else {"api_key": made and made_shown(made)}),
+        "role": "member",
+        "object": "organization.project.service_account",
+    }
 
 
-def key_shown(key: Key, account: Account | None, used: int | None) -> KeyShown:
-    """A key of a project on the wire, whose it is and when it was last used."""
-    owner: dict[str, Any] = {"type": "service_account"}
+def made_shown(made: Made) -> Json:
+    """A key that was just made, and its value."""
+    return {
+        "id": made.key.id,
+        "name": made.key.name,
+        "created_at": made.key.created_at,
+        "value": made.value,
+        "expires_at": made.key.expires_at,
+        "object": "organization.project.service_account.api_key",
+    }
+
+
+def key_shown(key: Key, account: Account | None, used: int | None) -> Json:
+    """A key of a project, whose it is and when it was last used."""
+    owner: Json = {"type": "service_account"}
     if account is not None:
-        owner["service_account"] = {
-            "id": account.id,
-            "name": account.name,
-            "created_at": account.created_at,
-            "role": "member",
-        }
-    return KeyShown(key.id, key.name, key.created_at, used, key.expires_at, key.redacted, key.scopes, key.limit, owner)
+        shown = {"id": account.id, "name": account.name, "created_at": account.created_at, "role": "member"}
+        owner["service_account"] = shown
+    return {
+        **_any_key_shown(key, used),
+        "scopes": key.scopes,
+        "limits": key.limit,
+        "owner": owner,
+        "owner_project_access": "active",
+        "object": "organization.project.api_key",
+    }
 
 
-def admin_key_shown(key: Key, used: int | None, value: str | UnsetType = UNSET) -> AdminKeyShown:
-    """A key of an administrator on the wire."""
+def admin_key_shown(key: Key, used: int | None, value: str = "") -> Json:
+    """A key of an administrator; with its `value` where it was just made."""
     owner = {"type": "service_account", "object": "organization.service_account", "name": key.name, "role": "owner"}
-    return AdminKeyShown(key.id, key.name, key.created_at, used, key.expires_at, key.redacted, owner, value)
+    return {
+        **_any_key_shown(key, used),
+        "owner": owner,
+        **({"value": value} if value else {}),
+        "object": "organization.admin_api_key",
+    }
+
+
+def _any_key_shown(key: Key, used: int | None) -> Json:
+    return {
+        "id": key.id,
+        "name": key.name,
+        "created_at": key.created_at,
+        "last_used_at": used,
+        "expires_at": key.expires_at,
+        "redacted_value": key.redacted,
+    }
+
+
+def deletion(id: str, kind: str) -> Json:
+    """Something that is no longer there."""
+    return {"id": id, "object": f"{kind}.deleted", "deleted": True}
 
 
 class _Project(msgspec.Struct, forbid_unknown_fields=True):
@@ -171,14 +131,14 @@ class _Models(msgspec.Struct, forbid_unknown_fields=True):
 class _Account(msgspec.Struct, forbid_unknown_fields=True):
     name: str | None = None
     create_service_account_only: bool | None = None
-    expires_in_seconds: int | None = None
+    expires_in_seconds: Seconds | None = None
     role: str | None = None
 
 
 class _Key(msgspec.Struct, forbid_unknown_fields=True):
     name: str | None = None
     scopes: list[str] | None = None
-    expires_in_seconds: int | None = None
+    expires_in_seconds: Seconds | None = None
     limits: Raw | UnsetType = UNSET
 
 
@@ -189,13 +149,13 @@ _ELSEWHERE = ("external_key_id", "geography", "residency")
 def read_project(body: bytes) -> tuple[str, float | None]:
     """The name and the weight of a project to be made. Raises InvalidRequest."""
     sent = _read_project(body)
-    return _name(sent.name), None if sent.weight is UNSET else sent.weight
+    return checked_name(sent.name), None if sent.weight is UNSET else sent.weight
 
 
 def read_changed_project(body: bytes) -> ChangedProject:
     """The requested changes of a project. Raises InvalidRequest."""
     sent = _read_project(body)
-    name = None if sent.name is None and sent.weight is not UNSET else _name(sent.name)
+    name = UNSET if sent.name is None and sent.weight is not UNSET else checked_name(sent.name)
     return ChangedProject(name, sent.weight)
 
 
@@ -222,7 +182,7 @@ def read_models(body: bytes) -> ModelPermissions:
 def read_account(body: bytes) -> tuple[str, Wish | None]:
     """The name of a service account to be made, and its first key, if it is to have one. Raises InvalidRequest."""
     sent = decode(body, _Account)
-    name, seconds = _name(sent.name), _seconds(sent.expires_in_seconds)
+    name, seconds = checked_name(sent.name), sent.expires_in_seconds
     if sent.role is not None:
         raise not_served("role", sent.role, "A new service account is a member. Leave it out.")
     if sent.create_service_account_only:
@@ -238,15 +198,14 @@ def read_renamed_account(body: bytes) -> str:
     sent = decode(body, _Account)
     if sent.role not in (None, "member"):
         raise not_served("role", sent.role, "Service accounts are members: keys administer only as admin keys.")
-    return _name(sent.name)
+    return checked_name(sent.name)
 
 
 def read_key(body: bytes) -> Wish:
     """The requested properties of a new key. Raises InvalidRequest."""
     sent = decode(body or b"{}", _Key)
-    scopes = _scopes(sent.scopes) or ()
-    limit = _limit(sent.limits)
-    return Wish(_name(sent.name or "Secret Key"), scopes, _seconds(sent.expires_in_seconds), limit or None)
+    scopes, limit = read_scopes(sent.scopes or ()), _limit(sent.limits)
+    return Wish(checked_name(sent.name or "Secret Key"), scopes, sent.expires_in_seconds, limit or None)
 
 
 def read_changed_key(body: bytes) -> ChangedKey:
@@ -254,7 +213,8 @@ def read_changed_key(body: bytes) -> ChangedKey:
     sent = decode(body, _Key)
     if sent.name is not None:
         raise not_served("name", sent.name, "A key keeps its name. Leave it out.")
-    return ChangedKey(_scopes(sent.scopes), _seconds(sent.expires_in_seconds), _limit(sent.limits))
+    scopes = None if sent.scopes is None else read_scopes(sent.scopes)
+    return ChangedKey(scopes, sent.expires_in_seconds, _limit(sent.limits))
 
 
 def read_admin_key(body: bytes) -> Wish:
@@ -264,19 +224,7 @@ def read_admin_key(body: bytes) -> Wish:
         raise not_served("scopes", sent.scopes, "An administrator's key administers all. Leave it out.")
     if sent.limits is not UNSET:
         raise not_served("limits", "…", "Administering isn't limited. Leave it out.")
-    return Wish(_name(sent.name), seconds=_seconds(sent.expires_in_seconds))
-
-
-def _name(name: str | None) -> str:
-    if name is None:
-        raise missing("name", "Say what people are to call it.")
-    return checked_name(name)
-
-
-def _seconds(seconds: int | None) -> int | None:
-    if seconds is not None and not 0 < seconds <= MAX_SECONDS:
-        raise invalid_value("expires_in_seconds", seconds, f"It should be 1 to {MAX_SECONDS}; without it, no end.")
-    return seconds
+    return Wish(checked_name(sent.name), seconds=sent.expires_in_seconds)
 
 
 def _limit(sent: Raw | UnsetType) -> Limit | UnsetType | None:
@@ -284,26 +232,6 @@ def _limit(sent: Raw | UnsetType) -> Limit | UnsetType | None:
     if isinstance(sent, UnsetType):
         return UNSET
     return None if sent == ABSENT else Limit(**read_limits(sent, "limits"))
-
-
-def _scopes(scopes: list[str] | None) -> tuple[str, ...] | None:
-    if scopes is None:
-        return None
-    if len(scopes) > MAX_SCOPES:
-        raise invalid_value("scopes", len(scopes), f"There are {MAX_SCOPES} of them.")
-    return read_scopes(scopes)
-
-
-ID = f"rl-{WHOLE_PROJECT}"
-"""The id of a project's limits."""
-
-
-class LimitShown(Limit, frozen=True, kw_only=True, omit_defaults=False):
-    """The limits of a project, which are of all models together."""
-
-    id: str = ID
-    model: str = WHOLE_PROJECT
-    object: Literal["project.rate_limit"] = "project.rate_limit"
 
 
 _LIMITED_ELSEWHERE = (
@@ -314,10 +242,12 @@ _LIMITED_ELSEWHERE = (
 )
 """OpenAI's limits that aren't there here."""
 
+Most: Any = Annotated[int, Meta(ge=0, le=MAX_LIMIT)]
+
 _SentLimits: Any = msgspec.defstruct(
     "SentLimits",
     [
-        *((name, int | UnsetType | None, UNSET) for name in LIMITS),
+        *((name, Most | UnsetType | None, UNSET) for name in LIMITS),
         *((name, Raw, ABSENT) for name in _LIMITED_ELSEWHERE),
     ],
     forbid_unknown_fields=True,
@@ -333,7 +263,4 @@ def read_limits(body: bytes | Raw, where: str = "") -> dict[str, int | None]:
     found = {name: getattr(sent, name) for name in LIMITS if getattr(sent, name) is not UNSET}
     if not found:
         raise missing(prefix + LIMITS[0], f"Give it, or another one of {', '.join(LIMITS)}.")
-    for name, number in found.items():
-        if number is not None and not 0 <= number <= MAX_LIMIT:
-            raise invalid_value(prefix + name, number, f"It should be 0 to {MAX_LIMIT}, or null for no limit.")
     return found

@@ -1,8 +1,8 @@
 """Usage over HTTP with the official SDK: exactly what the responses say that they took, by project, key and model."""
 
 import time
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Iterable
+from contextlib import AbstractAsyncContextManager
 from typing import Any, NamedTuple
 
 import openai
@@ -15,10 +15,10 @@ from service.engine.port import EngineError
 from service.process import Settings
 from service.settings.core import parse_api_keys
 from tests.features.proxy.conftest import standing_before
-from tests.features.tenants.admin.test_admin import ADMIN, STATIC, admin, new_key
+from tests.features.tenants.admin.test_admin import ADMIN, STATIC, admin, administered, new_key
 from tests.support.engine.scripted import Die, Script
 from tests.support.service.background import changed, ended, submitted
-from tests.support.service.inside import Inside, answer, scripted, serving, then, thought
+from tests.support.service.inside import Inside, answer, then, thought
 from tests.support.service.process import MODEL
 from tests.support.service.sockets import socket
 from tests.support.waiting import until
@@ -45,13 +45,9 @@ def sum_of(usages: Iterable[Any]) -> Used:
     return found
 
 
-@asynccontextmanager
-async def counting(settings: Settings, *scripts: Script) -> AsyncIterator[tuple[Inside, AsyncOpenAI]]:
+def counting(settings: Settings, *scripts: Script) -> AbstractAsyncContextManager[tuple[Inside, AsyncOpenAI]]:
     """A service whose usage is asked for, and its administrator."""
-    wanted = {"admin_key": SecretStr(ADMIN), "api_keys": parse_api_keys(f"acme:{STATIC}")}
-    settings = changed(settings, **wanted, background_without_store=True)
-    async with serving(settings, scripted(*(scripts or (HELLO,)))) as inside, admin(inside) as client:
-        yield inside, client
+    return administered(changed(settings, background_without_store=True), *(scripts or (HELLO,)))
 
 
 async def used(client: AsyncOpenAI, **how: Any) -> dict[tuple[str | None, ...], Used]:
