@@ -67,14 +67,14 @@ class InputItem(msgspec.Struct, tag_field="type", kw_only=True):
         return str(self.__struct_config__.tag)
 
     @property
-    def parts(self) -> int:
-        """How many content parts it has."""
-        return 0
+    def parts(self) -> list[dict[str, Any]]:
+        """Its content parts."""
+        return []
 
     @property
     def images(self) -> list[str]:
         """The URLs of its images, or references to them; empty for one that has neither."""
-        return []
+        return images_in(self.parts)
 
 
 class MessageItem(InputItem, tag="message"):
@@ -86,19 +86,13 @@ class MessageItem(InputItem, tag="message"):
     phase: Literal["commentary", "final_answer"] | UnsetType = UNSET
 
     @property
-    def parts(self) -> int:
-        """How many content parts it has."""
-        return len(self.content)
+    def parts(self) -> list[dict[str, Any]]:
+        return self.content
 
     @property
     def text(self) -> str:
         """The text of its parts in a prompt."""
         return text_of(self.content)
-
-    @property
-    def images(self) -> list[str]:
-        """See InputItem."""
-        return images_in(self.content)
 
 
 class AgentMessageItem(InputItem, tag="agent_message", kw_only=True):
@@ -109,9 +103,8 @@ class AgentMessageItem(InputItem, tag="agent_message", kw_only=True):
     content: list[dict[str, Any]]
 
     @property
-    def parts(self) -> int:
-        """How many content parts it has."""
-        return len(self.content)
+    def parts(self) -> list[dict[str, Any]]:
+        return self.content
 
     @property
     def text(self) -> str:
@@ -156,19 +149,13 @@ class FunctionCallOutputItem(InputItem, tag="function_call_output"):
     status: str = "completed"
 
     @property
-    def parts(self) -> int:
-        """How many content parts it has."""
-        return 0 if isinstance(self.output, str) else len(self.output)
+    def parts(self) -> list[dict[str, Any]]:
+        return [] if isinstance(self.output, str) else self.output
 
     @property
     def text(self) -> str:
         """The output as one text."""
         return self.output if isinstance(self.output, str) else text_of(self.output)
-
-    @property
-    def images(self) -> list[str]:
-        """See InputItem."""
-        return [] if isinstance(self.output, str) else images_in(self.output)
 
 
 class CustomToolCallOutputItem(FunctionCallOutputItem, tag="custom_tool_call_output"):
@@ -184,9 +171,8 @@ class ReasoningItem(InputItem, tag="reasoning"):
     encrypted_content: str | UnsetType = UNSET
 
     @property
-    def parts(self) -> int:
-        """How many content parts it has."""
-        return len(self.content) + len(self.summary)
+    def parts(self) -> list[dict[str, Any]]:
+        return self.content + self.summary
 
     @property
     def text(self) -> str:
@@ -274,7 +260,6 @@ class ShellCallOutputItem(ActionOutputItem, tag="shell_call_output", kw_only=Tru
 
     @property
     def text(self) -> str:
-        """The text that the model is told."""
         return "\n".join(map(_command_output, self.output))
 
 
@@ -286,7 +271,6 @@ class LocalShellCallOutputItem(ActionOutputItem, tag="local_shell_call_output", 
 
     @property
     def text(self) -> str:
-        """The text that the model is told."""
         return self.output
 
 
@@ -298,7 +282,6 @@ class ApplyPatchCallOutputItem(ActionOutputItem, tag="apply_patch_call_output", 
 
     @property
     def text(self) -> str:
-        """The text that the model is told."""
         said = self.output or ""
         if self.status == "failed":
             return f"The patch failed: {said}" if said else "The patch failed."

@@ -22,7 +22,6 @@ from service.api import items as listed
 from service.api.content import (
     USUAL_BOUNDS,
     ContentPart,
-    Images,
     parts_in_steps,
     read_parts,
     read_picture,
@@ -152,14 +151,7 @@ class _Reasoning(msgspec.Struct):
 
 def _message(sent: _Message, where: str, gathered: Gathered) -> listed.MessageItem:
     kind = "output_text" if sent.role == "assistant" else "input_text"
-    content = text_or_parts(
-        sent.content,
-        kind,
-        f"{where}.content",
-        images=_images(gathered),
-        parts=gathered.parts,
-        left_out=gathered.leaving_out,
-    )
+    content = _content(sent.content, kind, f"{where}.content", gathered)
     if isinstance(content, str):
         content = [text_part(kind, content)]
     if sent.role in ("system", "developer"):
@@ -288,21 +280,14 @@ class _ShellOutput(msgspec.Struct):
 def _call_output(item: type[listed.FunctionCallOutputItem]) -> Reader:
     def read(sent: _CallOutput, where: str, gathered: Gathered) -> InputItem:
         call_id = checked_call_id(sent.call_id, f"{where}.call_id")
-        output = text_or_parts(
-            sent.output,
-            "input_text",
-            f"{where}.output",
-            images=_images(gathered),
-            parts=gathered.parts,
-            left_out=gathered.leaving_out,
-        )
-        return item(call_id, output)
+        return item(call_id, _content(sent.output, "input_text", f"{where}.output", gathered))
 
     return Reader(_CallOutput, read)
 
 
-def _images(gathered: Gathered) -> Images | None:
-    return None if gathered.bounds is None else gathered.images
+def _content(raw: Raw, kind: str, where: str, gathered: Gathered) -> str | list[Json]:
+    images = None if gathered.bounds is None else gathered.images
+    return text_or_parts(raw, kind, where, images=images, parts=gathered.parts, left_out=gathered.leaving_out)
 
 
 def _code_outputs(raw: Raw, where: str) -> list[Json]:
@@ -325,10 +310,6 @@ def _within_size(kind: Any, raw: Raw, where: str) -> Json:
     if size > MAX_ACTION_BYTES:
         raise invalid_value(where, f"{size} bytes", f"At most {MAX_ACTION_BYTES} are allowed.")
     return msgspec.to_builtins(decode(raw, kind, where))
-
-
-def _build(operation: msgspec.Struct, where: str) -> Json:
-    return msgspec.to_builtins(operation)
 
 
 def _exec_action(raw: Raw, where: str) -> Json:
@@ -506,7 +487,7 @@ READERS: dict[str, Reader] = {
     ),
     "apply_patch_call": _as_sent(
         listed.ApplyPatchCallItem,
-        _CALL_ID | {"operation": _build},
+        _CALL_ID | {"operation": lambda operation, where: msgspec.to_builtins(operation)},
         operation=CreateFile | UpdateFile | DeleteFile,
     ),
     "apply_patch_call_output": _as_sent(listed.ApplyPatchCallOutputItem, _CALL_ID),
@@ -710,7 +691,7 @@ def too_much_referenced(where: str, reference: str) -> InvalidRequest:
 
 def _count_parts(parts: int, item: InputItem, max_items: int) -> int:
     """The count of content parts with the item's own added. Raises InvalidRequest for too many."""
-    parts += item.parts
+    parts += len(item.parts)
     if parts > max_items * PARTS_AN_ITEM:
         raise not_allowed(
             f"Too many content parts in 'input': more than {max_items * PARTS_AN_ITEM}. Join their texts.", "input"

@@ -136,7 +136,6 @@ KNOWLEDGE_CUTOFF = "2024-06"
 def system_message(
     *,
     identity: str,
-    knowledge_cutoff: str = KNOWLEDGE_CUTOFF,
     date: str,
     effort: str,
     namespaces: tuple[str, ...] = (),
@@ -144,16 +143,16 @@ def system_message(
 ) -> bytes:
     """The packed ids of the system message.
 
-    `identity` is a sentence ("You are …"), `knowledge_cutoff` a month (2024-06), `date` the day of the
-    request (2025-06-28), `effort` low, medium or high. `namespaces` are those of the developer message's tools:
-    they add where to call them. openai-harmony names `functions` alone there, beside any other namespaces.
-    `tools` is the section of those that the model was trained with.
+    `identity` is a sentence ("You are …"), `date` the day of the request (2025-06-28), `effort` low, medium or high.
+    `namespaces` are those of the developer message's tools: they add where to call them. openai-harmony names
+    `functions` alone there, beside any other namespaces. `tools` is the section of those that the model was trained
+    with.
     """
     channels = "# Valid channels: analysis, commentary, final. Channel must be included for every message."
     if namespaces:
         named = ", ".join(f"'{name}'" for name in namespaces)
         channels += f"\nCalls to these tools must go to the commentary channel: {named}."
-    model = f"{identity}\nKnowledge cutoff: {knowledge_cutoff}\nCurrent date: {date}"
+    model = f"{identity}\nKnowledge cutoff: {KNOWLEDGE_CUTOFF}\nCurrent date: {date}"
     sections = (model, f"Reasoning: {effort}", *(("# Tools", tools) if tools else ()), channels)
     return message("\n\n".join(sections), "system").tokens
 

@@ -159,7 +159,6 @@ async def model_of(service: Service, caller: Caller, name: str) -> ModelCard:
 
 
 def _no_model(service: Service, caller: Caller, name: str) -> ApiError:
-    """There is no model of this name here."""
     offers = [offer for offer in service.engine.offers(caller.entry.may_use) if offer.names]
     served = ", ".join(f"'{offer.names[0]}'" for offer in offers[:SHOWN_MODELS]) or "you none"
     setting = variable("engines" if service.settings.engines else "model_aliases")
@@ -208,7 +207,8 @@ class _Preparation:
         request, model, parent = self.request, self.model, self.parent
         id, created_at = self.caller.response_id or self._new_id(), self.service.store.clock()
         opener = await self.service.seals.of(self.caller.tenant)
-        looked = await self._look_up_tools()
+        looking = self.service.toolbox.look_up
+        looked = await looking(self.caller.tenant, request.tools, MAX_TOOLS, self._refuse_exhausted)
         read, notes = await self._read(opener, looked)
         if model.speech is not None or not model.constrains:
             _refuse_grammars(read.rules, model)
@@ -280,11 +280,6 @@ class _Preparation:
         tenant, together = self.caller.tenant, self.request.background and self.request.continuation_id
         named = f"{tenant}/{together}" if together else "" if self.continuation is None else self.continuation.together
         return self.service.store.new_id(self.parent.id, together=named)
-
-    async def _look_up_tools(self) -> ToolCatalog:
-        """The catalog of the tools that its servers offer, and of where its tools run. Raises ApiError."""
-        looking = self.service.toolbox.look_up
-        return await looking(self.caller.tenant, self.request.tools, MAX_TOOLS, self._refuse_exhausted)
 
     async def _read(self, opener: Sealer, looked: ToolCatalog) -> tuple[Read, list[StoredMessage]]:
         """Its items, tools and formats, and the notes of the lists of tools that it is the first to show. Raises

@@ -50,8 +50,6 @@ from service.responses.output.reading import Piece, speaking_in
 from service.responses.output.rules import AfterCompaction, Rules
 from store.turn import Messages, Picture, StoredMessage
 
-__all__ = ["STATUS", "Ending", "Machine"]
-
 REPLAY_IDS = 2_000
 """How many ids are replayed in one step: some 2 ms."""
 

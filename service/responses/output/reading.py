@@ -129,8 +129,40 @@ class Stretch(msgspec.Struct):
 _FEEDBACK = attrgetter("feedback")
 
 
-class Stretches:
-    """The stretches of one response, and the usage that they add up to; `input_tokens` is the length of its prompt."""
+NO_PROMPT = Templated(array("I"))
+"""Stands for a prompt that only the server knows."""
+
+
+class ResumePoint(msgspec.Struct, frozen=True):
+    """Where a response stands as its engine is asked: the format of the `content` that is open, where that is to match
+    one; whether a tool was `called`; and whether what is open is nothing, or no answer.
+    """
+
+    content: str | None
+    called: bool
+    free: bool
+
+
+class Reading:
+    """How one response is prompted and read, its stretches so far, and the usage that they add up to; `input_tokens` is
+    the length of its prompt. As it stands: of an engine that is never asked amid a turn, whose ids tell all, and whose
+    prompts are known.
+    """
+
+    asks_anew = False
+    """Whether the engine is asked anew amid a turn: for a content in a format, or as another call may follow."""
+    before_text = slice(None)
+    """Of the log probabilities that wait where a message opens, those of tokens that are no text of it."""
+    ends: Sequence[int] = tokens.ENDS
+    """The ids that end the model's turn."""
+    by_text = False
+    """Whether its events depend on the texts of chunks, which logs then keep."""
+    unprompted = False
+    """Whether the prompt behind which the model goes on is not known here: it has to be made."""
+    at_once = False
+    """Whether only the generation under way can go on in the middle of a turn."""
+    shown = b""
+    """The messages of a prompt as a template gets them, of a model that is shown their pictures; else empty."""
 
     def __init__(self, input_tokens: int) -> None:
         self._all = [Stretch(input_tokens)]
@@ -218,41 +250,6 @@ class Stretches:
             output_tokens_details=put_out,
             total_tokens=sum(prompts) + self.sampled,
         )
-
-
-NO_PROMPT = Templated(array("I"))
-"""Stands for a prompt that only the server knows."""
-
-
-class ResumePoint(msgspec.Struct, frozen=True):
-    """Where a response stands as its engine is asked: the format of the `content` that is open, where that is to match
-    one; whether a tool was `called`; and whether what is open is nothing, or no answer.
-    """
-
-    content: str | None
-    called: bool
-    free: bool
-
-
-class Reading(Stretches):
-    """How one response is prompted and read. As it stands: of an engine that is never asked amid a turn, whose ids tell
-    all, and whose prompts are known.
-    """
-
-    asks_anew = False
-    """Whether the engine is asked anew amid a turn: for a content in a format, or as another call may follow."""
-    before_text = slice(None)
-    """Of the log probabilities that wait where a message opens, those of tokens that are no text of it."""
-    ends: Sequence[int] = tokens.ENDS
-    """The ids that end the model's turn."""
-    by_text = False
-    """Whether its events depend on the texts of chunks, which logs then keep."""
-    unprompted = False
-    """Whether the prompt behind which the model goes on is not known here: it has to be made."""
-    at_once = False
-    """Whether only the generation under way can go on in the middle of a turn."""
-    shown = b""
-    """The messages of a prompt as a template gets them, of a model that is shown their pictures; else empty."""
 
     def words(self, ids: Sequence[int], text: str) -> list[Segment] | None:
         """Take ids that are words alone, as nearly all chunks are: their segments, at once. None where a mark is among

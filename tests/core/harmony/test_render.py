@@ -114,12 +114,12 @@ days = st.dates().map(str)
 efforts = st.sampled_from(["low", "medium", "high"])
 
 
-@given(identity=texts, cutoff=texts, date=days, effort=efforts, has_functions=st.booleans())
-@example("You are ChatGPT, a large language model trained by OpenAI.", "2024-06", "2025-06-28", "high", True)
+@given(identity=texts, date=days, effort=efforts, has_functions=st.booleans())
+@example("You are ChatGPT, a large language model trained by OpenAI.", "2025-06-28", "high", True)
 def test_any_system_message_equals_that_of_openai_harmony(
-    oracle: Oracle, identity: str, cutoff: str, date: str, effort: str, has_functions: bool
+    oracle: Oracle, identity: str, date: str, effort: str, has_functions: bool
 ) -> None:
-    fields = {"identity": identity, "knowledge_cutoff": cutoff, "date": date, "effort": effort}
+    fields = {"identity": identity, "date": date, "effort": effort}
     ours = system_message(**fields, namespaces=("functions",) if has_functions else ())
 
     assert unpack(ours).tolist() == oracle.system_message(**fields, has_functions=has_functions)
@@ -134,7 +134,7 @@ def test_tools_that_the_model_was_trained_with_are_told_in_the_words_of_openai_h
         "python": builtin.python(no_options, seconds=120, drive="/mnt/data"),
         "browser": builtin.browser(no_options),
     }
-    fields = {"identity": "You are X.", "knowledge_cutoff": "2024-06", "date": "2025-06-28", "effort": "low"}
+    fields = {"identity": "You are X.", "date": "2025-06-28", "effort": "low"}
     told = builtin.section(tools[kind] for kind in reversed(kinds)).replace(" is disabled.", f" {UNTRUE}")
     ours = system_message(**fields, namespaces=("functions",) if has_functions else (), tools=told)
     theirs = oracle.system_message(**fields, has_functions=has_functions, builtins=kinds)
