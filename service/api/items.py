@@ -63,12 +63,10 @@ class InputItem(msgspec.Struct, tag_field="type", kw_only=True):
 
     @property
     def kind(self) -> str:
-        """Its `type`."""
         return str(self.__struct_config__.tag)
 
     @property
     def parts(self) -> list[dict[str, Any]]:
-        """Its content parts."""
         return []
 
     @property
@@ -91,7 +89,6 @@ class MessageItem(InputItem, tag="message"):
 
     @property
     def text(self) -> str:
-        """The text of its parts in a prompt."""
         return text_of(self.content)
 
 
@@ -154,7 +151,6 @@ class FunctionCallOutputItem(InputItem, tag="function_call_output"):
 
     @property
     def text(self) -> str:
-        """The output as one text."""
         return self.output if isinstance(self.output, str) else text_of(self.output)
 
 
@@ -176,7 +172,6 @@ class ReasoningItem(InputItem, tag="reasoning"):
 
     @property
     def text(self) -> str:
-        """The raw reasoning."""
         return "\n".join(part["text"] for part in self.content)
 
 
@@ -231,7 +226,6 @@ class ToolSearchCallItem(InputItem, tag="tool_search_call"):
 
     @property
     def content(self) -> str:
-        """The call as the model writes it."""
         return bytes(self.arguments).decode()
 
     @property
@@ -247,7 +241,6 @@ class ActionOutputItem(InputItem):
 
     @property
     def text(self) -> str:
-        """The text that the model is told."""
         raise NotImplementedError
 
 
@@ -476,7 +469,6 @@ class ForeignItem(InputItem):
 
     @property
     def foreign(self) -> Foreign:
-        """The description of its kind."""
         return FOREIGN[self.kind]
 
     @property

@@ -133,7 +133,6 @@ class Worker:
 
     @property
     def _takes(self) -> bool:
-        """Whether it takes jobs at the moment."""
         suspect = self._suspect
         alone = suspect is not None and not suspect.further and asyncio.get_running_loop().time() < self._alone_until
         return bool(self._room) and not self.paused and not alone

@@ -310,7 +310,9 @@ def anchored_within(pattern: Any, where: str, least: int, most: int | None) -> A
         raise refusal(pattern, where, f"It repeats more than {MAX_REPEATS_IN_JSON} times")
     for branch in _branches(tree):
         inner, begins, ends = _bare(branch, pattern, where)
-        _check_json(inner, pattern, where)
+        if any(name == "LITERAL" and (each < 32 or each in (34, 92)) for name, each in operations(inner)):
+            advice = "A quote, a backslash or a control character can't be enforced outside a class"
+            raise refusal(pattern, where, advice)
         whole = begins and ends
         low, high = _lengths(inner)
         if (most is not None and low > most) or (whole and high is not None and high < least):
@@ -328,7 +330,8 @@ def anchored_within(pattern: Any, where: str, least: int, most: int | None) -> A
 
 def _within(tree: Tree, least: int, most: int | None) -> Tree | None:
     """The tree of the matches with `least` to `most` characters, where one count decides the length; else None."""
-    varying = [place for place, each in enumerate(tree) if not _is_fixed([each])]
+    bounds = [_lengths([each]) for each in tree]
+    varying = [place for place, (low, high) in enumerate(bounds) if low != high]
     if len(varying) != 1 or tree[varying[0]][0] not in REPEATS:
         return None
     [place] = varying
@@ -339,11 +342,6 @@ def _within(tree: Tree, least: int, most: int | None) -> Tree | None:
     if _lengths(inner) != (1, 1) or _largest_count((low, high)) > MAX_REPEATS_IN_JSON:
         return None
     return [*tree[:place], (name, [low, high, inner]), *tree[place + 1 :]]
-
-
-def _is_fixed(tree: Tree) -> bool:
-    low, high = _lengths(tree)
-    return low == high
 
 
 def _lengths(tree: Tree) -> tuple[int, int | None]:
@@ -388,11 +386,6 @@ def _bare(tree: Tree, pattern: str, where: str) -> tuple[Tree, bool, bool]:
     if has_anchors(inner):
         raise refusal(pattern, where, "Anchors can be enforced only at its beginning and at its end")
     return inner, begins, ends
-
-
-def _check_json(tree: Tree, pattern: str, where: str) -> None:
-    if any(name == "LITERAL" and (argument < 32 or argument in (34, 92)) for name, argument in operations(tree)):
-        raise refusal(pattern, where, "A quote, a backslash or a control character can't be enforced outside a class")
 
 
 @lru_cache(maxsize=CLASSES_CACHED)

@@ -103,8 +103,10 @@ def _header(
         ids += encode(f" to={recipient}")
     if channel is not None:
         ids += [CHANNEL, *encode(channel)]
-    if content_type is not None:
-        ids += _content_type(content_type)
+    if content_type is not None and content_type.startswith(_CONSTRAIN_TEXT):
+        ids += [*encode(" "), CONSTRAIN, *encode(content_type.removeprefix(_CONSTRAIN_TEXT))]
+    elif content_type is not None:
+        ids += encode(f" {content_type}")
     return (*ids, MESSAGE)
 
 
@@ -117,12 +119,6 @@ def _author(role: str, name: str | None) -> list[int]:
             raise ValueError("a tool's message needs the tool's name")
         return encode(name)
     return encode(role if name is None else f"{role}:{name}")
-
-
-def _content_type(content_type: str) -> list[int]:
-    if content_type.startswith(_CONSTRAIN_TEXT):
-        return [*encode(" "), CONSTRAIN, *encode(content_type.removeprefix(_CONSTRAIN_TEXT))]
-    return encode(f" {content_type}")
 
 
 # --- the beginning of every prompt --------------------------------------------------------------------------

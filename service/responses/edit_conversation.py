@@ -45,22 +45,11 @@ Named = Callable[[str], Awaitable[str]]
 """Told of the id of what is to be stored, before it is; the one that it gets."""
 
 
-async def _as_it_is(id: str) -> str:
-    """The id that it has."""
-    return id
-
-
 Tell = Callable[[Iterable[str], Iterable[str]], None]
 """Told of the tools and of the kinds of items that are left out."""
 
 
-def _tell_nobody(tools: Iterable[str], items: Iterable[str]) -> None:
-    """Nobody waits for an answer."""
-
-
-async def begin(
-    service: Service, caller: Caller, new: New, named: Named = _as_it_is, *, tell: Tell = _tell_nobody
-) -> Conversation:
+async def begin(service: Service, caller: Caller, new: New, named: Named, *, tell: Tell) -> Conversation:
     """Begin a conversation with some items, or none, or with all that another one has. Raises ApiError, StoreError."""
     _refuse_another_type(new.items)
     if new.fork_of is None:
@@ -102,7 +91,7 @@ async def change(conversations: Conversations, tenant: str, id: str, metadata: d
 
 
 async def add_items(
-    service: Service, caller: Caller, id: str, sent: msgspec.Raw, named: Named = _as_it_is, *, tell: Tell = _tell_nobody
+    service: Service, caller: Caller, id: str, sent: msgspec.Raw, named: Named, *, tell: Tell
 ) -> Sequence[InputItem]:
     """Add items, which are still JSON, to a conversation; as they are listed.
 

@@ -16,18 +16,9 @@ from datetime import UTC, datetime
 import msgspec
 
 from service import spans
+from service.api import items as listed
 from service.api.content import USUAL_BOUNDS
 from service.api.ids import response_of
-from service.api.items import (
-    AdditionalToolsItem,
-    CodeInterpreterCallItem,
-    ConfigurationUpdateItem,
-    ForeignItem,
-    InputItem,
-    ItemReference,
-    MessageItem,
-    ToolSearchCallItem,
-)
 from service.api.read import identify
 from service.api.request import HARMONY_EFFORT, CreateRequest, Window
 from service.api.response import Extensions, Response, ResponseStatus
@@ -87,7 +78,7 @@ class Prepared(msgspec.Struct, frozen=True):
 
     plan: Plan
     parent: Parent
-    items: Sequence[InputItem]
+    items: Sequence[listed.InputItem]
     """The input as listed, as `plan.items` has it in JSON."""
     left_out: tuple[str, ...]
     """Hosted tools that the model isn't told of."""
@@ -245,7 +236,7 @@ class _Preparation:
             key=self.caller.entry.key,
             said=self.continuation.said if self.continuation is not None and request.store else b"",
         )
-        telling = (ForeignItem, ToolSearchCallItem)
+        telling = (listed.ForeignItem, listed.ToolSearchCallItem)
         unseen = [*read.gathered.left_out]
         unseen += [item.kind for item in items if isinstance(item, telling) and not item.is_shown]
         if any(not (_sees(model) and _is_shown(item, url)) for item in items for url in item.images):
@@ -296,9 +287,9 @@ class _Preparation:
         if _sees(self.model):
             fetcher, look = self.service.picture_fetcher, self._refuse_exhausted
             await fetcher.take(self.caller.tenant, read.gathered, self.resources, look, refuses=True)
-        notes, listed = _listed_first(looked, parent, read.items) if looked.lists else ([], ())
+        notes, lists = _listed_first(looked, parent, read.items) if looked.lists else ([], ())
         if read.rules.hosts or looked.offers:
-            rules = msgspec.structs.replace(read.rules, listed=listed, context_tokens=self.model.context_tokens)
+            rules = msgspec.structs.replace(read.rules, listed=lists, context_tokens=self.model.context_tokens)
             read = msgspec.structs.replace(read, rules=await self._equip(read, rules))
         return read, notes
 
@@ -351,7 +342,7 @@ class _Preparation:
         tenant = self.caller.tenant
         for id in dict.fromkeys(filter(None, map(response_of, read.references))):
             await self.service.running.ended(tenant, id)
-        replayed = [item.reference for item in read.items if isinstance(item, ItemReference) and item.replayed]
+        replayed = [item.reference for item in read.items if isinstance(item, listed.ItemReference) and item.replayed]
         return await stored_items(self.service.store, tenant, read.references, replayed)
 
     async def _template_prompt(
@@ -419,9 +410,11 @@ class _Preparation:
         )
 
 
-def _container(parent: Parent, items: Sequence[InputItem]) -> str | None:
+def _container(parent: Parent, items: Sequence[listed.InputItem]) -> str | None:
     """The container in which the conversation last ran code, also where its client keeps it."""
-    given = [item.container_id for item in items if isinstance(item, CodeInterpreterCallItem) and item.container_id]
+    given = [
+        item.container_id for item in items if isinstance(item, listed.CodeInterpreterCallItem) and item.container_id
+    ]
     return given[-1] if given else parent.container
 
 
@@ -437,9 +430,9 @@ def _sees(model: ModelCard) -> bool:
     return model.speech is not None and model.speech.sees
 
 
-def _is_shown(item: InputItem, url: str) -> bool:
+def _is_shown(item: listed.InputItem, url: str) -> bool:
     """Whether a model that sees gets this image of an item: templates take them of users and tools alone."""
-    return url.startswith(REFERENCE) and not (isinstance(item, MessageItem) and item.role != "user")
+    return url.startswith(REFERENCE) and not (isinstance(item, listed.MessageItem) and item.role != "user")
 
 
 def _check_pictures(shown: Sequence[StoredMessage], most: int) -> None:
@@ -461,20 +454,20 @@ def _pictures_in(messages: Sequence[StoredMessage]) -> list[ShownPicture]:
 
 
 def _listed_first(
-    looked: ToolCatalog, parent: Parent, items: Sequence[InputItem]
+    looked: ToolCatalog, parent: Parent, items: Sequence[listed.InputItem]
 ) -> tuple[list[StoredMessage], tuple[ServerTools, ...]]:
     """Those lists of tools that the conversation has not shown yet, and the notes that it shows them from here on,
     before those of lists that its client has sent back.
     """
-    given = {item.lists for item in items if isinstance(item, ForeignItem)}
+    given = {item.lists for item in items if isinstance(item, listed.ForeignItem)}
     new = [
         (StoredMessage(SERVER, b"", name=f"{label} {mark}"), ServerTools(label, tools))
         for label, mark, tools in looked.lists
         if f"{label} {mark}" not in parent.servers
     ]
     shown = [each for each in new if msgspec.json.encode(each[1].server) not in given]
-    known = [note for note, listed in new if msgspec.json.encode(listed.server) in given]
-    return [*(note for note, _ in shown), *known], tuple(listed for _, listed in shown)
+    known = [note for note, tools in new if msgspec.json.encode(tools.server) in given]
+    return [*(note for note, _ in shown), *known], tuple(tools for _, tools in shown)
 
 
 def _settings(request: CreateRequest, instructions: str | None, prompt: Prompt) -> bytes:
@@ -486,9 +479,9 @@ def _settings(request: CreateRequest, instructions: str | None, prompt: Prompt) 
     return settings_of(request, instructions, standing_in(prompt.items))
 
 
-def standing_in(items: Sequence[InputItem]) -> list[bytes]:
+def standing_in(items: Sequence[listed.InputItem]) -> list[bytes]:
     """Of the items of an input, each as JSON and without its id, those that say how a request is served."""
-    settings = (AdditionalToolsItem, ConfigurationUpdateItem)
+    settings = (listed.AdditionalToolsItem, listed.ConfigurationUpdateItem)
     return [msgspec.json.encode(msgspec.structs.replace(item, id="")) for item in items if isinstance(item, settings)]
 
 

@@ -134,7 +134,6 @@ class Run:
         return None if piece is None else Taken([], pieces=(piece,))
 
     def take_outcome(self, outcome: Outcome) -> Taken:
-        """The call that was next has this outcome."""
         taken = Taken(self.machine.take_outcome(outcome), outcome=outcome)
         self.go_on()
         return taken

@@ -71,7 +71,6 @@ class _Labelled(msgspec.Struct):
 
     @property
     def has_grammar(self) -> bool:
-        """Whether its format is a grammar."""
         form: object = self.format
         return isinstance(form, dict) and cast(Json, form).get("type") == "grammar"
 
@@ -406,7 +405,6 @@ class _Reading:
             yield where, callee, shown
 
     def tools(self, sections: Sequence[str], echo: Sequence[dict[str, Any]]) -> Tools:
-        """All that was read."""
         order = sorted(self.namespaces)
         trained = [callee for kind, (_, options) in self._trained.items() for callee in builtin.callees(kind, options)]
         own = {callee.recipient for named in self.namespaces.values() for callee, _ in named.values()}

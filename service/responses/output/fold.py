@@ -17,7 +17,10 @@ from service.api import response as shapes
 from service.api.events import Event
 from service.api.response import Item, Response
 from service.api.tools.client import FORMS
+from service.responses.output.calls import CustomToolCallEmitter, FunctionCallEmitter, command_events
+from service.responses.output.emitter import Emitter
 from service.responses.output.endings import terminal
+from service.responses.output.hosted import HOSTED, HostedCallEmitter
 
 _Part = events.ContentPartAdded | events.SummaryPartAdded | events.SummaryPartDone
 _DELTAS: frozenset[type[Event]] = frozenset(get_args(events.Delta))
@@ -137,21 +140,16 @@ _BLANK: dict[type, dict[str, Any]] = {
 }
 """The members in which an item is another one when it begins, beside its status."""
 
-_Calls = dict[type, tuple[type[events.ItemEvent], ...]]
+_EMITTERS: dict[type, type[Emitter]] = {
+    shapes.FunctionCall: FunctionCallEmitter,
+    shapes.CustomToolCall: CustomToolCallEmitter,
+    shapes.McpCall: HOSTED["mcp"],
+    shapes.CodeInterpreterCall: HOSTED["python"],
+    shapes.WebSearchCall: HOSTED["browser"],
+    shapes.FileSearchCall: HOSTED["file_search"],
+}
+"""The emitters of calls, which know the events of each kind."""
 
-_BEGUN: _Calls = {
-    shapes.McpCall: (events.McpCallInProgress,),
-    shapes.CodeInterpreterCall: (events.CodeInterpreterCallInProgress,),
-    shapes.WebSearchCall: (events.WebSearchCallInProgress,),
-    shapes.FileSearchCall: (events.FileSearchCallInProgress,),
-    shapes.McpListTools: (events.McpListToolsInProgress, events.McpListToolsCompleted),
-}
-_COMPLETED: _Calls = {
-    shapes.McpCall: (events.McpCallCompleted,),
-    shapes.CodeInterpreterCall: (events.CodeInterpreterCallInterpreting, events.CodeInterpreterCallCompleted),
-    shapes.WebSearchCall: (events.WebSearchCallSearching, events.WebSearchCallCompleted),
-    shapes.FileSearchCall: (events.FileSearchCallSearching, events.FileSearchCallCompleted),
-}
 _LOGPROB = msgspec.json.Decoder(events.StreamedLogprob)
 _encode = msgspec.json.Encoder().encode
 
@@ -201,13 +199,11 @@ def _inside(item: Item, index: int) -> Iterator[list[Event]]:
     elif isinstance(item, shapes.Reasoning):
         yield _reasoning(item, index)
     elif isinstance(item, shapes.ShellCall):
-        for place, command in enumerate(item.action["commands"]):
-            yield [
-                events.ShellCallCommandAdded(item.id, index, place),
-                *([events.ShellCallCommandDelta(item.id, index, place, command)] if command else ()),
-                events.ShellCallCommandDone(item.id, index, place, command),
-            ]
-    else:
+        for event in command_events(item.id, index, item.action["commands"]):
+            yield [event]
+    elif isinstance(item, shapes.McpListTools):
+        yield [events.McpListToolsInProgress(item.id, index), events.McpListToolsCompleted(item.id, index)]
+    elif type(item) in _EMITTERS:
         yield _call(item, index)
 
 
@@ -248,24 +244,19 @@ def _reasoning(item: shapes.Reasoning, index: int) -> list[Event]:
 
 
 def _call(item: Item, index: int) -> list[Event]:
-    """The events inside a call, or another item without parts. Only of one that is complete are those there that say
-    that it is carried out: of others nobody knows how far they came.
+    """The events inside a call. Only of one that is complete are those there that say that it is carried out: of others
+    nobody knows how far they came.
     """
-    id = item.id
-    out: list[Event] = [make(id, index) for make in _BEGUN.get(type(item), ())]
+    id, emitter = item.id, _EMITTERS[type(item)]
+    said: str = getattr(item, _MEMBERS[type(item)]) if type(item) in _MEMBERS else ""
+    out: list[Event] = [] if emitter.in_progress is None else [emitter.in_progress(id, index)]
+    if said and emitter.delta is not None:
+        out.append(emitter.delta(id, index, said))
     if isinstance(item, shapes.FunctionCall):
-        out += [events.FunctionCallArgumentsDelta(id, index, item.arguments)] if item.arguments else ()
-        out.append(events.FunctionCallArgumentsDone(id, index, item.name, item.arguments))
-    elif isinstance(item, shapes.CustomToolCall):
-        out += [events.CustomToolCallInputDelta(id, index, item.input)] if item.input else ()
-        out.append(events.CustomToolCallInputDone(id, index, item.input))
-    elif isinstance(item, shapes.McpCall):
-        out += [events.McpCallArgumentsDelta(id, index, item.arguments)] if item.arguments else ()
-        out.append(events.McpCallArgumentsDone(id, index, item.arguments))
-        out += [events.McpCallFailed(id, index)] if item.status == "failed" else ()
-    elif isinstance(item, shapes.CodeInterpreterCall):
-        out += [events.CodeInterpreterCallCodeDelta(id, index, item.code)] if item.code else ()
-        out.append(events.CodeInterpreterCallCodeDone(id, index, item.code))
-    if getattr(item, "status", "") == "completed":
-        out += [make(id, index) for make in _COMPLETED.get(type(item), ())]
+        out.append(events.FunctionCallArgumentsDone(id, index, item.name, said))
+    elif emitter.done is not None:
+        out.append(emitter.done(id, index, said))
+    if issubclass(emitter, HostedCallEmitter):
+        last = {"failed": (emitter.failed,), "completed": (emitter.calling, emitter.completed)}
+        out += [make(id, index) for make in last.get(getattr(item, "status", ""), ()) if make is not None]
     return out

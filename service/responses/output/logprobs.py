@@ -39,8 +39,9 @@ def shown_logprob(token: int, sampled: TokenLogprobs) -> Logprob:
             for other, (_, each) in zip(others, sampled.top, strict=False)
         ]
         return Logprob(text, _finite(sampled.logprob), list(text.encode()), top)
+    top = [TopLogprob(_token(other)[0], _finite(each), _token(other)[1]) for other, each in sampled.top]
     text, raw = _token(token)
-    return Logprob(text, _finite(sampled.logprob), raw, [_alternative(*each) for each in sampled.top])
+    return Logprob(text, _finite(sampled.logprob), raw, top)
 
 
 def without_bytes(logprobs: Iterable[Logprob]) -> tuple[events.StreamedLogprob, ...]:
@@ -53,11 +54,6 @@ def without_bytes(logprobs: Iterable[Logprob]) -> tuple[events.StreamedLogprob, 
         )
         for each in logprobs
     )
-
-
-def _alternative(token: int, logprob: float) -> TopLogprob:
-    text, raw = _token(token)
-    return TopLogprob(text, _finite(logprob), raw)
 
 
 def _finite(logprob: float) -> float:

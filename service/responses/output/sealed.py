@@ -76,7 +76,6 @@ def reasoning(thought: StoredMessage | str) -> bytes:
 
 
 def compaction(summary: str, kept: Sequence[StoredMessage] = (), newest: Sequence[StoredMessage] = ()) -> bytes:
-    """The payload of a compaction."""
     return _VERSION + msgspec.msgpack.encode((summary, list(map(_bare, kept)), list(map(_bare, newest))))
 
 

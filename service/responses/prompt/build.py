@@ -181,8 +181,9 @@ def build_prompt(
             *(read.bounds, request.begins_at), pictures=pictures, shown=len(pictures), left_out=read.gathered.left_out
         )
         items = yield from resolve(items, resolved, gathered, max_items=MAX_ITEMS)
-    if request.generate:
-        _refuse_nothing(chain, read, items)
+    if request.generate and not chain and not read.earlier and all(map(_says_nothing, items)):
+        advice = "give at least one item" + (" that can be read." if items else ".")
+        raise InvalidRequest(f"'input' is empty: {advice}", code="invalid_value", param="input")
     prefix = [
         system_message(
             identity=MODEL_IDENTITY,
@@ -271,12 +272,6 @@ def _fit(
 def _length(messages: Sequence[bytes]) -> int:
     """How many ids these messages have."""
     return sum(map(len, messages)) // BYTES_A_TOKEN
-
-
-def _refuse_nothing(chain: Sequence[StoredMessage], read: Read, items: Sequence[InputItem]) -> None:
-    if not chain and not read.earlier and all(map(_says_nothing, items)):
-        advice = "give at least one item" + (" that can be read." if items else ".")
-        raise InvalidRequest(f"'input' is empty: {advice}", code="invalid_value", param="input")
 
 
 def _says_nothing(item: InputItem) -> bool:

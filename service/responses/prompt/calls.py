@@ -57,7 +57,6 @@ class Calls:
         return recipient if "." in recipient or recipient in BUILT_IN else f"{FUNCTIONS}.{recipient}"
 
     def note_call(self, call_id: str, recipient: str) -> None:
-        """A call was made."""
         self.record(call_id, recipient)
         self._waiting[call_id] = None
 
@@ -69,7 +68,6 @@ class Calls:
         self._ranks[call_id] = self._count
 
     def note_cut(self, note: StoredMessage) -> None:
-        """A call was cut short, by its note."""
         if note.call_id is not None and note.recipient is not None:
             self.record(note.call_id, note.recipient)
             self._cut[note.call_id] = note

@@ -214,7 +214,6 @@ class Conversion:
         return self._message_of(content, "assistant", id, channel=channel, recipient=recipient, content_type=kind)
 
     def _answer(self, text: str, name: str, channel: str = "commentary", call_id: str | None = None) -> Drafts:
-        """The answer of a tool."""
         return self._message_of(text, "tool", call_id, name=name, channel=channel, recipient="assistant")
 
     # --- a client's own history ---
@@ -422,7 +421,6 @@ class Conversion:
         return self._call(item, recipient, content, JSON_TYPE)
 
     def _action_call(self, item: listed.ActionCallItem | listed.ToolSearchCallItem) -> Drafts:
-        """In the form in which the tool is declared."""
         if item.call_id is None or (isinstance(item, listed.ToolSearchCallItem) and not item.is_shown):
             return []
         return self._call(item, recipient_of(item.tool), item.content, None if item.tool in PLAIN else JSON_TYPE)
