@@ -57,9 +57,6 @@ MAX_COMMANDS = 1024
 MAX_ACTION_BYTES = 1_048_576
 """The most bytes of JSON in a call's action: some 20 ms at worst."""
 
-MAX_ENV = 1024
-"""The most environment variables of a command."""
-
 OF_ONE_REQUEST = (listed.AdditionalToolsItem, listed.ConfigurationUpdateItem, listed.CompactionTriggerItem)
 """Items that say how one request is served, and nothing that another could refer to."""
 
@@ -171,9 +168,6 @@ class _AgentMessage(msgspec.Struct):
     content: Raw
 
 
-LOOKED_AT_CHARS = 4096
-"""The beginning of a content by which it is told whether it is sealed."""
-
 _SEALED_ELSEWHERE = re.compile(r"(?:gAAAA|hs_)[A-Za-z0-9_-]{60,}={0,2}")
 """The content of a part that another service has sealed; where nothing is sealed, the part has the words themselves."""
 
@@ -184,7 +178,7 @@ def _agent_message(sent: _AgentMessage, where: str, gathered: listed.Gathered) -
     left_out = None if gathered.bounds is None else gathered.left_out
     for part in read_parts(sent.content, f"{where}.content", left_out):
         sealed = part.encrypted_content or ""
-        if _SEALED_ELSEWHERE.fullmatch(sealed[:LOOKED_AT_CHARS]):
+        if _SEALED_ELSEWHERE.fullmatch(sealed[:4096]):
             gathered.left_out.add("encrypted_content")
         else:
             texts += filter(None, (part.text, sealed))
@@ -222,7 +216,7 @@ class ExecAction(msgspec.Struct):
 
     command: Annotated[list[str], Meta(max_length=MAX_COMMANDS)]
     type: Literal["exec"] = "exec"
-    env: Annotated[dict[str, str], Meta(max_length=MAX_ENV)] | None = None
+    env: Annotated[dict[str, str], Meta(max_length=1024)] | None = None
     timeout_ms: int | UnsetType | None = UNSET
     user: str | UnsetType | None = UNSET
     working_directory: str | UnsetType | None = UNSET
@@ -437,6 +431,7 @@ def _item_reference(sent: _Reference, where: str, gathered: listed.Gathered) -> 
 
 _STATUS: dict[str, Check] = {"status": lambda status, where: status or "completed"}
 _CUT: dict[str, Check] = {"status": lambda raw, where: "incomplete" if raw == Raw(b'"incomplete"') else "completed"}
+_OPERATION: dict[str, Check] = {"operation": lambda operation, where: msgspec.to_builtins(operation)}
 _CALL_ID: dict[str, Check] = {"call_id": listed.checked_call_id}
 _CALLED: dict[str, Check] = {"name": listed.checked_name, "namespace": listed.checked_name} | _CALL_ID | _CUT
 
@@ -477,7 +472,7 @@ READERS: dict[str, Reader] = {
     ),
     "apply_patch_call": _as_sent(
         listed.ApplyPatchCallItem,
-        _CALL_ID | {"operation": lambda operation, where: msgspec.to_builtins(operation)},
+        _CALL_ID | _OPERATION,
         operation=CreateFile | UpdateFile | DeleteFile,
     ),
     "apply_patch_call_output": _as_sent(listed.ApplyPatchCallOutputItem, _CALL_ID),

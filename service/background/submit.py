@@ -46,9 +46,6 @@ from store.jobs.model import Priority, Steer, Successor
 _PRIORITIES = {"priority": Priority.PRIORITY, "default": Priority.DEFAULT, "flex": Priority.FLEX}
 WINDOWS = {"2h": Priority.WITHIN_2H, "8h": Priority.WITHIN_8H}
 
-GROUP_BYTES = 16
-"""The length of the digest by which the store knows a group of jobs: of one priority, model and client's name."""
-
 
 class Submitted(NamedTuple):
     """A queued response as it stands then, and its first events."""
@@ -97,7 +94,7 @@ async def submit(maker: Maker, queued: Queued, *, waits: bool = True) -> Submitt
                 steerable=bool(plan.settings),
                 pin=pin,
                 conversation=plan.conversation,
-                group=blake2b(group.encode(), digest_size=GROUP_BYTES).hexdigest() if prepared.group else "",
+                group=blake2b(group.encode(), digest_size=16).hexdigest() if prepared.group else "",
                 hurries=not waits,
             )
         except StoreUnconfirmed as lack:  # it will be made all the same, and a repeat would make it twice

@@ -56,7 +56,6 @@ Ranges = tuple[tuple[int, int], ...]
 """Characters, from the first to the last of each range, in their order."""
 
 CLASSES_CACHED = 256
-PATTERNS_CACHED = 16
 
 MAX_SIZE = 32_768
 """The largest size of a schema's patterns, once a validator has written their counts out: 20 ms and 3 MB."""
@@ -86,7 +85,7 @@ def read_pattern(pattern: Any, where: str, *, dot_is_all: bool = False) -> Tree:
         raise refusal(pattern, where, f"Its groups are nested too deeply, at most {MAX_DEPTH} are allowed") from None
 
 
-@lru_cache(maxsize=PATTERNS_CACHED)
+@lru_cache(maxsize=16)
 def _read(pattern: str, dot_is_all: bool) -> Tree:
     parsed = _parse(pattern)
     tree = _tree(parsed, dot_is_all)

@@ -17,7 +17,6 @@ from store.turn import StoredMessage
 PROMPT_END: bytes = pack((START, ASSISTANT))
 """The end of a prompt: the model goes on with the header of an assistant message."""
 
-HEADER_CACHE_ENTRIES = 1024
 HEADER_CACHE_CHARS = 128
 """Names and recipients come from clients, so longer headers than this aren't worth a place in the cache."""
 
@@ -110,7 +109,7 @@ def _header(
     return (*ids, MESSAGE)
 
 
-_cached_header = lru_cache(HEADER_CACHE_ENTRIES)(_header)
+_cached_header = lru_cache(1024)(_header)
 
 
 def _author(role: str, name: str | None) -> list[int]:

@@ -165,8 +165,12 @@ async def _by_hand(
     """A turn of items that follow a chain; and these. Raises InvalidRequest, StoreUnavailable."""
     try:
         items, messages, pictures = await _render(service, caller, sent, chain, tell)
-    except InvalidRequest as error:
-        raise _about_items(error) from None
+    except InvalidRequest as error:  # here the name of input is `items`
+        message, param = error.message, error.param or ""
+        for before, after in (("'input", "'items"), (" input[", " items[")):
+            message = message.replace(before, after)
+        param = param.replace("input", "items", 1) or None
+        raise InvalidRequest(message, code=error.code, param=param) from None
     items = identify(items, id)
     turn = by_hand(id, chain.tip, messages, msgspec.json.encode(items))
     return msgspec.structs.replace(turn, pictures=pictures), items
@@ -215,11 +219,3 @@ async def _render(
         raise InvalidRequest(f"Invalid text: {error}.", code="invalid_value", param="input") from None
     tell((), gathered.left_out)
     return items, messages, tuple(each.picture for each in pictures.values())
-
-
-def _about_items(error: InvalidRequest) -> InvalidRequest:
-    """A refusal of input, where its name is `items`."""
-    message, param = error.message, error.param or ""
-    for before, after in (("'input", "'items"), (" input[", " items[")):
-        message = message.replace(before, after)
-    return InvalidRequest(message, code=error.code, param=param.replace("input", "items", 1) or None)

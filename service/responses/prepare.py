@@ -47,7 +47,6 @@ from service.tools.port import ToolCatalog
 from store.codec import THREAD_FROM_BYTES
 from store.turn import MOST_PICTURE_BYTES, MOST_PICTURES, Picture, StoredMessage
 
-NO_TEMPLATE = "The model's prompt is Harmony's, and not made by a template; see 'reasoning.effort'."
 CONNECTIONS = "connections"
 """The kind of what is sealed of a plan."""
 
@@ -62,9 +61,6 @@ SHORTENINGS = 3
 
 SHORTENED = 0.95
 """How much of what would fit by the last count is then aimed at: messages don't all weigh the same."""
-
-SHOWN_MODELS = 16
-"""How many models a refusal names."""
 
 ENGINE_PRIORITY = {"priority": -1, "default": 0, "flex": 1}
 """By service tier, unless a request names its own; an engine serves a lower one earlier."""
@@ -151,7 +147,7 @@ async def model_of(service: Service, caller: Caller, name: str) -> ModelCard:
 
 def _no_model(service: Service, caller: Caller, name: str) -> ApiError:
     offers = [offer for offer in service.engine.offers(caller.entry.may_use) if offer.names]
-    served = ", ".join(f"'{offer.names[0]}'" for offer in offers[:SHOWN_MODELS]) or "you none"
+    served = ", ".join(f"'{offer.names[0]}'" for offer in offers[:16]) or "you none"
     setting = variable("engines" if service.settings.engines else "model_aliases")
     advice = f"Its operator can give it other names ({setting})."
     if offers and not any(offer.card is None or offer.card.real for offer in offers):
@@ -205,7 +201,8 @@ class _Preparation:
             _refuse_grammars(read.rules, model)
         if model.speech is None:
             if request.template_options:
-                raise not_served("chat_template_kwargs", ", ".join(request.template_options), NO_TEMPLATE)
+                advice = "The model's prompt is Harmony's, and not made by a template; see 'reasoning.effort'."
+                raise not_served("chat_template_kwargs", ", ".join(request.template_options), advice)
             prompt = await self._prompt(read, parent.take_history(), created_at, model.context_tokens)
             rules, asked, length = prompt.rules, prompt.tokens, len(prompt.whole)
         else:
@@ -302,7 +299,8 @@ class _Preparation:
         """The rules with what tools need that the model was trained with: a place, and what they displayed before."""
         toolbox = self.service.toolbox
         if read.tools.trained:
-            container = _container(self.parent, read.items)
+            ran = (item for item in reversed(read.items) if isinstance(item, listed.CodeInterpreterCallItem))
+            container = next((item.container_id for item in ran if item.container_id), self.parent.container)
             if container != self.parent.container or toolbox.names_place(rules.callees):
                 self.caller.entry.require("api.containers.write")
             callees = await toolbox.bind(self.caller.tenant, rules.callees, container)
@@ -408,14 +406,6 @@ class _Preparation:
             marks=speaking.spelled,
             tenant=self.caller.tenant,
         )
-
-
-def _container(parent: Parent, items: Sequence[listed.InputItem]) -> str | None:
-    """The container in which the conversation last ran code, also where its client keeps it."""
-    given = [
-        item.container_id for item in items if isinstance(item, listed.CodeInterpreterCallItem) and item.container_id
-    ]
-    return given[-1] if given else parent.container
 
 
 def _refuse_grammars(rules: Rules, model: ModelCard) -> None:

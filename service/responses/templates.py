@@ -41,9 +41,6 @@ MAX_VARIABLES = 256
 MAX_FILLED_CHARS = 10_485_760
 """The longest text that a stored prompt gives, as long as instructions may be: a variable may stand in it often."""
 
-MAX_KEPT = 128
-"""How many files are cached."""
-
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
 """An id or a version: part of a file's name, and never a way to another folder."""
 
@@ -165,7 +162,7 @@ def _read(path: Path) -> Template | None:
         ) from None
 
 
-@lru_cache(MAX_KEPT)
+@lru_cache(128)
 def _decode(path: Path, mark: tuple[int, int, int]) -> Template:
     """The template in a file, whose `mark` is another one once it changes. Raises OSError and ValueError."""
     with path.open("rb") as file:

@@ -37,7 +37,6 @@ from service.grammar.tags import schema_content
 from service.harmony.typescript import Function, declaration, namespace
 from service.steps import cached_steps
 
-TOOL_LISTS_CACHED = 64
 CACHED_LIST_BYTES = 65_536
 """Longer lists are read anew each time, so the cache holds at most 4 MiB of them."""
 
@@ -190,7 +189,7 @@ def _read(
     return reading.tools(sections, echo)
 
 
-_cached = cached_steps(TOOL_LISTS_CACHED)(_read)
+_cached = cached_steps(64)(_read)
 
 
 def _searches(sent: bytes, where: str, max_tools: int) -> bool:

@@ -12,9 +12,6 @@ from service.api.response import Logprob, TopLogprob
 from service.engine.port import LEAST_LOGPROB, UNTOLD, TokenLogprobs
 from service.harmony import tokens
 
-TOKENS_CACHED = 16_384
-"""How many tokens' texts are remembered: some 5 MB."""
-
 
 def pieces_of(
     ids: Sequence[int], text: str, logprobs: Sequence[TokenLogprobs]
@@ -60,7 +57,7 @@ def _finite(logprob: float) -> float:
     return min(logprob, 0.0) if logprob > LEAST_LOGPROB else LEAST_LOGPROB
 
 
-@lru_cache(maxsize=TOKENS_CACHED)
+@lru_cache(maxsize=16_384)  # some 5 MB
 def _token(token: int) -> tuple[str, list[int]]:
     """A token's text and its bytes; ids that don't exist have a name too."""
     if 0 <= token <= tokens.LAST_ORDINARY:

@@ -45,9 +45,6 @@ REPLAY_IDS = 2_000
 MAX_FEEDBACKS = 1
 """How often a model gets feedback that it called an undeclared tool, before its response fails."""
 
-Feedback = StoredMessage | AfterCompaction
-"""The model's next input before it goes on: a message, or behind its compaction a prompt that begins anew."""
-
 _UNREADABLE_CALL = "The model wrote a call that can't be read."
 
 _SAMPLING, _FULL = Phase.SAMPLING, Phase.FULL
@@ -118,7 +115,7 @@ class Machine:
         self.pending: HostedCall | None = None
         """The call of a tool whose outcome it waits for."""
         self._calling: _Calling | None = None
-        self.feedback: Feedback | None = None
+        self.feedback: StoredMessage | AfterCompaction | None = None
         """The model's next input before it goes on, as long as it waits for it."""
         self.fault: str | None = None
         """The model's mistake that can't be repaired; the response then fails."""

@@ -89,9 +89,6 @@ MAX_SUMMARY_TOKENS = 1 << 20
 
 NO_MORE_CALLS = "No more calls are possible: answer with what you have."
 
-MAX_NAMES_SHOWN = 32
-"""How many tools a feedback names."""
-
 _OPENING = (tokens.START, tokens.ASSISTANT)
 
 
@@ -281,7 +278,7 @@ def feedback_on(target: str, rules: Rules, channel: str | None) -> StoredMessage
     """The message to a model that called an undeclared tool. Never change its text: a worker of another release replays
     the tokens sampled behind it."""
     known_as = speaking_in(rules).name_of
-    names = ", ".join(known_as(callee.recipient) for callee in rules.callable[:MAX_NAMES_SHOWN])
+    names = ", ".join(known_as(callee.recipient) for callee in rules.callable[:32])
     others = f"The tools that can be called are: {names}." if names else "No tools can be called."
     text = f"Error: {known_as(target)} can't be called here. {others} Go on without it."
     name = target if "." in target or target == "python" else f"{FUNCTIONS}.{target}"  # never that of a role

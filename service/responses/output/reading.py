@@ -11,7 +11,6 @@ those of all stretches, as an engine works for each. Usage calls them turns, as 
 from array import array
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from hashlib import blake2b
-from operator import attrgetter
 from typing import ClassVar, TypeAlias, cast
 
 import msgspec
@@ -126,9 +125,6 @@ class Stretch(msgspec.Struct):
     """The tokens that its pictures take beside their marks."""
 
 
-_FEEDBACK = attrgetter("feedback")
-
-
 NO_PROMPT = Templated(array("I"))
 """Stands for a prompt that only the server knows."""
 
@@ -191,7 +187,7 @@ class Reading:
     @property
     def length(self) -> int:
         """How many ids the response has taken: the sampled ones, and the feedback in between."""
-        return self.sampled + sum(map(_FEEDBACK, self._all))
+        return self.sampled + sum([each.feedback for each in self._all])
 
     @property
     def feedbacks(self) -> int:

@@ -112,7 +112,6 @@ def _cuts(messages: Sequence[StoredMessage], head: int) -> list[int]:
     return cuts
 
 
-DEVELOPER_MESSAGES_CACHED = 64
 CACHED_DEVELOPER_CHARS = 65_536
 
 SHORTENED_TOKENS = 4_194_304
@@ -299,7 +298,7 @@ def _is_final(message: StoredMessage) -> bool:
     return message.channel == "final" and message.recipient is None
 
 
-@lru_cache(maxsize=DEVELOPER_MESSAGES_CACHED)
+@lru_cache(maxsize=64)
 def _developer_message(text: str) -> bytes:
     """Instructions and tools repeat from request to request, so short ones are encoded once."""
     return render.message(text, "developer").tokens

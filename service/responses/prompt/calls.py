@@ -17,9 +17,6 @@ from store.turn import StoredMessage
 OUTPUTS = (FunctionCallOutputItem, ActionOutputItem, ToolSearchOutputItem)
 """The items that answer a call by its id."""
 
-BUILT_IN = frozenset({"python", "browser", "container"})
-"""Tools that stand in no namespace."""
-
 
 class Calls:
     """The calls so far, by call id: their recipients, and which still wait."""
@@ -54,7 +51,8 @@ class Calls:
         meant = self._rules.callee_of(recipient, None)
         if isinstance(meant, Callee):
             return meant.recipient
-        return recipient if "." in recipient or recipient in BUILT_IN else f"{FUNCTIONS}.{recipient}"
+        alone = "." in recipient or recipient in ("python", "browser", "container")
+        return recipient if alone else f"{FUNCTIONS}.{recipient}"
 
     def note_call(self, call_id: str, recipient: str) -> None:
         self.record(call_id, recipient)
