@@ -76,13 +76,13 @@ def test_no_text_of_a_message_becomes_a_special_id(said: Said) -> None:
 
 
 def test_the_cache_of_headers_is_bounded_and_takes_no_long_ones() -> None:
-    cache = render._cached_header
-    for number in range(render.HEADER_CACHE_ENTRIES + 10):
+    cache, most = render._cached_header, render._cached_header.cache_parameters()["maxsize"]
+    for number in range(most + 10):
         render.open_message("user", name=f"n{number}")
     full = cache.cache_info()
     render.open_message("user", name="n" * render.HEADER_CACHE_CHARS)
 
-    assert full.currsize == render.HEADER_CACHE_ENTRIES
+    assert full.currsize == most
     assert cache.cache_info() == full
 
 
