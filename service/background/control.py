@@ -147,5 +147,7 @@ def _not_steerable(id: str, error: NotSteerable) -> InvalidRequest:
             code="steering_not_supported",
             param="response_id",
         )
-    reason = no_steers_reason(id, ResponseStatus(error.status))
-    return InvalidRequest(reason.message, code=reason.code, param="response_id")
+    message = no_steers_reason(id, ResponseStatus(error.status)).message
+    if error.status == ResponseStatus.COMPLETED:
+        return InvalidRequest(message, code="response_already_completed", param="response_id")
+    return InvalidRequest(message, code="response_not_active", param="response_id")

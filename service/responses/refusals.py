@@ -174,14 +174,14 @@ def _queue_refusal(error: errors.QueueFull) -> ApiError:
 
 def _parent_refusal(error: errors.NotContinuable | errors.TurnTooLarge) -> InvalidRequest:
     """Why nothing can be added to a conversation."""
-    code, why = "conversation_too_long", "and the conversation before it are larger than all that may be stored"
+    why = "and the conversation before it are larger than all that may be stored"
     if isinstance(error, errors.ChainTooLong):
         why = "ends a conversation that is too long to be continued"
     elif isinstance(error, errors.NotContinuable):
-        code, message = "previous_response_not_continuable", _not_continuable(error)
-        return InvalidRequest(message, code=code, param="previous_response_id")
+        message = _not_continuable(error)
+        return InvalidRequest(message, code="previous_response_not_continuable", param="previous_response_id")
     message = f"The response '{error.id}' {why}. Start a new one with the important part of it."
-    return InvalidRequest(message, code=code, param="previous_response_id")
+    return InvalidRequest(message, code="conversation_too_long", param="previous_response_id")
 
 
 def fork_refusal(error: errors.NotFound | errors.NotContinuable | errors.TurnTooLarge) -> ApiError:
