@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from service.api.content import MAX_PARTS
-from service.settings.settings import Settings
+from service.process import Settings
 from tests.support.bad.heavy import BODIES, HEAVY, LEGAL
 from tests.support.service.background import changed
 from tests.support.service.inside import answer, scripted, serving
