@@ -111,9 +111,9 @@ def previous_response_not_found(id: str) -> InvalidRequest:
     )
 
 
-def unavailable(message: str, seconds: int = RETRY_SECONDS) -> ApiError:
+def unavailable(message: str, seconds: int = RETRY_SECONDS, *, code: str = "service_unavailable") -> ApiError:
     """503: come back in so many seconds."""
-    return ApiError(503, message, type="server_error", code="service_unavailable", retry_after=seconds)
+    return ApiError(503, message, type="server_error", code=code, retry_after=seconds)
 
 
 def stopping() -> ApiError:
@@ -121,6 +121,6 @@ def stopping() -> ApiError:
     return unavailable("The service is stopping. Try again in a moment.")
 
 
-def server_failure(message: str) -> ApiError:
-    """500, with a reason that its caller may know."""
-    return ApiError(500, message, type="server_error", code="server_error")
+def server_failure(message: str, *, status: int = 500, code: str = "server_error") -> ApiError:
+    """500, or another status that no retry changes, with a reason that its caller may know."""
+    return ApiError(status, message, type="server_error", code=code)

@@ -33,5 +33,4 @@ then. None where nothing can be cited.
 
 
 def cite_nothing(cites: Sequence[Mapping[str, Any]], displays: Sequence[Any]) -> Citing | None:
-    """No finder at all."""
     return None

@@ -26,7 +26,6 @@ from store.turn import PICTURE_DIGEST_BYTES, Picture
 
 IMAGE = "[An image was here. You can only read text and can't see it; say so if it matters.]"
 MAX_FILE_NAME_CHARS = 256
-UNNAMED_FILE = "file"
 CHARS_A_STEP = 131_072
 """The characters of a picture's base64 that are read before others get a turn, a multiple of 4: some 1 ms."""
 
@@ -348,7 +347,7 @@ def _no_picture(where: str, fault: str, advice: str) -> InvalidRequest:
 
 
 def _inline(part: dict[str, Any]) -> str:
-    name = part.get("filename") or UNNAMED_FILE
+    name = part.get("filename") or "file"
     text = _decode(part["file_data"], "file_data")
     ending = "" if text.endswith("\n") else "\n"
     return f"[File: {name}]\n{text}{ending}[End of file: {name}]"

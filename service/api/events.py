@@ -8,15 +8,7 @@ from typing import Any
 
 import msgspec
 
-from service.api.response import (
-    Item,
-    OutputText,
-    ReasoningText,
-    Response,
-    SteerCode,
-    SteerShown,
-    SummaryText,
-)
+from service.api import response as shapes
 
 UNSTAMPED = -1
 
@@ -45,7 +37,7 @@ class Event(msgspec.Struct, tag_field="type", kw_only=True):
 class Lifecycle(Event):
     """An event about the state of the response as a whole."""
 
-    response: Response
+    response: shapes.Response
 
 
 class Terminal(Lifecycle):
@@ -89,8 +81,8 @@ class SteerFailed(Event, tag="response.steer.failed"):
     over a WebSocket, where no SDK raises, it has the `error` that the SDK types.
     """
 
-    steer: SteerShown
-    code: SteerCode
+    steer: shapes.SteerShown
+    code: shapes.SteerCode
     message: str
 
 
@@ -98,14 +90,14 @@ class OutputItemAdded(Event, tag="response.output_item.added"):
     """An item begins, empty."""
 
     output_index: int
-    item: Item
+    item: shapes.Item
 
 
 class OutputItemDone(Event, tag="response.output_item.done"):
     """An item ends, with its whole payload."""
 
     output_index: int
-    item: Item
+    item: shapes.Item
 
 
 class ItemEvent(Event):
@@ -130,13 +122,13 @@ class SummaryEvent(ItemEvent):
 class ContentPartAdded(PartEvent, tag="response.content_part.added"):
     """A content part begins, empty."""
 
-    part: OutputText | ReasoningText
+    part: shapes.OutputText | shapes.ReasoningText
 
 
 class ContentPartDone(PartEvent, tag="response.content_part.done"):
     """A content part ends, whole."""
 
-    part: OutputText | ReasoningText
+    part: shapes.OutputText | shapes.ReasoningText
 
 
 class OutputTextDelta(PartEvent, tag="response.output_text.delta", gc=False):
@@ -188,13 +180,13 @@ class FunctionCallArgumentsDone(ItemEvent, tag="response.function_call_arguments
 class SummaryPartAdded(SummaryEvent, tag="response.reasoning_summary_part.added"):
     """A part of a summary begins, empty."""
 
-    part: SummaryText
+    part: shapes.SummaryText
 
 
 class SummaryPartDone(SummaryEvent, tag="response.reasoning_summary_part.done"):
     """A part of a summary ends, whole."""
 
-    part: SummaryText
+    part: shapes.SummaryText
 
 
 class SummaryTextDelta(SummaryEvent, tag="response.reasoning_summary_text.delta", gc=False):

@@ -63,18 +63,16 @@ class InputItem(msgspec.Struct, tag_field="type", kw_only=True):
 
     @property
     def kind(self) -> str:
-        """Its `type`."""
         return str(self.__struct_config__.tag)
 
     @property
-    def parts(self) -> int:
-        """How many content parts it has."""
-        return 0
+    def parts(self) -> list[dict[str, Any]]:
+        return []
 
     @property
     def images(self) -> list[str]:
         """The URLs of its images, or references to them; empty for one that has neither."""
-        return []
+        return images_in(self.parts)
 
 
 class MessageItem(InputItem, tag="message"):
@@ -86,19 +84,12 @@ class MessageItem(InputItem, tag="message"):
     phase: Literal["commentary", "final_answer"] | UnsetType = UNSET
 
     @property
-    def parts(self) -> int:
-        """How many content parts it has."""
-        return len(self.content)
+    def parts(self) -> list[dict[str, Any]]:
+        return self.content
 
     @property
     def text(self) -> str:
-        """The text of its parts in a prompt."""
         return text_of(self.content)
-
-    @property
-    def images(self) -> list[str]:
-        """See InputItem."""
-        return images_in(self.content)
 
 
 class AgentMessageItem(InputItem, tag="agent_message", kw_only=True):
@@ -109,9 +100,8 @@ class AgentMessageItem(InputItem, tag="agent_message", kw_only=True):
     content: list[dict[str, Any]]
 
     @property
-    def parts(self) -> int:
-        """How many content parts it has."""
-        return len(self.content)
+    def parts(self) -> list[dict[str, Any]]:
+        return self.content
 
     @property
     def text(self) -> str:
@@ -156,19 +146,12 @@ class FunctionCallOutputItem(InputItem, tag="function_call_output"):
     status: str = "completed"
 
     @property
-    def parts(self) -> int:
-        """How many content parts it has."""
-        return 0 if isinstance(self.output, str) else len(self.output)
+    def parts(self) -> list[dict[str, Any]]:
+        return [] if isinstance(self.output, str) else self.output
 
     @property
     def text(self) -> str:
-        """The output as one text."""
         return self.output if isinstance(self.output, str) else text_of(self.output)
-
-    @property
-    def images(self) -> list[str]:
-        """See InputItem."""
-        return [] if isinstance(self.output, str) else images_in(self.output)
 
 
 class CustomToolCallOutputItem(FunctionCallOutputItem, tag="custom_tool_call_output"):
@@ -184,13 +167,11 @@ class ReasoningItem(InputItem, tag="reasoning"):
     encrypted_content: str | UnsetType = UNSET
 
     @property
-    def parts(self) -> int:
-        """How many content parts it has."""
-        return len(self.content) + len(self.summary)
+    def parts(self) -> list[dict[str, Any]]:
+        return self.content + self.summary
 
     @property
     def text(self) -> str:
-        """The raw reasoning."""
         return "\n".join(part["text"] for part in self.content)
 
 
@@ -245,7 +226,6 @@ class ToolSearchCallItem(InputItem, tag="tool_search_call"):
 
     @property
     def content(self) -> str:
-        """The call as the model writes it."""
         return bytes(self.arguments).decode()
 
     @property
@@ -261,7 +241,6 @@ class ActionOutputItem(InputItem):
 
     @property
     def text(self) -> str:
-        """The text that the model is told."""
         raise NotImplementedError
 
 
@@ -274,7 +253,6 @@ class ShellCallOutputItem(ActionOutputItem, tag="shell_call_output", kw_only=Tru
 
     @property
     def text(self) -> str:
-        """The text that the model is told."""
         return "\n".join(map(_command_output, self.output))
 
 
@@ -286,7 +264,6 @@ class LocalShellCallOutputItem(ActionOutputItem, tag="local_shell_call_output", 
 
     @property
     def text(self) -> str:
-        """The text that the model is told."""
         return self.output
 
 
@@ -298,7 +275,6 @@ class ApplyPatchCallOutputItem(ActionOutputItem, tag="apply_patch_call_output", 
 
     @property
     def text(self) -> str:
-        """The text that the model is told."""
         said = self.output or ""
         if self.status == "failed":
             return f"The patch failed: {said}" if said else "The patch failed."
@@ -493,7 +469,6 @@ class ForeignItem(InputItem):
 
     @property
     def foreign(self) -> Foreign:
-        """The description of its kind."""
         return FOREIGN[self.kind]
 
     @property

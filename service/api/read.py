@@ -22,26 +22,12 @@ from service.api import items as listed
 from service.api.content import (
     USUAL_BOUNDS,
     ContentPart,
-    Images,
     parts_in_steps,
     read_parts,
     read_picture,
     text_or_parts,
     text_part,
     without_billing,
-)
-from service.api.items import (
-    BYTES_A_STEP,
-    FOREIGN,
-    MAX_REFERENCED_BYTES,
-    Execution,
-    Gathered,
-    InputItem,
-    PictureElsewhere,
-    Status,
-    checked_call_id,
-    checked_name,
-    foreign_kind,
 )
 from service.api.replay import NewPart, ReplayFate, answers, new_in, peek
 from service.api.request import ReasoningParam, TextParam
@@ -71,9 +57,6 @@ MAX_COMMANDS = 1024
 MAX_ACTION_BYTES = 1_048_576
 """The most bytes of JSON in a call's action: some 20 ms at worst."""
 
-MAX_ENV = 1024
-"""The most environment variables of a command."""
-
 OF_ONE_REQUEST = (listed.AdditionalToolsItem, listed.ConfigurationUpdateItem, listed.CompactionTriggerItem)
 """Items that say how one request is served, and nothing that another could refer to."""
 
@@ -98,14 +81,14 @@ class Reader(NamedTuple):
     """The struct into which an item of one type is decoded, and the function that makes the listed item of that."""
 
     sent: type[msgspec.Struct]
-    read: Callable[[Any, str, Gathered], InputItem]
+    read: Callable[[Any, str, listed.Gathered], listed.InputItem]
 
 
 Check = Callable[[Any, str], Any]
 """The listed form of a member, by its value as sent and its place. Raises InvalidRequest."""
 
 
-def _as_sent(item: type[InputItem], checks: Mapping[str, Check] | None = None, **kinds: Any) -> Reader:
+def _as_sent(item: type[listed.InputItem], checks: Mapping[str, Check] | None = None, **kinds: Any) -> Reader:
     """The reader of an item that is listed as it is sent, after these checks in their order. A member that may be left
     out may also be null. Some `kinds` of members differ from the item's: Raw is read by a check, and None by nobody.
     """
@@ -125,7 +108,7 @@ def _as_sent(item: type[InputItem], checks: Mapping[str, Check] | None = None, *
     sent_type = msgspec.defstruct(f"Sent{item.__name__}", fields, kw_only=True)
     defaults = [(field.name, field.default) for field in msgspec.structs.fields(sent_type)]
 
-    def read(sent: Any, where: str, gathered: Gathered) -> InputItem:
+    def read(sent: Any, where: str, gathered: listed.Gathered) -> listed.InputItem:
         given = {name: value for name, default in defaults if (value := getattr(sent, name)) != default}
         for name, check in (checks or {}).items():
             if name in given:
@@ -150,16 +133,9 @@ class _Reasoning(msgspec.Struct):
     encrypted_content: str | None = None
 
 
-def _message(sent: _Message, where: str, gathered: Gathered) -> listed.MessageItem:
+def _message(sent: _Message, where: str, gathered: listed.Gathered) -> listed.MessageItem:
     kind = "output_text" if sent.role == "assistant" else "input_text"
-    content = text_or_parts(
-        sent.content,
-        kind,
-        f"{where}.content",
-        images=_images(gathered),
-        parts=gathered.parts,
-        left_out=gathered.leaving_out,
-    )
+    content = _content(sent.content, kind, f"{where}.content", gathered)
     if isinstance(content, str):
         content = [text_part(kind, content)]
     if sent.role in ("system", "developer"):
@@ -176,7 +152,7 @@ _PHASES: dict[str, Literal["commentary", "final_answer"]] = {
 }
 
 
-def _reasoning(sent: _Reasoning, where: str, gathered: Gathered) -> listed.ReasoningItem:
+def _reasoning(sent: _Reasoning, where: str, gathered: listed.Gathered) -> listed.ReasoningItem:
     content = read_parts(sent.content, f"{where}.content", gathered.leaving_out)
     summary = read_parts(sent.summary, f"{where}.summary", gathered.leaving_out)
     return listed.ReasoningItem(
@@ -192,20 +168,17 @@ class _AgentMessage(msgspec.Struct):
     content: Raw
 
 
-LOOKED_AT_CHARS = 4096
-"""The beginning of a content by which it is told whether it is sealed."""
-
 _SEALED_ELSEWHERE = re.compile(r"(?:gAAAA|hs_)[A-Za-z0-9_-]{60,}={0,2}")
 """The content of a part that another service has sealed; where nothing is sealed, the part has the words themselves."""
 
 
-def _agent_message(sent: _AgentMessage, where: str, gathered: Gathered) -> listed.AgentMessageItem:
+def _agent_message(sent: _AgentMessage, where: str, gathered: listed.Gathered) -> listed.AgentMessageItem:
     """The words of one agent to another, as Codex sends them."""
     texts: list[str] = []
     left_out = None if gathered.bounds is None else gathered.left_out
     for part in read_parts(sent.content, f"{where}.content", left_out):
         sealed = part.encrypted_content or ""
-        if _SEALED_ELSEWHERE.fullmatch(sealed[:LOOKED_AT_CHARS]):
+        if _SEALED_ELSEWHERE.fullmatch(sealed[:4096]):
             gathered.left_out.add("encrypted_content")
         else:
             texts += filter(None, (part.text, sealed))
@@ -243,7 +216,7 @@ class ExecAction(msgspec.Struct):
 
     command: Annotated[list[str], Meta(max_length=MAX_COMMANDS)]
     type: Literal["exec"] = "exec"
-    env: Annotated[dict[str, str], Meta(max_length=MAX_ENV)] | None = None
+    env: Annotated[dict[str, str], Meta(max_length=1024)] | None = None
     timeout_ms: int | UnsetType | None = UNSET
     user: str | UnsetType | None = UNSET
     working_directory: str | UnsetType | None = UNSET
@@ -286,23 +259,16 @@ class _ShellOutput(msgspec.Struct):
 
 
 def _call_output(item: type[listed.FunctionCallOutputItem]) -> Reader:
-    def read(sent: _CallOutput, where: str, gathered: Gathered) -> InputItem:
-        call_id = checked_call_id(sent.call_id, f"{where}.call_id")
-        output = text_or_parts(
-            sent.output,
-            "input_text",
-            f"{where}.output",
-            images=_images(gathered),
-            parts=gathered.parts,
-            left_out=gathered.leaving_out,
-        )
-        return item(call_id, output)
+    def read(sent: _CallOutput, where: str, gathered: listed.Gathered) -> listed.InputItem:
+        call_id = listed.checked_call_id(sent.call_id, f"{where}.call_id")
+        return item(call_id, _content(sent.output, "input_text", f"{where}.output", gathered))
 
     return Reader(_CallOutput, read)
 
 
-def _images(gathered: Gathered) -> Images | None:
-    return None if gathered.bounds is None else gathered.images
+def _content(raw: Raw, kind: str, where: str, gathered: listed.Gathered) -> str | list[Json]:
+    images = None if gathered.bounds is None else gathered.images
+    return text_or_parts(raw, kind, where, images=images, parts=gathered.parts, left_out=gathered.leaving_out)
 
 
 def _code_outputs(raw: Raw, where: str) -> list[Json]:
@@ -327,31 +293,27 @@ def _within_size(kind: Any, raw: Raw, where: str) -> Json:
     return msgspec.to_builtins(decode(raw, kind, where))
 
 
-def _build(operation: msgspec.Struct, where: str) -> Json:
-    return msgspec.to_builtins(operation)
-
-
 def _exec_action(raw: Raw, where: str) -> Json:
     action = _within_size(ExecAction, raw, where)
     return action | {"env": action["env"] or {}}
 
 
-def _local_shell_output(sent: Any, where: str, gathered: Gathered) -> listed.LocalShellCallOutputItem:
+def _local_shell_output(sent: Any, where: str, gathered: listed.Gathered) -> listed.LocalShellCallOutputItem:
     """The output of a local shell's call. OpenAI's has the id of the call as its own `id`."""
     given = {"call_id": sent.call_id, "id": sent.id}
-    ids = [checked_call_id(id, f"{where}.{member}") for member, id in given.items() if id is not None]
+    ids = [listed.checked_call_id(id, f"{where}.{member}") for member, id in given.items() if id is not None]
     if not ids:
         raise missing(f"{where}.id", "It is the call_id of the call.")
     return listed.LocalShellCallOutputItem(call_id=ids[0], output=sent.output, status=sent.status or "completed")
 
 
-def _search(sent: Any, where: str, gathered: Gathered) -> listed.ToolSearchCallItem:
+def _search(sent: Any, where: str, gathered: listed.Gathered) -> listed.ToolSearchCallItem:
     execution = _execution(sent, where)
     _within_size(Json, sent.arguments, f"{where}.arguments")
     return listed.ToolSearchCallItem(sent.call_id, sent.arguments, execution, sent.status or "completed")
 
 
-def _found_tools(sent: Any, where: str, gathered: Gathered) -> listed.ToolSearchOutputItem:
+def _found_tools(sent: Any, where: str, gathered: listed.Gathered) -> listed.ToolSearchOutputItem:
     at = f"{where}.tools"
     execution = _execution(sent, where)
     shown = _listed_tools(decode_list(sent.tools, MAX_LOADED, at), at)
@@ -360,10 +322,10 @@ def _found_tools(sent: Any, where: str, gathered: Gathered) -> listed.ToolSearch
     return listed.ToolSearchOutputItem(sent.call_id, shown, execution, sent.status or "completed")
 
 
-def _execution(sent: Any, where: str) -> Execution:
+def _execution(sent: Any, where: str) -> listed.Execution:
     """The side that searched: by default the client where there is a call to answer. Raises InvalidRequest."""
     if sent.call_id is not None:
-        checked_call_id(sent.call_id, f"{where}.call_id")
+        listed.checked_call_id(sent.call_id, f"{where}.call_id")
     elif sent.execution == "client":
         raise missing(f"{where}.call_id", "A search that the client does has one.")
     return sent.execution or ("server" if sent.call_id is None else "client")
@@ -387,7 +349,7 @@ def _checked_reason(reason: str, where: str) -> str:
     return reason
 
 
-def _foreign(sent: listed.ForeignItem, where: str, gathered: Gathered) -> listed.ForeignItem:
+def _foreign(sent: listed.ForeignItem, where: str, gathered: listed.Gathered) -> listed.ForeignItem:
     for member in sent.foreign.told:
         raw: Raw | UnsetType = getattr(sent, member)
         if not isinstance(raw, UnsetType) and bytes(memoryview(raw)[:1]) == b'"':
@@ -416,14 +378,14 @@ class _Reference(msgspec.Struct):
     id: str
 
 
-def _compaction_trigger(sent: _Trigger, where: str, gathered: Gathered) -> listed.CompactionTriggerItem:
+def _compaction_trigger(sent: _Trigger, where: str, gathered: listed.Gathered) -> listed.CompactionTriggerItem:
     if gathered.replays:
         raise invalid_value(f"{where}.type", "compaction_trigger", "It is the last item, or there is none.")
     gathered.trigger = gathered.trigger or where
     return listed.CompactionTriggerItem()
 
 
-def _additional_tools(sent: _AdditionalTools, where: str, gathered: Gathered) -> listed.AdditionalToolsItem:
+def _additional_tools(sent: _AdditionalTools, where: str, gathered: listed.Gathered) -> listed.AdditionalToolsItem:
     """The item. Its hosted tools are listed as they are echoed: a key of somebody's server isn't kept."""
     at = f"{where}.tools"
     gathered.added_bytes += len(memoryview(sent.tools))
@@ -440,7 +402,9 @@ def _additional_tools(sent: _AdditionalTools, where: str, gathered: Gathered) ->
     return listed.AdditionalToolsItem(shown)
 
 
-def _configuration_update(sent: _ConfigurationUpdate, where: str, gathered: Gathered) -> listed.ConfigurationUpdateItem:
+def _configuration_update(
+    sent: _ConfigurationUpdate, where: str, gathered: listed.Gathered
+) -> listed.ConfigurationUpdateItem:
     item = listed.ConfigurationUpdateItem()
     if sent.reasoning is not None and sent.reasoning.effort is not None:
         gathered.effort = sent.reasoning.effort
@@ -452,12 +416,12 @@ def _configuration_update(sent: _ConfigurationUpdate, where: str, gathered: Gath
     return item
 
 
-def _note_replayed(gathered: Gathered, where: str) -> None:
+def _note_replayed(gathered: listed.Gathered, where: str) -> None:
     if gathered.replays:
         gathered.replayed_at.add(where)
 
 
-def _item_reference(sent: _Reference, where: str, gathered: Gathered) -> listed.ItemReference:
+def _item_reference(sent: _Reference, where: str, gathered: listed.Gathered) -> listed.ItemReference:
     if not 1 <= len(sent.id) <= MAX_ITEM_ID_CHARS:
         raise invalid_value(f"{where}.id", sent.id, f"It has 1 to {MAX_ITEM_ID_CHARS} characters.")
     gathered.note_id(sent.id)
@@ -467,8 +431,9 @@ def _item_reference(sent: _Reference, where: str, gathered: Gathered) -> listed.
 
 _STATUS: dict[str, Check] = {"status": lambda status, where: status or "completed"}
 _CUT: dict[str, Check] = {"status": lambda raw, where: "incomplete" if raw == Raw(b'"incomplete"') else "completed"}
-_CALL_ID: dict[str, Check] = {"call_id": checked_call_id}
-_CALLED: dict[str, Check] = {"name": checked_name, "namespace": checked_name} | _CALL_ID | _CUT
+_OPERATION: dict[str, Check] = {"operation": lambda operation, where: msgspec.to_builtins(operation)}
+_CALL_ID: dict[str, Check] = {"call_id": listed.checked_call_id}
+_CALLED: dict[str, Check] = {"name": listed.checked_name, "namespace": listed.checked_name} | _CALL_ID | _CUT
 
 READERS: dict[str, Reader] = {
     "message": Reader(_Message, _message),
@@ -498,28 +463,30 @@ READERS: dict[str, Reader] = {
         environment=Raw,
     ),
     "shell_call_output": _as_sent(
-        listed.ShellCallOutputItem, {"output": _shell_outputs} | _CALL_ID, output=Raw, status=Status
+        listed.ShellCallOutputItem, {"output": _shell_outputs} | _CALL_ID, output=Raw, status=listed.Status
     ),
     "local_shell_call": _as_sent(listed.LocalShellCallItem, {"action": _exec_action} | _CALL_ID, action=Raw),
     "local_shell_call_output": Reader(
-        _as_sent(listed.LocalShellCallOutputItem, id=str, call_id=str | None, status=Status).sent, _local_shell_output
+        _as_sent(listed.LocalShellCallOutputItem, id=str, call_id=str | None, status=listed.Status).sent,
+        _local_shell_output,
     ),
     "apply_patch_call": _as_sent(
         listed.ApplyPatchCallItem,
-        _CALL_ID | {"operation": _build},
+        _CALL_ID | _OPERATION,
         operation=CreateFile | UpdateFile | DeleteFile,
     ),
     "apply_patch_call_output": _as_sent(listed.ApplyPatchCallOutputItem, _CALL_ID),
-    "tool_search_call": Reader(_as_sent(listed.ToolSearchCallItem, execution=Execution | None).sent, _search),
+    "tool_search_call": Reader(_as_sent(listed.ToolSearchCallItem, execution=listed.Execution | None).sent, _search),
     "tool_search_output": Reader(
-        _as_sent(listed.ToolSearchOutputItem, tools=Raw, execution=Execution | None, status=Status).sent, _found_tools
+        _as_sent(listed.ToolSearchOutputItem, tools=Raw, execution=listed.Execution | None, status=listed.Status).sent,
+        _found_tools,
     ),
-    **{kind: Reader(foreign_kind(kind), _foreign) for kind in FOREIGN},
+    **{kind: Reader(listed.foreign_kind(kind), _foreign) for kind in listed.FOREIGN},
 }
 """The types of items that are read, and their readers."""
 
 ITEMS: Mapping[str, ReplayFate] = dict.fromkeys(READERS, ReplayFate.READ) | {
-    kind: ReplayFate.LEFT_OUT for kind, foreign in FOREIGN.items() if not (foreign.asked or foreign.told)
+    kind: ReplayFate.LEFT_OUT for kind, foreign in listed.FOREIGN.items() if not (foreign.asked or foreign.told)
 }
 """The fates of the types of items."""
 
@@ -533,7 +500,7 @@ class _Kind(msgspec.Struct):
     id: Raw = ABSENT
 
 
-def _reader_of(raw: Raw, where: str, gathered: Gathered | None = None) -> Reader:
+def _reader_of(raw: Raw, where: str, gathered: listed.Gathered | None = None) -> Reader:
     """The reader of the item at `where`, whose id is `gathered`. Raises InvalidRequest for a type that has none, and
     for an id that came before.
     """
@@ -551,9 +518,9 @@ def _reader_of(raw: Raw, where: str, gathered: Gathered | None = None) -> Reader
 # --- the whole input ---
 
 
-def read_input(raw: Raw, gathered: Gathered, *, max_items: int) -> Generator[None, None, list[InputItem]]:
+def read_input(raw: Raw, gathered: listed.Gathered, *, max_items: int) -> Generator[None, None, list[listed.InputItem]]:
     """Read `input`, a text or a list of items, yielding now and then. Raises InvalidRequest, naming the item."""
-    long = len(memoryview(raw)) > BYTES_A_STEP
+    long = len(memoryview(raw)) > listed.BYTES_A_STEP
     first = bytes(memoryview(raw)[:1])
     if first == b'"':
         return [listed.MessageItem("user", [{"type": "input_text", "text": decode(raw, str, "input")}])]
@@ -570,7 +537,7 @@ def read_input(raw: Raw, gathered: Gathered, *, max_items: int) -> Generator[Non
     sent = decode_list(raw, max_items, "input")
     if long:
         yield
-    items: list[InputItem] = []
+    items: list[listed.InputItem] = []
     read = parts = 0
     new = NewPart(0, False) if gathered.bounds is None else (yield from new_in(sent))
     for place, item in enumerate(sent, 1):
@@ -579,7 +546,7 @@ def read_input(raw: Raw, gathered: Gathered, *, max_items: int) -> Generator[Non
         items.append((yield from _read_sent(item, gathered.where(place - 1), gathered)))
         parts = _count_parts(parts, items[-1], max_items)
         read += len(memoryview(item))
-        if place % ITEMS_A_STEP == 0 or read > BYTES_A_STEP:
+        if place % ITEMS_A_STEP == 0 or read > listed.BYTES_A_STEP:
             read = 0
             yield
     if gathered.trigger is not None and gathered.trigger != gathered.where(len(items) - 1):
@@ -587,7 +554,7 @@ def read_input(raw: Raw, gathered: Gathered, *, max_items: int) -> Generator[Non
     return items
 
 
-def _read_sent(raw: Raw, where: str, gathered: Gathered) -> Generator[None, None, InputItem]:
+def _read_sent(raw: Raw, where: str, gathered: listed.Gathered) -> Generator[None, None, listed.InputItem]:
     """Read an item that was sent; one of a history is left out where it can't be read, and an output with its call.
     Raises InvalidRequest.
     """
@@ -609,9 +576,11 @@ def _read_sent(raw: Raw, where: str, gathered: Gathered) -> Generator[None, None
     return listed.LeftOutItem(sent=seen.type, role=seen.role)
 
 
-def _read_item(raw: Raw, where: str, gathered: Gathered, *, stored: bool = False) -> Generator[None, None, InputItem]:
+def _read_item(
+    raw: Raw, where: str, gathered: listed.Gathered, *, stored: bool = False
+) -> Generator[None, None, listed.InputItem]:
     """Read the item at `where`, yielding between the scans of a long one: each of 8 MB takes up to 16 ms."""
-    long = len(memoryview(raw)) > BYTES_A_STEP
+    long = len(memoryview(raw)) > listed.BYTES_A_STEP
     reader = _reader_of(raw, where, None if stored else gathered)
     if long:
         yield
@@ -626,7 +595,7 @@ def _read_item(raw: Raw, where: str, gathered: Gathered, *, stored: bool = False
 
 
 def _parts_of_long(
-    sent: msgspec.Struct, where: str, gathered: Gathered
+    sent: msgspec.Struct, where: str, gathered: listed.Gathered
 ) -> Generator[None, None, list[ContentPart] | None]:
     """The parts of a long message, or of a call's output, in steps; None of anything else, and of a text."""
     name = "content" if isinstance(sent, _Message) else "output" if isinstance(sent, _CallOutput) else None
@@ -636,7 +605,7 @@ def _parts_of_long(
     return (yield from parts_in_steps(raw, f"{where}.{name}", gathered.leaving_out))
 
 
-def _read_pictures(gathered: Gathered, *, stored: bool) -> Generator[None, None, None]:
+def _read_pictures(gathered: listed.Gathered, *, stored: bool) -> Generator[None, None, None]:
     """Read the pictures of an item; those of a `stored` one that are somewhere else stay there. Raises InvalidRequest
     for one that can't be taken, and for too many.
     """
@@ -657,17 +626,17 @@ def _read_pictures(gathered: Gathered, *, stored: bool) -> Generator[None, None,
         if found is not None:
             gathered.take(found, part, where, bounds)
         elif not stored:
-            gathered.elsewhere.append(PictureElsewhere(part, where, gathered.leaving_out is not None))
+            gathered.elsewhere.append(listed.PictureElsewhere(part, where, gathered.leaving_out is not None))
 
 
 def resolve(
-    items: Sequence[InputItem], stored: Mapping[str, Raw], gathered: Gathered, *, max_items: int
-) -> Generator[None, None, list[InputItem]]:
+    items: Sequence[listed.InputItem], stored: Mapping[str, Raw], gathered: listed.Gathered, *, max_items: int
+) -> Generator[None, None, list[listed.InputItem]]:
     """The items with each reference replaced by the item that is stored under its id.
 
     Raises InvalidRequest for an id that `stored` lacks, and for items that would be too much if they were sent.
     """
-    resolved: list[InputItem] = []
+    resolved: list[listed.InputItem] = []
     parts = size = 0
     for place, item in enumerate(items):
         known = item
@@ -681,7 +650,7 @@ def resolve(
             if raw is None:
                 raise invalid_value(f"{where}.id", item.reference, "No item with this id is stored; send it whole.")
             size += len(memoryview(raw))
-            if size > MAX_REFERENCED_BYTES:
+            if size > listed.MAX_REFERENCED_BYTES:
                 raise too_much_referenced(f"{where}.id", item.reference)
             try:
                 known = yield from _read_item(raw, where, gathered, stored=True)
@@ -704,13 +673,13 @@ def too_much_referenced(where: str, reference: str) -> InvalidRequest:
     return invalid_value(
         where,
         reference,
-        f"The stored items that 'input' refers to have more than {MAX_REFERENCED_BYTES} bytes of JSON.",
+        f"The stored items that 'input' refers to have more than {listed.MAX_REFERENCED_BYTES} bytes of JSON.",
     )
 
 
-def _count_parts(parts: int, item: InputItem, max_items: int) -> int:
+def _count_parts(parts: int, item: listed.InputItem, max_items: int) -> int:
     """The count of content parts with the item's own added. Raises InvalidRequest for too many."""
-    parts += item.parts
+    parts += len(item.parts)
     if parts > max_items * PARTS_AN_ITEM:
         raise not_allowed(
             f"Too many content parts in 'input': more than {max_items * PARTS_AN_ITEM}. Join their texts.", "input"
@@ -737,7 +706,7 @@ def led_by(items: bytes, raw: Raw) -> Raw:
     return Raw(items[:-1] + comma + own)
 
 
-def identify(items: Sequence[InputItem], response_id: str) -> list[InputItem]:
+def identify(items: Sequence[listed.InputItem], response_id: str) -> list[listed.InputItem]:
     """Give each item its id, which follows from its place in the input of this response; the items that are listed."""
     shown = [(place, item) for place, item in enumerate(items) if not isinstance(item, listed.LeftOutItem)]
     for place, item in shown:

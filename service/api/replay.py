@@ -55,7 +55,6 @@ class LeftOut:
             self._names[name_of(kind)] = None
 
     def add_all(self, kinds: Iterable[str]) -> None:
-        """Add several kinds."""
         for kind in kinds:
             self.add(kind)
 

@@ -9,18 +9,11 @@ from typing import Any, Literal
 
 import msgspec
 
+from service.api import response as shapes
 from service.api.content import PictureBounds
 from service.api.items import Gathered, InputItem
 from service.api.read import led_by, message_of, read_input
 from service.api.request import CreateRequest
-from service.api.response import (
-    FunctionCall,
-    OwnCall,
-    Response,
-    ResponseStatus,
-    SteerCode,
-    ToolSearchCall,
-)
 from service.decoding import ABSENT, decode, decode_list
 from service.errors import InvalidRequest, invalid_value, missing
 
@@ -38,9 +31,9 @@ MAX_ID_BYTES = 4096
 class NotSteered(Exception):
     """The reason for which a steer is given back."""
 
-    def __init__(self, code: SteerCode, message: str) -> None:
+    def __init__(self, code: shapes.SteerCode, message: str) -> None:
         super().__init__(message)
-        self.code: SteerCode = code
+        self.code: shapes.SteerCode = code
         self.message = message
 
 
@@ -173,20 +166,20 @@ def is_steerable(request: CreateRequest) -> bool:
     return request.generate and request.conversation is None and request.managing is None
 
 
-def no_steers_reason(id: str, status: ResponseStatus) -> NotSteered:
+def no_steers_reason(id: str, status: shapes.ResponseStatus) -> NotSteered:
     """The reason why a response takes no more steers."""
-    if status is ResponseStatus.COMPLETED:
+    if status is shapes.ResponseStatus.COMPLETED:
         return NotSteered("response_already_completed", f"The response '{id}' is complete. Continue it by a request.")
     return NotSteered("response_not_active", f"The response '{id}' has ended ({status.value}).")
 
 
-def required_input(response: Response) -> list[dict[str, Any]]:
+def required_input(response: shapes.Response) -> list[dict[str, Any]]:
     """The outputs that a client owes a response: one for each of its calls."""
     required: list[dict[str, Any]] = []
     for item in response.output:
-        if isinstance(item, OwnCall) and item.status == "completed":
-            kind = "tool_search" if isinstance(item, ToolSearchCall) else item.__struct_config__.tag
-            named = {"name": item.name} if isinstance(item, FunctionCall) else {}
+        if isinstance(item, shapes.OwnCall) and item.status == "completed":
+            kind = "tool_search" if isinstance(item, shapes.ToolSearchCall) else item.__struct_config__.tag
+            named = {"name": item.name} if isinstance(item, shapes.FunctionCall) else {}
             required.append({"type": f"{kind}_output", "call_id": item.call_id, **named})
     return required
 

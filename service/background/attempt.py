@@ -175,7 +175,7 @@ class Attempt:
     async def make(self) -> AttemptOutcome:
         """Make the attempt. Raises StoreUnavailable where the store stayed away; the lease then ends by itself."""
         try:
-            outcome = await self._run_guarded()
+            outcome = await self._outcome()
             self._span.note({"harmonium.attempt.outcome": outcome.value})
             if outcome not in (AttemptOutcome.ENDED, AttemptOutcome.HANDED_BACK):
                 self._span.fail(outcome.value.replace(" ", "_"), fault=outcome is not AttemptOutcome.LOST)
@@ -187,7 +187,7 @@ class Attempt:
             self._claim.end()
             self._span.end()
 
-    async def _run_guarded(self) -> AttemptOutcome:
+    async def _outcome(self) -> AttemptOutcome:
         """The outcome, also where the lease or the log's end is lost."""
         try:
             return await self._make()
@@ -232,13 +232,12 @@ class Attempt:
             return await self._give_up()
         try:
             plan = await decode(await self._spec(), self.service.readings.restore)
-        except StoreUnavailable as failure:
-            logs.event(logger, logging.WARNING, "a job can't be read", response_id=self.id, reason=str(failure))
-            await self._let_go(failed=False)
-            return AttemptOutcome.HANDED_BACK
-        except NewerFormat:
-            logs.event(logger, logging.WARNING, "a job is for a later release", response_id=self.id)
-            await self._rest(self.settings.lease_seconds / 2)
+        except (StoreUnavailable, NewerFormat) as failure:
+            if isinstance(failure, NewerFormat):
+                logs.event(logger, logging.WARNING, "a job is for a later release", response_id=self.id)
+                await self._rest(self.settings.lease_seconds / 2)
+            else:
+                logs.event(logger, logging.WARNING, "a job can't be read", response_id=self.id, reason=str(failure))
             await self._let_go(failed=False)
             return AttemptOutcome.HANDED_BACK
         self._trace(plan)
@@ -341,25 +340,23 @@ class Attempt:
         job, settings = self.job, self.settings
         if job.status is Status.CANCELLED:
             return Ending.ABORT, None
-        if diverged:
-            reason = "Its events so far were made by another release, and this one can't continue them."
-            return Ending.ERROR, ResponseError("server_error", reason)
-        ending = ending_of(machine, plan.generation.sampling.max_tokens)
+        ending = None if diverged else ending_of(machine, plan.generation.sampling.max_tokens)
         if ending is not None:
             return ending, None
-        if _stranded(machine):
-            return Ending.ERROR, ResponseError("server_error", STRANDED)
-        if job.tries > settings.max_attempts:
+        if diverged:
+            reason = "Its events so far were made by another release, and this one can't continue them."
+        elif _stranded(machine):
+            reason = STRANDED
+        elif job.tries > settings.max_attempts:
             self.service.metrics.attempts_exhausted.inc()
             reason = f"{settings.max_attempts} workers in a row died or failed on it without getting any further."
-            return Ending.ERROR, ResponseError("server_error", reason)
-        waited = job.age_seconds if job.last < QUEUED_EVENTS else job.waited_seconds
-        if waited > MAX_QUEUED_SECONDS:
+        elif (job.age_seconds if job.last < QUEUED_EVENTS else job.waited_seconds) > MAX_QUEUED_SECONDS:
             reason = f"It waited for longer than {MAX_QUEUED_SECONDS:g} s. Try again later."
-            return Ending.ERROR, ResponseError("server_error", reason)
-        if self._seconds <= 0:
+        elif self._seconds <= 0:
             return Ending.TIMEOUT, error_of(Ending.TIMEOUT, None, settings.max_run_seconds)
-        return None
+        else:
+            return None
+        return Ending.ERROR, ResponseError("server_error", reason)
 
     @property
     def _seconds(self) -> float:

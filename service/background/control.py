@@ -147,8 +147,7 @@ def _not_steerable(id: str, error: NotSteerable) -> InvalidRequest:
             code="steering_not_supported",
             param="response_id",
         )
-    status = ResponseStatus(error.status)
-    message = no_steers_reason(id, status).message
-    if status is ResponseStatus.COMPLETED:
+    message = no_steers_reason(id, ResponseStatus(error.status)).message
+    if error.status == ResponseStatus.COMPLETED:
         return InvalidRequest(message, code="response_already_completed", param="response_id")
     return InvalidRequest(message, code="response_not_active", param="response_id")

@@ -32,18 +32,7 @@ from service.responses.refusals import refusal_of
 from service.responses.run import Taken
 from service.responses.service import Service
 from service.store_away import retry
-from store.errors import (
-    LeaseLost,
-    LogBehind,
-    LogFull,
-    NotContinuable,
-    QueueFull,
-    Steered,
-    StoreFull,
-    StoreUnavailable,
-    StoreUnconfirmed,
-    TurnTooLarge,
-)
+from store import errors
 from store.jobs.log import LogEntry
 from store.jobs.model import Lease, Steer, Successor
 
@@ -79,7 +68,9 @@ class LogSink:
     patience: Callable[[], float]
     """For how many seconds the store may be away."""
     timing: Timing = TIMING
-    failure: LeaseLost | LogBehind | LogFull | StoreUnavailable | None = field(default=None, init=False)
+    failure: errors.LeaseLost | errors.LogBehind | errors.LogFull | errors.StoreUnavailable | None = field(
+        default=None, init=False
+    )
     """Why nothing more can be written, once that is so."""
 
     def __post_init__(self) -> None:
@@ -121,7 +112,6 @@ class LogSink:
         await self._write_while(lambda: self._waiting > MAX_WAITING_EVENTS)
 
     async def settle(self) -> None:
-        """See Outlet."""
         await self._write_while(lambda: self._waiting > 0 or self._writing)
 
     async def _write_while(self, condition: Callable[[], bool]) -> None:
@@ -168,7 +158,7 @@ class LogSink:
             await self._complete(
                 lambda: self._jobs.write(self.lease, entry, after=after, progress=progress, snapshot=snapshot)
             )
-        except (LeaseLost, LogBehind, LogFull, StoreUnavailable) as failure:
+        except (errors.LeaseLost, errors.LogBehind, errors.LogFull, errors.StoreUnavailable) as failure:
             self.failure = failure
             self._steps = steps + self._steps
             self._waiting += len(batch.events)
@@ -199,7 +189,7 @@ class LogSink:
         while True:
             try:
                 return await self._end(rest, plan, response, steers)
-            except Steered:
+            except errors.Steered:
                 steers = await retry(partial(self._jobs.steers, self.lease), self.patience())
 
     async def _end(self, rest: Batch, plan: Plan, response: Response, steers: list[Steer]) -> list[Event]:
@@ -214,7 +204,7 @@ class LogSink:
                     return await self._store(rest, plan, succeeded, (), steers, successor)
             except NotSteered as why:
                 before, response = give_back(response, steers, why)
-            except (QueueFull, StoreFull, TurnTooLarge, NotContinuable) as refusal:
+            except (errors.QueueFull, errors.StoreFull, errors.TurnTooLarge, errors.NotContinuable) as refusal:
                 why = NotSteered("successor_creation_failed", refusal_of(refusal).message)
                 before, response = give_back(response, steers, why)
         return await self._store(rest, plan, response, before, steers)
@@ -240,7 +230,7 @@ class LogSink:
         with spans.current.get().child("store.append"):
             try:
                 finished = await self._complete(end)
-            except StoreUnconfirmed as lack:  # it has ended all the same
+            except errors.StoreUnconfirmed as lack:  # it has ended all the same
                 mark_unconfirmed(response, lack)
             else:
                 self._metrics.webhooks.labels("given_up").inc(finished.dropped)
@@ -267,7 +257,7 @@ class LogSink:
         """
         try:
             return await retry(work, self.patience())
-        except LogBehind as gap:
+        except errors.LogBehind as gap:
             lost = [each for each in self._kept if each.entry.last > gap.last]
             if not lost or lost[0].after != gap.last:
                 raise

@@ -46,9 +46,6 @@ from store.jobs.model import Priority, Steer, Successor
 _PRIORITIES = {"priority": Priority.PRIORITY, "default": Priority.DEFAULT, "flex": Priority.FLEX}
 WINDOWS = {"2h": Priority.WITHIN_2H, "8h": Priority.WITHIN_8H}
 
-GROUP_BYTES = 16
-"""The length of the digest by which the store knows a group of jobs."""
-
 
 class Submitted(NamedTuple):
     """A queued response as it stands then, and its first events."""
@@ -78,6 +75,7 @@ async def submit(maker: Maker, queued: Queued, *, waits: bool = True) -> Submitt
     plan = prepared.plan
     response = msgspec.structs.replace(plan.base, status=ResponseStatus.QUEUED)
     priority = WINDOWS.get(prepared.window) or _PRIORITIES[response.service_tier]
+    group = f"{priority} {plan.generation.model} {prepared.group}"
     async with AsyncExitStack() as stack:
         stack.enter_context(queued.handed_over(maker))
         facts = plan.facts if span.kept else None
@@ -96,7 +94,7 @@ async def submit(maker: Maker, queued: Queued, *, waits: bool = True) -> Submitt
                 steerable=bool(plan.settings),
                 pin=pin,
                 conversation=plan.conversation,
-                group=_group_of(priority, plan.generation.model, prepared.group) if prepared.group else "",
+                group=blake2b(group.encode(), digest_size=16).hexdigest() if prepared.group else "",
                 hurries=not waits,
             )
         except StoreUnconfirmed as lack:  # it will be made all the same, and a repeat would make it twice
@@ -107,11 +105,6 @@ async def submit(maker: Maker, queued: Queued, *, waits: bool = True) -> Submitt
         prepared.parent.released()
         service.metrics.jobs_submitted.inc()
     return Submitted(response, events)
-
-
-def _group_of(priority: Priority, model: str, name: str) -> str:
-    """The store's name for the jobs of one priority and model that their client calls by one name."""
-    return blake2b(f"{priority} {model} {name}".encode(), digest_size=GROUP_BYTES).hexdigest()
 
 
 @asynccontextmanager

@@ -117,7 +117,7 @@ class Worker:
                 if not self._takes:
                     for shard in list(self._waits):
                         await self._claim_from(shard, LEVELS - 1, 0)
-            while self._takes and self._any_waits and loop.time() < poll:
+            while self._takes and loop.time() < poll and min(self._waits.values(), default=LEVELS) <= self._last_level:
                 await self._claim()
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(poll):
@@ -133,7 +133,6 @@ class Worker:
 
     @property
     def _takes(self) -> bool:
-        """Whether it takes jobs at the moment."""
         suspect = self._suspect
         alone = suspect is not None and not suspect.further and asyncio.get_running_loop().time() < self._alone_until
         return bool(self._room) and not self.paused and not alone
@@ -142,10 +141,6 @@ class Worker:
     def _last_level(self) -> int:
         """The last level from which jobs are taken: those that have hours wait while others wait for the engine."""
         return Priority.FLEX if self._service.engine.waiting else LEVELS - 1
-
-    @property
-    def _any_waits(self) -> bool:
-        return min(self._waits.values(), default=LEVELS) <= self._last_level
 
     @property
     def _room(self) -> int:

@@ -26,9 +26,6 @@ PATTERN_A_STEP = 8
 MAX_COUNTED = 40_000
 """The most pairs of schema and value that are looked at to count the steps: some 1 µs each."""
 
-CHECKS_CACHED = 32
-"""The number of validators that are cached; one may have megabytes of patterns."""
-
 _GRAMMAR = '{"type":"grammar"'
 
 
@@ -97,7 +94,7 @@ class _Check(msgspec.Struct, frozen=True):
         return False
 
 
-@lru_cache(maxsize=CHECKS_CACHED)
+@lru_cache(maxsize=32)  # one may have megabytes of patterns
 def _check(content: str) -> _Check:
     """The check of a content: with patterns that never backtrack, and without fetching.
 

@@ -20,9 +20,6 @@ MAX_GRAMMAR_CHARS = 8_192
 MAX_RULES = 1024
 """The most rules and terminals of a grammar; each different use of a template counts."""
 
-RULES_A_STEP = 50
-"""The number of rules that are written in one step."""
-
 
 def enforced_grammar(lark: str, where: str) -> Generator[None, None, str]:
     """The Lark grammar at the parameter `where` in xgrammar's EBNF; read in steps.
@@ -41,7 +38,7 @@ def enforced_grammar(lark: str, where: str) -> Generator[None, None, str]:
         raise _refusal(lark, where, f"It can't be read: {reason[:200]}") from None
     lines: list[str] = []
     for place, (name, tree) in enumerate(trees.items()):
-        if place % RULES_A_STEP == 0:
+        if place % 50 == 0:
             yield
         lines.append(f"{name} ::= {ebnf(tree)}\n")
     return "".join(lines)

@@ -323,12 +323,10 @@ def text_of(word: str) -> Tree:
     text = _unescape(word[1 : -2 if any_case else -1]).replace("\\\\", "\\")
     if not text:
         raise ValueError("a text in it is empty")
-    return [("IN", _cases(letter)) if any_case else ("LITERAL", ord(letter)) for letter in text]
-
-
-def _cases(letter: str) -> tuple[tuple[int, int], ...]:
-    codes = {ord(each) for each in (letter, letter.lower(), letter.upper()) if len(each) == 1}
-    return tuple((code, code) for code in sorted(codes))
+    if not any_case:
+        return [("LITERAL", ord(letter)) for letter in text]
+    cases = [{ord(each) for each in (letter, letter.lower(), letter.upper()) if len(each) == 1} for letter in text]
+    return [("IN", tuple((code, code) for code in sorted(codes))) for codes in cases]
 
 
 def range_of(first: str, last: str) -> Tree:

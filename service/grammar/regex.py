@@ -56,7 +56,6 @@ Ranges = tuple[tuple[int, int], ...]
 """Characters, from the first to the last of each range, in their order."""
 
 CLASSES_CACHED = 256
-PATTERNS_CACHED = 16
 
 MAX_SIZE = 32_768
 """The largest size of a schema's patterns, once a validator has written their counts out: 20 ms and 3 MB."""
@@ -86,7 +85,7 @@ def read_pattern(pattern: Any, where: str, *, dot_is_all: bool = False) -> Tree:
         raise refusal(pattern, where, f"Its groups are nested too deeply, at most {MAX_DEPTH} are allowed") from None
 
 
-@lru_cache(maxsize=PATTERNS_CACHED)
+@lru_cache(maxsize=16)
 def _read(pattern: str, dot_is_all: bool) -> Tree:
     parsed = _parse(pattern)
     tree = _tree(parsed, dot_is_all)
@@ -310,7 +309,9 @@ def anchored_within(pattern: Any, where: str, least: int, most: int | None) -> A
         raise refusal(pattern, where, f"It repeats more than {MAX_REPEATS_IN_JSON} times")
     for branch in _branches(tree):
         inner, begins, ends = _bare(branch, pattern, where)
-        _check_json(inner, pattern, where)
+        if any(name == "LITERAL" and (each < 32 or each in (34, 92)) for name, each in operations(inner)):
+            advice = "A quote, a backslash or a control character can't be enforced outside a class"
+            raise refusal(pattern, where, advice)
         whole = begins and ends
         low, high = _lengths(inner)
         if (most is not None and low > most) or (whole and high is not None and high < least):
@@ -328,7 +329,8 @@ def anchored_within(pattern: Any, where: str, least: int, most: int | None) -> A
 
 def _within(tree: Tree, least: int, most: int | None) -> Tree | None:
     """The tree of the matches with `least` to `most` characters, where one count decides the length; else None."""
-    varying = [place for place, each in enumerate(tree) if not _is_fixed([each])]
+    bounds = [_lengths([each]) for each in tree]
+    varying = [place for place, (low, high) in enumerate(bounds) if low != high]
     if len(varying) != 1 or tree[varying[0]][0] not in REPEATS:
         return None
     [place] = varying
@@ -339,11 +341,6 @@ def _within(tree: Tree, least: int, most: int | None) -> Tree | None:
     if _lengths(inner) != (1, 1) or _largest_count((low, high)) > MAX_REPEATS_IN_JSON:
         return None
     return [*tree[:place], (name, [low, high, inner]), *tree[place + 1 :]]
-
-
-def _is_fixed(tree: Tree) -> bool:
-    low, high = _lengths(tree)
-    return low == high
 
 
 def _lengths(tree: Tree) -> tuple[int, int | None]:
@@ -388,11 +385,6 @@ def _bare(tree: Tree, pattern: str, where: str) -> tuple[Tree, bool, bool]:
     if has_anchors(inner):
         raise refusal(pattern, where, "Anchors can be enforced only at its beginning and at its end")
     return inner, begins, ends
-
-
-def _check_json(tree: Tree, pattern: str, where: str) -> None:
-    if any(name == "LITERAL" and (argument < 32 or argument in (34, 92)) for name, argument in operations(tree)):
-        raise refusal(pattern, where, "A quote, a backslash or a control character can't be enforced outside a class")
 
 
 @lru_cache(maxsize=CLASSES_CACHED)

@@ -120,7 +120,6 @@ def structural_tag(form: Format) -> str:
 
 
 def token(id: int) -> Format:
-    """One token."""
     return {"type": "token", "token": id}
 
 
@@ -130,17 +129,14 @@ def const(text: str) -> Format:
 
 
 def optional(content: Format) -> Format:
-    """A format, or nothing."""
     return {"type": "optional", "content": content}
 
 
 def sequence(*elements: Format) -> Format:
-    """Formats one behind the other."""
     return elements[0] if len(elements) == 1 else {"type": "sequence", "elements": list(elements)}
 
 
 def either(formats: Sequence[Format]) -> Format:
-    """One of some formats."""
     return formats[0] if len(formats) == 1 else {"type": "or", "elements": list(formats)}
 
 

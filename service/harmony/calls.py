@@ -28,7 +28,6 @@ class UnnamedCalls:
 
     @property
     def recipients(self) -> Iterable[str]:
-        """The recipients of the calls, in their order."""
         return self._recipients.values()
 
     def add(self, place: int, recipient: str) -> None:
@@ -48,7 +47,6 @@ class UnnamedCalls:
         return place, recipient
 
     def clear(self) -> None:
-        """Forget all of them: none waits any more."""
         self._recipients.clear()
         self._places.clear()
 

@@ -20,9 +20,6 @@ ROLES = ("assistant", "user", "system", "developer", "tool")
 JSON_TYPE = "<|constrain|>json"
 """The content type of a call whose arguments are JSON."""
 
-HEADERS_CACHED = 1024
-"""Headers repeat; a cached one costs a look-up."""
-
 _NEXT_WORDS = (" to=", " json")
 """The words that may follow a channel, or a role."""
 
@@ -65,7 +62,7 @@ def cut_short(ids: Sequence[int], content: str) -> bool:
     return any(word.startswith(content) for word in expected)
 
 
-@lru_cache(maxsize=HEADERS_CACHED)
+@lru_cache(maxsize=1024)
 def _read(ids: tuple[int, ...], role_given: bool, marked: bool) -> tuple[Header, str]:
     pieces, odd = _split(ids)
     return _read_marked(pieces, role_given, odd) if marked else _read_unmarked(pieces)

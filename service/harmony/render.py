@@ -17,7 +17,6 @@ from store.turn import StoredMessage
 PROMPT_END: bytes = pack((START, ASSISTANT))
 """The end of a prompt: the model goes on with the header of an assistant message."""
 
-HEADER_CACHE_ENTRIES = 1024
 HEADER_CACHE_CHARS = 128
 """Names and recipients come from clients, so longer headers than this aren't worth a place in the cache."""
 
@@ -103,12 +102,14 @@ def _header(
         ids += encode(f" to={recipient}")
     if channel is not None:
         ids += [CHANNEL, *encode(channel)]
-    if content_type is not None:
-        ids += _content_type(content_type)
+    if content_type is not None and content_type.startswith(_CONSTRAIN_TEXT):
+        ids += [*encode(" "), CONSTRAIN, *encode(content_type.removeprefix(_CONSTRAIN_TEXT))]
+    elif content_type is not None:
+        ids += encode(f" {content_type}")
     return (*ids, MESSAGE)
 
 
-_cached_header = lru_cache(HEADER_CACHE_ENTRIES)(_header)
+_cached_header = lru_cache(1024)(_header)
 
 
 def _author(role: str, name: str | None) -> list[int]:
@@ -117,12 +118,6 @@ def _author(role: str, name: str | None) -> list[int]:
             raise ValueError("a tool's message needs the tool's name")
         return encode(name)
     return encode(role if name is None else f"{role}:{name}")
-
-
-def _content_type(content_type: str) -> list[int]:
-    if content_type.startswith(_CONSTRAIN_TEXT):
-        return [*encode(" "), CONSTRAIN, *encode(content_type.removeprefix(_CONSTRAIN_TEXT))]
-    return encode(f" {content_type}")
 
 
 # --- the beginning of every prompt --------------------------------------------------------------------------
@@ -136,7 +131,6 @@ KNOWLEDGE_CUTOFF = "2024-06"
 def system_message(
     *,
     identity: str,
-    knowledge_cutoff: str = KNOWLEDGE_CUTOFF,
     date: str,
     effort: str,
     namespaces: tuple[str, ...] = (),
@@ -144,16 +138,16 @@ def system_message(
 ) -> bytes:
     """The packed ids of the system message.
 
-    `identity` is a sentence ("You are …"), `knowledge_cutoff` a month (2024-06), `date` the day of the
-    request (2025-06-28), `effort` low, medium or high. `namespaces` are those of the developer message's tools:
-    they add where to call them. openai-harmony names `functions` alone there, beside any other namespaces.
-    `tools` is the section of those that the model was trained with.
+    `identity` is a sentence ("You are …"), `date` the day of the request (2025-06-28), `effort` low, medium or high.
+    `namespaces` are those of the developer message's tools: they add where to call them. openai-harmony names
+    `functions` alone there, beside any other namespaces. `tools` is the section of those that the model was trained
+    with.
     """
     channels = "# Valid channels: analysis, commentary, final. Channel must be included for every message."
     if namespaces:
         named = ", ".join(f"'{name}'" for name in namespaces)
         channels += f"\nCalls to these tools must go to the commentary channel: {named}."
-    model = f"{identity}\nKnowledge cutoff: {knowledge_cutoff}\nCurrent date: {date}"
+    model = f"{identity}\nKnowledge cutoff: {KNOWLEDGE_CUTOFF}\nCurrent date: {date}"
     sections = (model, f"Reasoning: {effort}", *(("# Tools", tools) if tools else ()), channels)
     return message("\n\n".join(sections), "system").tokens
 

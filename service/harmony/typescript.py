@@ -27,11 +27,7 @@ _INTEGERS = range(-(2**63), 2**64)
 
 
 class SchemaTooLarge(ValueError):
-    """A schema, or another declaration of a tool, holds more than VALUES_LIMIT values."""
-
-
-class SchemaTooDeep(SchemaTooLarge):
-    """A schema nests lists and objects beyond DEPTH_LIMIT."""
+    """A schema, or another declaration of a tool, holds more than VALUES_LIMIT values, or nests beyond DEPTH_LIMIT."""
 
 
 class Function(msgspec.Struct, frozen=True):
@@ -57,21 +53,9 @@ def namespace(name: str, members: Sequence[str], description: str | None = None)
 def declaration(function: Function) -> str:
     """A function as it stands in its namespace. Raises SchemaTooLarge."""
     check_size(function.parameters)
-    return "\n".join([*_comments(_lines(function.description)), _signature(function)])
-
-
-def type_of(schema: object, indent: str = "") -> str:
-    """The TypeScript type of `schema`, which is any value from a JSON decoder.
-
-    `indent` is the white space that each line but the first begins with. Raises SchemaTooLarge.
-    """
-    check_size(schema)
-    return _type(cast(Json, schema), indent)
-
-
-def _signature(function: Function) -> str:
     arguments = "" if function.parameters is None else f"_: {_type(cast(Json, function.parameters), '')}"
-    return f"type {function.name} = ({arguments}) => any;\n"
+    signature = f"type {function.name} = ({arguments}) => any;\n"
+    return "\n".join([*_comments(_lines(function.description)), signature])
 
 
 def check_size(schema: object) -> None:
@@ -84,7 +68,7 @@ def check_size(schema: object) -> None:
         level = list(islice(chain.from_iterable(map(_children, level)), VALUES_LIMIT))
         if not level:
             return
-    raise SchemaTooDeep(f"it nests more than {DEPTH_LIMIT} lists and objects; flatten it")
+    raise SchemaTooLarge(f"it nests more than {DEPTH_LIMIT} lists and objects; flatten it")
 
 
 def _children(value: object) -> Iterable[object]:

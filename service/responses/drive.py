@@ -30,11 +30,12 @@ from service.metrics.counters import Metrics, Mode, Pace
 from service.pictures import sizes_in
 from service.responses.output.emitter import Seal
 from service.responses.output.machine import Ending, Machine
+from service.responses.output.next_step import Ask, Call, End, Render
 from service.responses.output.phases import Phase
 from service.responses.output.reading import speaking_in
 from service.responses.pictures import Pictures
 from service.responses.plan import Plan
-from service.responses.run import Ask, Call, End, Render, Run, Taken, error_of
+from service.responses.run import Run, Taken, error_of
 from service.responses.service import Tracing
 from service.tools.port import Runner
 from store.errors import StoreUnavailable
@@ -169,7 +170,6 @@ class Driver:
 
     @property
     def timed_out(self) -> bool:
-        """Whether it was stopped because it took too long."""
         return self.run.stopped is Ending.TIMEOUT
 
     async def make(self, outlet: Outlet) -> None:
@@ -262,7 +262,6 @@ class Driver:
         await self._wait_undisturbed(self._outlet.room)
 
     async def _wait_undisturbed(self, wait: Callable[[], Awaitable[None]]) -> None:
-        """Wait, and let no stop break that off."""
         waiting, self._waiting = self._waiting, None
         try:
             await wait()

@@ -45,22 +45,11 @@ Named = Callable[[str], Awaitable[str]]
 """Told of the id of what is to be stored, before it is; the one that it gets."""
 
 
-async def _as_it_is(id: str) -> str:
-    """The id that it has."""
-    return id
-
-
 Tell = Callable[[Iterable[str], Iterable[str]], None]
 """Told of the tools and of the kinds of items that are left out."""
 
 
-def _tell_nobody(tools: Iterable[str], items: Iterable[str]) -> None:
-    """Nobody waits for an answer."""
-
-
-async def begin(
-    service: Service, caller: Caller, new: New, named: Named = _as_it_is, *, tell: Tell = _tell_nobody
-) -> Conversation:
+async def begin(service: Service, caller: Caller, new: New, named: Named, *, tell: Tell) -> Conversation:
     """Begin a conversation with some items, or none, or with all that another one has. Raises ApiError, StoreError."""
     _refuse_another_type(new.items)
     if new.fork_of is None:
@@ -102,7 +91,7 @@ async def change(conversations: Conversations, tenant: str, id: str, metadata: d
 
 
 async def add_items(
-    service: Service, caller: Caller, id: str, sent: msgspec.Raw, named: Named = _as_it_is, *, tell: Tell = _tell_nobody
+    service: Service, caller: Caller, id: str, sent: msgspec.Raw, named: Named, *, tell: Tell
 ) -> Sequence[InputItem]:
     """Add items, which are still JSON, to a conversation; as they are listed.
 
@@ -176,8 +165,12 @@ async def _by_hand(
     """A turn of items that follow a chain; and these. Raises InvalidRequest, StoreUnavailable."""
     try:
         items, messages, pictures = await _render(service, caller, sent, chain, tell)
-    except InvalidRequest as error:
-        raise _about_items(error) from None
+    except InvalidRequest as error:  # here the name of input is `items`
+        message, param = error.message, error.param or ""
+        for before, after in (("'input", "'items"), (" input[", " items[")):
+            message = message.replace(before, after)
+        param = param.replace("input", "items", 1) or None
+        raise InvalidRequest(message, code=error.code, param=param) from None
     items = identify(items, id)
     turn = by_hand(id, chain.tip, messages, msgspec.json.encode(items))
     return msgspec.structs.replace(turn, pictures=pictures), items
@@ -226,11 +219,3 @@ async def _render(
         raise InvalidRequest(f"Invalid text: {error}.", code="invalid_value", param="input") from None
     tell((), gathered.left_out)
     return items, messages, tuple(each.picture for each in pictures.values())
-
-
-def _about_items(error: InvalidRequest) -> InvalidRequest:
-    """A refusal of input, where its name is `items`."""
-    message, param = error.message, error.param or ""
-    for before, after in (("'input", "'items"), (" input[", " items[")):
-        message = message.replace(before, after)
-    return InvalidRequest(message, code=error.code, param=param.replace("input", "items", 1) or None)

@@ -49,7 +49,6 @@ class Remembered(msgspec.Struct, frozen=True):
 
     @property
     def id(self) -> str | None:
-        """The response's id."""
         return self.chain.tip
 
 
@@ -102,7 +101,8 @@ class Parent:
         self.cut = chain.cut
         """Whether messages of the conversation are left out, or were erased."""
         self.standing = standing
-        self._chain = chain
+        self.chain = chain
+        """The conversation so far, where it is remembered."""
 
     def disarm(self, containers: Collection[str]) -> None:
         """Let go of all that acts: whoever is known by words alone answers no request for approval, and runs nothing in
@@ -127,13 +127,8 @@ class Parent:
         """The messages of the conversation so far, oldest first. They are let go of here: take them once."""
         messages, self._messages = self._messages, []
         if not self._remembers:
-            self._chain, self._notes = Chain(), {}
+            self.chain, self._notes = Chain(), {}
         return pair(messages) if self.cut else messages
-
-    @property
-    def chain(self) -> Chain:
-        """The conversation so far, where it is remembered."""
-        return self._chain
 
     def released(self) -> None:
         """The pin went with the turn that was stored."""

@@ -33,8 +33,6 @@ logger = logging.getLogger(__name__)
 _REFERENCE = re.compile(rb'"image_url":"picture:([0-9a-f]{64})"')
 """A reference in an item with content parts, in which nobody else writes the names of members."""
 
-WITH_PARTS = frozenset({"message", "function_call_output", "custom_tool_call_output"})
-
 
 class _Kind(msgspec.Struct):
     type: str = ""
@@ -71,7 +69,8 @@ async def with_these(items: Sequence[msgspec.Raw], pictures: Mapping[bytes, byte
 def _references(item: msgspec.Raw) -> list[bytes]:
     """The digests of the pictures to which an item refers, in hex."""
     found = _REFERENCE.findall(memoryview(item))
-    return found if found and _kind.decode(item).type in WITH_PARTS else []
+    with_parts = ("message", "function_call_output", "custom_tool_call_output")
+    return found if found and _kind.decode(item).type in with_parts else []
 
 
 ROOM_BYTES = 256 << 20

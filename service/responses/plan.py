@@ -80,7 +80,6 @@ class Plan(_Planned, frozen=True, kw_only=True):
 
     @property
     def id(self) -> str:
-        """The response's id."""
         return self.base.id
 
     @property

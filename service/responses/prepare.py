@@ -16,18 +16,9 @@ from datetime import UTC, datetime
 import msgspec
 
 from service import spans
+from service.api import items as listed
 from service.api.content import USUAL_BOUNDS
 from service.api.ids import response_of
-from service.api.items import (
-    AdditionalToolsItem,
-    CodeInterpreterCallItem,
-    ConfigurationUpdateItem,
-    ForeignItem,
-    InputItem,
-    ItemReference,
-    MessageItem,
-    ToolSearchCallItem,
-)
 from service.api.read import identify
 from service.api.request import HARMONY_EFFORT, CreateRequest, Window
 from service.api.response import Extensions, Response, ResponseStatus
@@ -56,7 +47,6 @@ from service.tools.port import ToolCatalog
 from store.codec import THREAD_FROM_BYTES
 from store.turn import MOST_PICTURE_BYTES, MOST_PICTURES, Picture, StoredMessage
 
-NO_TEMPLATE = "The model's prompt is Harmony's, and not made by a template; see 'reasoning.effort'."
 CONNECTIONS = "connections"
 """The kind of what is sealed of a plan."""
 
@@ -72,9 +62,6 @@ SHORTENINGS = 3
 SHORTENED = 0.95
 """How much of what would fit by the last count is then aimed at: messages don't all weigh the same."""
 
-SHOWN_MODELS = 16
-"""How many models a refusal names."""
-
 ENGINE_PRIORITY = {"priority": -1, "default": 0, "flex": 1}
 """By service tier, unless a request names its own; an engine serves a lower one earlier."""
 
@@ -87,7 +74,7 @@ class Prepared(msgspec.Struct, frozen=True):
 
     plan: Plan
     parent: Parent
-    items: Sequence[InputItem]
+    items: Sequence[listed.InputItem]
     """The input as listed, as `plan.items` has it in JSON."""
     left_out: tuple[str, ...]
     """Hosted tools that the model isn't told of."""
@@ -159,9 +146,8 @@ async def model_of(service: Service, caller: Caller, name: str) -> ModelCard:
 
 
 def _no_model(service: Service, caller: Caller, name: str) -> ApiError:
-    """There is no model of this name here."""
     offers = [offer for offer in service.engine.offers(caller.entry.may_use) if offer.names]
-    served = ", ".join(f"'{offer.names[0]}'" for offer in offers[:SHOWN_MODELS]) or "you none"
+    served = ", ".join(f"'{offer.names[0]}'" for offer in offers[:16]) or "you none"
     setting = variable("engines" if service.settings.engines else "model_aliases")
     advice = f"Its operator can give it other names ({setting})."
     if offers and not any(offer.card is None or offer.card.real for offer in offers):
@@ -208,13 +194,15 @@ class _Preparation:
         request, model, parent = self.request, self.model, self.parent
         id, created_at = self.caller.response_id or self._new_id(), self.service.store.clock()
         opener = await self.service.seals.of(self.caller.tenant)
-        looked = await self._look_up_tools()
+        looking = self.service.toolbox.look_up
+        looked = await looking(self.caller.tenant, request.tools, MAX_TOOLS, self._refuse_exhausted)
         read, notes = await self._read(opener, looked)
         if model.speech is not None or not model.constrains:
             _refuse_grammars(read.rules, model)
         if model.speech is None:
             if request.template_options:
-                raise not_served("chat_template_kwargs", ", ".join(request.template_options), NO_TEMPLATE)
+                advice = "The model's prompt is Harmony's, and not made by a template; see 'reasoning.effort'."
+                raise not_served("chat_template_kwargs", ", ".join(request.template_options), advice)
             prompt = await self._prompt(read, parent.take_history(), created_at, model.context_tokens)
             rules, asked, length = prompt.rules, prompt.tokens, len(prompt.whole)
         else:
@@ -245,7 +233,7 @@ class _Preparation:
             key=self.caller.entry.key,
             said=self.continuation.said if self.continuation is not None and request.store else b"",
         )
-        telling = (ForeignItem, ToolSearchCallItem)
+        telling = (listed.ForeignItem, listed.ToolSearchCallItem)
         unseen = [*read.gathered.left_out]
         unseen += [item.kind for item in items if isinstance(item, telling) and not item.is_shown]
         if any(not (_sees(model) and _is_shown(item, url)) for item in items for url in item.images):
@@ -281,11 +269,6 @@ class _Preparation:
         named = f"{tenant}/{together}" if together else "" if self.continuation is None else self.continuation.together
         return self.service.store.new_id(self.parent.id, together=named)
 
-    async def _look_up_tools(self) -> ToolCatalog:
-        """The catalog of the tools that its servers offer, and of where its tools run. Raises ApiError."""
-        looking = self.service.toolbox.look_up
-        return await looking(self.caller.tenant, self.request.tools, MAX_TOOLS, self._refuse_exhausted)
-
     async def _read(self, opener: Sealer, looked: ToolCatalog) -> tuple[Read, list[StoredMessage]]:
         """Its items, tools and formats, and the notes of the lists of tools that it is the first to show. Raises
         ApiError, StoreError.
@@ -301,9 +284,9 @@ class _Preparation:
         if _sees(self.model):
             fetcher, look = self.service.picture_fetcher, self._refuse_exhausted
             await fetcher.take(self.caller.tenant, read.gathered, self.resources, look, refuses=True)
-        notes, listed = _listed_first(looked, parent, read.items) if looked.lists else ([], ())
+        notes, lists = _listed_first(looked, parent, read.items) if looked.lists else ([], ())
         if read.rules.hosts or looked.offers:
-            rules = msgspec.structs.replace(read.rules, listed=listed, context_tokens=self.model.context_tokens)
+            rules = msgspec.structs.replace(read.rules, listed=lists, context_tokens=self.model.context_tokens)
             read = msgspec.structs.replace(read, rules=await self._equip(read, rules))
         return read, notes
 
@@ -316,7 +299,8 @@ class _Preparation:
         """The rules with what tools need that the model was trained with: a place, and what they displayed before."""
         toolbox = self.service.toolbox
         if read.tools.trained:
-            container = _container(self.parent, read.items)
+            ran = (item for item in reversed(read.items) if isinstance(item, listed.CodeInterpreterCallItem))
+            container = next((item.container_id for item in ran if item.container_id), self.parent.container)
             if container != self.parent.container or toolbox.names_place(rules.callees):
                 self.caller.entry.require("api.containers.write")
             callees = await toolbox.bind(self.caller.tenant, rules.callees, container)
@@ -356,7 +340,7 @@ class _Preparation:
         tenant = self.caller.tenant
         for id in dict.fromkeys(filter(None, map(response_of, read.references))):
             await self.service.running.ended(tenant, id)
-        replayed = [item.reference for item in read.items if isinstance(item, ItemReference) and item.replayed]
+        replayed = [item.reference for item in read.items if isinstance(item, listed.ItemReference) and item.replayed]
         return await stored_items(self.service.store, tenant, read.references, replayed)
 
     async def _template_prompt(
@@ -424,12 +408,6 @@ class _Preparation:
         )
 
 
-def _container(parent: Parent, items: Sequence[InputItem]) -> str | None:
-    """The container in which the conversation last ran code, also where its client keeps it."""
-    given = [item.container_id for item in items if isinstance(item, CodeInterpreterCallItem) and item.container_id]
-    return given[-1] if given else parent.container
-
-
 def _refuse_grammars(rules: Rules, model: ModelCard) -> None:
     """Raise InvalidRequest for a tool under a grammar: nothing would hold the calls of this model to it."""
     for callee in rules.callees:
@@ -442,9 +420,9 @@ def _sees(model: ModelCard) -> bool:
     return model.speech is not None and model.speech.sees
 
 
-def _is_shown(item: InputItem, url: str) -> bool:
+def _is_shown(item: listed.InputItem, url: str) -> bool:
     """Whether a model that sees gets this image of an item: templates take them of users and tools alone."""
-    return url.startswith(REFERENCE) and not (isinstance(item, MessageItem) and item.role != "user")
+    return url.startswith(REFERENCE) and not (isinstance(item, listed.MessageItem) and item.role != "user")
 
 
 def _check_pictures(shown: Sequence[StoredMessage], most: int) -> None:
@@ -466,20 +444,20 @@ def _pictures_in(messages: Sequence[StoredMessage]) -> list[ShownPicture]:
 
 
 def _listed_first(
-    looked: ToolCatalog, parent: Parent, items: Sequence[InputItem]
+    looked: ToolCatalog, parent: Parent, items: Sequence[listed.InputItem]
 ) -> tuple[list[StoredMessage], tuple[ServerTools, ...]]:
     """Those lists of tools that the conversation has not shown yet, and the notes that it shows them from here on,
     before those of lists that its client has sent back.
     """
-    given = {item.lists for item in items if isinstance(item, ForeignItem)}
+    given = {item.lists for item in items if isinstance(item, listed.ForeignItem)}
     new = [
         (StoredMessage(SERVER, b"", name=f"{label} {mark}"), ServerTools(label, tools))
         for label, mark, tools in looked.lists
         if f"{label} {mark}" not in parent.servers
     ]
     shown = [each for each in new if msgspec.json.encode(each[1].server) not in given]
-    known = [note for note, listed in new if msgspec.json.encode(listed.server) in given]
-    return [*(note for note, _ in shown), *known], tuple(listed for _, listed in shown)
+    known = [note for note, tools in new if msgspec.json.encode(tools.server) in given]
+    return [*(note for note, _ in shown), *known], tuple(tools for _, tools in shown)
 
 
 def _settings(request: CreateRequest, instructions: str | None, prompt: Prompt) -> bytes:
@@ -491,9 +469,9 @@ def _settings(request: CreateRequest, instructions: str | None, prompt: Prompt) 
     return settings_of(request, instructions, standing_in(prompt.items))
 
 
-def standing_in(items: Sequence[InputItem]) -> list[bytes]:
+def standing_in(items: Sequence[listed.InputItem]) -> list[bytes]:
     """Of the items of an input, each as JSON and without its id, those that say how a request is served."""
-    settings = (AdditionalToolsItem, ConfigurationUpdateItem)
+    settings = (listed.AdditionalToolsItem, listed.ConfigurationUpdateItem)
     return [msgspec.json.encode(msgspec.structs.replace(item, id="")) for item in items if isinstance(item, settings)]
 
 

@@ -21,10 +21,6 @@ MAX_RESPONSES = 64
 """The most responses whose items one request may name: each is read whole."""
 
 
-_IN_HARMONY = ("input_messages", "output_messages")
-"""The members of a response that show its messages as the model has them."""
-
-
 class _Item(msgspec.Struct):
     id: str = ""
 
@@ -124,8 +120,8 @@ def without_item(response: bytes, items: bytes, id: str) -> tuple[bytes, bytes]:
     members = _members.decode(response)
     if "output" in members:
         members["output"] = msgspec.Raw(_without(members["output"], id))
-    for name in _IN_HARMONY:
-        members.pop(name, None)
+    for shown_in_harmony in ("input_messages", "output_messages"):
+        members.pop(shown_in_harmony, None)
     return msgspec.json.encode(members), _without(items, id)
 
 

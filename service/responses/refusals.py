@@ -15,33 +15,7 @@ from service.errors import (
     server_failure,
     unavailable,
 )
-from store.errors import (
-    ArchiveDamaged,
-    ArchiveForeign,
-    ArchiveUnavailable,
-    ArchiveUnfit,
-    ChainTooLong,
-    Conflict,
-    ConversationHeld,
-    ConversationMoved,
-    ConversationNotFound,
-    DiskFull,
-    MemoryFull,
-    NewerFormat,
-    NotCancellable,
-    NotContinuable,
-    NotFound,
-    NotTerminal,
-    ParentNotFound,
-    QueueFull,
-    RegistryMoved,
-    StoreError,
-    StoreFull,
-    StoreReadOnly,
-    StoreUnarchived,
-    StoreUnconfirmed,
-    TurnTooLarge,
-)
+from store import errors
 from store.turn import MOVES, Status
 
 QUEUE_RETRY_SECONDS = 5
@@ -87,7 +61,7 @@ def refusal_of(error: Exception) -> ApiError:
     """The refusal that an exception is over HTTP. One that nobody foresaw is a bug: its reason is for the log alone."""
     if isinstance(error, ApiError):
         return error
-    if isinstance(error, StoreError):
+    if isinstance(error, errors.StoreError):
         return _store_refusal(error)
     if isinstance(error, EngineError):
         return _engine_refusal(error)
@@ -96,49 +70,59 @@ def refusal_of(error: Exception) -> ApiError:
     )
 
 
-def _store_refusal(error: StoreError) -> ApiError:
+def _store_refusal(error: errors.StoreError) -> ApiError:
     """The HTTP error of a refusal by the store."""
-    if isinstance(error, ParentNotFound):
+    if isinstance(error, errors.ParentNotFound):
         return previous_response_not_found(error.id)
-    if isinstance(error, ConversationNotFound):
+    if isinstance(error, errors.ConversationNotFound):
         return conversation_not_found(error.id)
-    if isinstance(error, NotFound):
+    if isinstance(error, errors.NotFound):
         return response_not_found(error.id)
-    if isinstance(error, ConversationHeld | ConversationMoved):
+    if isinstance(error, errors.ConversationHeld | errors.ConversationMoved):
         return conversation_locked()
-    if isinstance(error, NotContinuable | TurnTooLarge):
+    if isinstance(error, errors.NotContinuable | errors.TurnTooLarge):
         return _parent_refusal(error)
-    if isinstance(error, NotTerminal):
+    if isinstance(error, errors.NotTerminal):
         return InvalidRequest(
             f"Cannot delete an in-flight response. Cancel '{error.id}' first, or close its connection if it is made in "
             "the foreground, and for a whole conversation every response of it that is under way; or wait for their "
             "end.",
             param="response_id",
         )
-    if isinstance(error, NotCancellable):
+    if isinstance(error, errors.NotCancellable):
         return InvalidRequest(_not_cancellable(error), param="response_id")
-    if isinstance(error, QueueFull):
+    if isinstance(error, errors.QueueFull):
         return _queue_refusal(error)
-    if isinstance(error, StoreFull):
+    if isinstance(error, errors.StoreFull):
         return _full_refusal(error)
-    if isinstance(error, Conflict):
+    if isinstance(error, errors.Conflict):
         return unavailable(
             "Another request with the same Idempotency-Key was quicker. Send it again, to be given its answer."
         )
-    if isinstance(error, RegistryMoved):
+    if isinstance(error, errors.RegistryMoved):
         return unavailable("Others change the same project or key all the time. Try again in a moment.")
-    if isinstance(error, NewerFormat):
+    if isinstance(error, errors.NewerFormat):
         return server_failure(
             "What this needs was stored by a later release than the one that answers, which can't read it. Upgrade "
             "this service to the release of those that share its store."
         )
-    if isinstance(error, ArchiveUnavailable | ArchiveUnfit | ArchiveForeign | ArchiveDamaged):
-        return _archive_refusal(error)
-    if isinstance(error, StoreReadOnly):
+    if isinstance(error, errors.ArchiveDamaged):
+        return server_failure(
+            "What the archive has of this conversation can't be read. Ask the operator, who finds it with "
+            "`harmonium archive verify`.",
+            code="archive_damaged",
+        )
+    if isinstance(error, errors.ArchiveUnavailable | errors.ArchiveUnfit | errors.ArchiveForeign):
+        return unavailable(
+            "What this names is not in memory, and the archive does not answer. It is not known to be gone: try again "
+            "in a moment.",
+            code="archive_unavailable",
+        )
+    if isinstance(error, errors.StoreReadOnly):
         return unavailable(
             "The conversation store takes no writes at the moment; what it holds can be read. Try again in a moment."
         )
-    if isinstance(error, StoreUnconfirmed):
+    if isinstance(error, errors.StoreUnconfirmed):
         return unavailable(
             "The conversation store can't keep a response as safely as it is told to at the moment, as replicas or the "
             "disk lag behind. Stored responses can be read. Try again in a moment."
@@ -146,68 +130,37 @@ def _store_refusal(error: StoreError) -> ApiError:
     return unavailable("The conversation store does not answer. Try again in a moment.")
 
 
-def _full_refusal(error: StoreFull) -> ApiError:
+def _full_refusal(error: errors.StoreFull) -> ApiError:
     """The HTTP error where there is no room for a turn."""
-    if isinstance(error, DiskFull):
-        return ApiError(
-            507,
+    if isinstance(error, errors.DiskFull):
+        return server_failure(
             "The disk of the conversation store is nearly full, so nothing is stored. Delete responses, or have room "
             "made on it; what is stored can be read.",
-            type="server_error",
+            status=507,
             code="disk_full",
         )
-    if isinstance(error, StoreUnarchived) and isinstance(error.away, ArchiveUnavailable) and error.away.disk_full:
-        return ApiError(
-            507,
-            "The conversation store is full, and so is the disk of its archive, so nothing may leave memory for a new "
-            "response. Have room made on that disk; what is stored can be read.",
-            type="server_error",
-            code="archive_full",
-        )
-    if isinstance(error, StoreUnarchived) and error.away is not None:
-        return ApiError(
-            503,
-            "The conversation store is full, and the archive takes nothing, so nothing may leave memory for a new "
-            "response. Try again in a moment.",
-            type="server_error",
-            code="archive_unavailable",
-            retry_after=RETRY_SECONDS,
-        )
     why = "running responses need all that it holds"
-    if isinstance(error, MemoryFull):
+    if isinstance(error, errors.MemoryFull):
         why = "its server has no memory left"
-    if isinstance(error, StoreUnarchived):
-        why = "what could leave memory waits for the archive, which is slower than what is stored"
-    return ApiError(
-        503,
-        f"The conversation store is full, and {why}. Try again in a moment.",
-        type="server_error",
-        code="store_full",
-        retry_after=RETRY_SECONDS,
-    )
+    if isinstance(error, errors.StoreUnarchived):
+        why, away = "what could leave memory waits for the archive, which is slower than what is stored", error.away
+        if isinstance(away, errors.ArchiveUnavailable) and away.disk_full:
+            return server_failure(
+                "The conversation store is full, and so is the disk of its archive, so nothing may leave memory for a "
+                "new response. Have room made on that disk; what is stored can be read.",
+                status=507,
+                code="archive_full",
+            )
+        if away is not None:
+            return unavailable(
+                "The conversation store is full, and the archive takes nothing, so nothing may leave memory for a new "
+                "response. Try again in a moment.",
+                code="archive_unavailable",
+            )
+    return unavailable(f"The conversation store is full, and {why}. Try again in a moment.", code="store_full")
 
 
-def _archive_refusal(error: StoreError) -> ApiError:
-    """The HTTP error where turns that left memory can't be read."""
-    if isinstance(error, ArchiveDamaged):
-        return ApiError(
-            500,
-            "What the archive has of this conversation can't be read. Ask the operator, who finds it with "
-            "`harmonium archive verify`.",
-            type="server_error",
-            code="archive_damaged",
-        )
-    return ApiError(
-        503,
-        "What this names is not in memory, and the archive does not answer. It is not known to be gone: try again "
-        "in a moment.",
-        type="server_error",
-        code="archive_unavailable",
-        retry_after=RETRY_SECONDS,
-    )
-
-
-def _queue_refusal(error: QueueFull) -> ApiError:
+def _queue_refusal(error: errors.QueueFull) -> ApiError:
     """Why no background response is accepted."""
     kind, part = (" with hours", "a quarter") if error.hours else ("", "half")
     message = f"{error.most} background responses{kind} wait already. Try again later, or raise HARMONIUM_MAX_QUEUED."
@@ -219,34 +172,25 @@ def _queue_refusal(error: QueueFull) -> ApiError:
     return ApiError(429, message, type="rate_limit_error", code="queue_full", retry_after=QUEUE_RETRY_SECONDS)
 
 
-def _parent_refusal(error: NotContinuable | TurnTooLarge) -> InvalidRequest:
+def _parent_refusal(error: errors.NotContinuable | errors.TurnTooLarge) -> InvalidRequest:
     """Why nothing can be added to a conversation."""
-    if isinstance(error, ChainTooLong):
-        return InvalidRequest(
-            f"The response '{error.id}' ends a conversation that is too long to be continued. Start a new one with "
-            "the important part of it.",
-            code="conversation_too_long",
-            param="previous_response_id",
-        )
-    if isinstance(error, TurnTooLarge):
-        return InvalidRequest(
-            f"The response '{error.id}' and the conversation before it are larger than all that may be stored. Start a "
-            "new one with the important part of it.",
-            code="conversation_too_long",
-            param="previous_response_id",
-        )
-    return InvalidRequest(
-        _not_continuable(error), code="previous_response_not_continuable", param="previous_response_id"
-    )
+    why = "and the conversation before it are larger than all that may be stored"
+    if isinstance(error, errors.ChainTooLong):
+        why = "ends a conversation that is too long to be continued"
+    elif isinstance(error, errors.NotContinuable):
+        message = _not_continuable(error)
+        return InvalidRequest(message, code="previous_response_not_continuable", param="previous_response_id")
+    message = f"The response '{error.id}' {why}. Start a new one with the important part of it."
+    return InvalidRequest(message, code="conversation_too_long", param="previous_response_id")
 
 
-def fork_refusal(error: NotFound | NotContinuable | TurnTooLarge) -> ApiError:
+def fork_refusal(error: errors.NotFound | errors.NotContinuable | errors.TurnTooLarge) -> ApiError:
     """Why nothing can be a fork of what a request names."""
     refused = refusal_of(error)
     return ApiError(refused.status, refused.message, code=refused.code, param="harmonium.fork_of")
 
 
-def _not_continuable(error: NotContinuable) -> str:
+def _not_continuable(error: errors.NotContinuable) -> str:
     """Why a response can't be continued, and the way out."""
     if error.status in MOVES:
         return f"The response '{error.id}' is {error.status} and can't be continued yet. Wait for its end."
@@ -258,7 +202,7 @@ def _not_continuable(error: NotContinuable) -> str:
     )
 
 
-def _not_cancellable(error: NotCancellable) -> str:
+def _not_cancellable(error: errors.NotCancellable) -> str:
     """Why a response can't be cancelled, in OpenAI's words, and how it ended where these leave that open."""
     if error.status is None:
         return "Cannot cancel a synchronous response. Close its connection instead."

@@ -17,11 +17,9 @@ from service.api.outcome import Outcome
 from service.api.response import ResponseError
 from service.engine.port import Chunk, EngineError, EngineRefused, Generation, TokenLogprobs
 from service.responses.output.machine import Ending, Machine
-from service.responses.output.next_step import Ask, Call, End, Generated, GiveFeedback, Next, Render, next_step
+from service.responses.output.next_step import Ask, End, Generated, GiveFeedback, Next, Render, next_step
 from service.responses.output.phases import Phase
 from service.responses.output.reading import Piece, Templated
-
-__all__ = ["Ask", "Call", "End", "Render", "Run", "Taken", "error_of"]
 
 _SAMPLING = Phase.SAMPLING
 
@@ -66,10 +64,8 @@ class Run:
     def go_on(self) -> None:
         """Find what is next from where the machine stands."""
         machine, initial = self.machine, self._initial
-        step: Next = next_step(machine, initial)
-        while isinstance(step, GiveFeedback):
+        while isinstance(step := next_step(machine, initial), GiveFeedback):
             machine.give_feedback()
-            step = next_step(machine, initial)
         self.next = step if self.stopped is None or isinstance(step, End) else End(self.stopped)
 
     def ask(self) -> Generation:
@@ -138,7 +134,6 @@ class Run:
         return None if piece is None else Taken([], pieces=(piece,))
 
     def take_outcome(self, outcome: Outcome) -> Taken:
-        """The call that was next has this outcome."""
         taken = Taken(self.machine.take_outcome(outcome), outcome=outcome)
         self.go_on()
         return taken

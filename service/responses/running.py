@@ -7,10 +7,10 @@ may have hung up a moment ago. Another process knows nothing of it: there the st
 import asyncio
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from service.api.response import Response
-from service.responses.output.machine import Ending, Machine
+from service.responses.run import Run
 from service.shares import aside
 
 NOTICED_SECONDS = 0.25
@@ -23,16 +23,9 @@ ELSEWHERE_SECONDS = (0.05, 0.1, 0.2, 0.4)
 """How long it waits before each further look for one that another process may be ending."""
 
 
-class RunUnderWay(Protocol):
-    """A run, as far as others see it."""
-
-    machine: Machine
-    stopped: Ending | None
-
-
 class _Made(NamedTuple):
     names: tuple[tuple[str, str], ...]
-    run: RunUnderWay
+    run: Run
     over: asyncio.Event
 
 
@@ -43,7 +36,7 @@ class Running:
         self._made: dict[tuple[str, str], _Made] = {}
 
     @contextmanager
-    def making(self, tenant: str, ids: Iterable[str], run: RunUnderWay) -> Generator[None]:
+    def making(self, tenant: str, ids: Iterable[str], run: Run) -> Generator[None]:
         """The response with these `ids`, its own and its conversation's, is made by a run in the block, or until it is
         `over`.
         """

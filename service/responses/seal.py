@@ -35,9 +35,6 @@ TAG = "hs_"
 FORMAT = 1
 _VERSION = bytes([FORMAT])
 
-KEY_BYTES = 64
-"""AES-256-SIV takes two keys of 32 bytes."""
-
 MARK_BYTES = 4
 SIV_BYTES = 16
 _HEAD_BYTES = len(_VERSION) + MARK_BYTES
@@ -48,9 +45,6 @@ MAX_TEXT_CHARS = len(TAG) + (_HEAD_BYTES + SIV_BYTES + MAX_KIND_BYTES + 1 + MAX_
 
 _STANDARD = bytes.maketrans(b"-_+/", b"+/!!")
 """From the URL-safe alphabet to the common one, whose own signs are none of ours."""
-
-MAX_TENANTS = 1024
-"""How many tenants' keys a process remembers; making them anew takes some µs."""
 
 
 class _Key(NamedTuple):
@@ -111,7 +105,7 @@ class Seals:
         self._keys = tuple(key.encode() for key in keys)
         self._fetch = fetch
         self._fetching: asyncio.Task[None] | None = None
-        self._sealer = lru_cache(MAX_TENANTS)(Sealer)
+        self._sealer = lru_cache(1024)(Sealer)  # to make one anew takes some µs
 
     async def of(self, tenant: str) -> Sealer:
         """The tenant's sealer. If the store has the key and doesn't answer, or the archive that may have it, it is one
@@ -136,7 +130,8 @@ class Seals:
 def _derive(tenant: str, key: bytes) -> _Key:
     """The key of a tenant, derived from a seal key. The mark tells nothing of the key."""
     mark = HKDF(SHA256(), MARK_BYTES, None, b"harmonium seal mark %d " % FORMAT + tenant.encode()).derive(key)
-    siv = HKDF(SHA256(), KEY_BYTES, None, b"harmonium seal key %d " % FORMAT + tenant.encode()).derive(key)
+    # AES-256-SIV takes two keys of 32 bytes
+    siv = HKDF(SHA256(), 64, None, b"harmonium seal key %d " % FORMAT + tenant.encode()).derive(key)
     return _Key(mark, AESSIV(siv))
 
 

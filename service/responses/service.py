@@ -117,5 +117,4 @@ class Caller(msgspec.Struct, frozen=True):
 
     @property
     def tenant(self) -> str:
-        """The tenant."""
         return self.entry.tenant

@@ -41,9 +41,6 @@ MAX_VARIABLES = 256
 MAX_FILLED_CHARS = 10_485_760
 """The longest text that a stored prompt gives, as long as instructions may be: a variable may stand in it often."""
 
-MAX_KEPT = 128
-"""How many files are cached."""
-
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
 """An id or a version: part of a file's name, and never a way to another folder."""
 
@@ -70,15 +67,6 @@ class Template(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         yield from (message.content for message in self.input)
 
 
-class Filled(msgspec.Struct, frozen=True):
-    """The parts that a stored prompt gives a request: instructions where the request has none of its own, and input
-    items that come before its own.
-    """
-
-    instructions: str | None = None
-    items: list[dict[str, str]] = []
-
-
 class _Text(msgspec.Struct, tag="input_text", forbid_unknown_fields=True):
     text: str
 
@@ -91,43 +79,34 @@ class _File(msgspec.Struct, tag="input_file"):
     pass
 
 
-_TEMPLATE = partial(msgspec.toml.decode, type=Template)
-
-
 async def apply_template(request: CreateRequest, prompt: PromptParam, folder: str) -> CreateRequest:
     """The request with what its `prompt` gives: instructions where it has none of its own, and messages before its
-    own input. Raises as `fill`, and InvalidRequest where there is then no input at all.
-    """
-    filled = await fill(prompt, folder)
-    joined = led_by(msgspec.json.encode(filled.items), request.input)
-    if bytes(joined) == b"[]" and request.previous_response_id is None:
-        raise missing("input", "The stored prompt has no messages, so the request needs some.")
-    instructions = filled.instructions if request.instructions is None else request.instructions
-    return msgspec.structs.replace(request, input=joined, instructions=instructions)
+    own input; a `folder` called "" has no stored prompts.
 
-
-async def fill(prompt: PromptParam, folder: str) -> Filled:
-    """The stored prompt with its variables filled in, from `folder`; "" has none.
-
-    Raises InvalidRequest for one that isn't there, and for variables that are missing, unknown or no text; ApiError
-    for one whose file is broken, which is the service's fault: the log has the reason.
+    Raises InvalidRequest for a prompt that isn't there, for variables that are missing, unknown or no text, and where
+    there is then no input at all; ApiError for one whose file is broken, which is the service's fault: the log has the
+    reason.
     """
     if not folder:
         raise not_served("prompt", prompt.id, "This service has no stored prompts. Send the text itself.")
-    return await asyncio.to_thread(_fill, Path(folder), prompt)
+    filled, items = await asyncio.to_thread(_fill, Path(folder), prompt)
+    joined = led_by(msgspec.json.encode(items), request.input)
+    if bytes(joined) == b"[]" and request.previous_response_id is None:
+        raise missing("input", "The stored prompt has no messages, so the request needs some.")
+    instructions = filled if request.instructions is None else request.instructions
+    return msgspec.structs.replace(request, input=joined, instructions=instructions)
 
 
-def _fill(folder: Path, prompt: PromptParam) -> Filled:
+def _fill(folder: Path, prompt: PromptParam) -> tuple[str | None, list[dict[str, str]]]:
+    """The instructions and the messages of a stored prompt with its variables filled in."""
     template = _find(folder, prompt)
     values = _values(prompt.variables or {})
     _check(template, values)
     filled = partial(_VARIABLE.sub, lambda match: values[match[1]])
-    return Filled(
-        instructions=None if template.instructions is None else filled(template.instructions),
-        items=[
-            {"type": "message", "role": message.role, "content": filled(message.content)} for message in template.input
-        ],
-    )
+    instructions = None if template.instructions is None else filled(template.instructions)
+    return instructions, [
+        {"type": "message", "role": message.role, "content": filled(message.content)} for message in template.input
+    ]
 
 
 def _find(folder: Path, prompt: PromptParam) -> Template:
@@ -165,14 +144,14 @@ def _read(path: Path) -> Template | None:
         ) from None
 
 
-@lru_cache(MAX_KEPT)
+@lru_cache(128)
 def _decode(path: Path, mark: tuple[int, int, int]) -> Template:
     """The template in a file, whose `mark` is another one once it changes. Raises OSError and ValueError."""
     with path.open("rb") as file:
         text = file.read(MAX_TEMPLATE_BYTES + 1)
     if len(text) > MAX_TEMPLATE_BYTES:
         raise ValueError(f"it has more than {MAX_TEMPLATE_BYTES} bytes")
-    return _TEMPLATE(text)
+    return msgspec.toml.decode(text, type=Template)
 
 
 def _values(variables: Mapping[str, msgspec.Raw]) -> dict[str, str]:

@@ -92,7 +92,6 @@ class HostedRun:
         self._runners: dict[Tool, Runner] = {}
 
     async def call(self, call: HostedCall) -> Outcome:
-        """See the port."""
         tool = self._tools.get(call.tool.kind)
         if tool is None:
             return failed_outcome(f"This process can't run {call.tool.kind}.")
@@ -101,6 +100,5 @@ class HostedRun:
         return await self._runners[tool].call(call)
 
     async def aclose(self) -> None:
-        """See the port."""
         runners, self._runners = self._runners.values(), {}
         await asyncio.gather(*(each.aclose() for each in runners))

@@ -67,7 +67,6 @@ class ToolCatalog(msgspec.Struct, frozen=True):
     """The types of tools that servers stand for."""
 
     def __add__(self, other: "ToolCatalog") -> "ToolCatalog":
-        """Both together."""
         return ToolCatalog(
             self.offers + other.offers,
             self.lists + other.lists,
@@ -220,6 +219,4 @@ class ToolServer(Protocol):
         """
         ...
 
-    async def close(self) -> None:
-        """End the session."""
-        ...
+    async def close(self) -> None: ...

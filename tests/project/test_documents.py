@@ -68,6 +68,10 @@ PACKAGE = re.compile(r"@[a-z-]+/[a-z-]+\b")
 """The name of a package of npm's."""
 
 
+STATUSES = {"InvalidRequest": 400, "unavailable": 503, "server_failure": 500}
+"""The statuses of errors whose calls needn't name them."""
+
+
 def raised() -> Iterator[tuple[int | None, str]]:
     """The status, where the call names it, and the code of every error in the source of the service."""
     for path, text in files():
@@ -75,16 +79,19 @@ def raised() -> Iterator[tuple[int | None, str]]:
             for node in ast.walk(ast.parse(text)):
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                     yield from codes_of(node, node.func.id)
+                elif isinstance(node, ast.FunctionDef) and node.name in STATUSES:
+                    usual = [each.value for each in node.args.kw_defaults if isinstance(each, ast.Constant)]
+                    yield from ((STATUSES[node.name], each) for each in usual if isinstance(each, str))
 
 
 def codes_of(call: ast.Call, name: str) -> Iterator[tuple[int | None, str]]:
     first = call.args[0].value if call.args and isinstance(call.args[0], ast.Constant) else None
     if name == "ResponseError" and isinstance(first, str):
         yield None, first
-    status = 400 if name == "InvalidRequest" else first if isinstance(first, int) else None
-    for keyword in call.keywords:
-        if keyword.arg == "code" and isinstance(keyword.value, ast.Constant) and isinstance(keyword.value.value, str):
-            yield status, keyword.value.value
+    given = {each.arg: each.value.value for each in call.keywords if isinstance(each.value, ast.Constant)}
+    status = given.get("status", STATUSES.get(name, first if isinstance(first, int) else None))
+    if isinstance(given.get("code"), str):
+        yield status, given["code"]
 
 
 def test_every_setting_has_its_row_as_its_description_says() -> None:

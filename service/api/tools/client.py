@@ -476,14 +476,11 @@ def _read_patch(content: str) -> Json:
     path = heading.removeprefix(_HEADINGS[kind]).strip() if kind else ""
     diff = lines[2:-1]
     wrong = {"create_file": not all(line.startswith("+") for line in diff) or not diff, "update_file": not diff}
-    if not path or kind is None or wrong.get(kind, bool(diff)) or any(_is_heading(line) for line in diff):
+    headings = (*_HEADINGS.values(), _BEGIN, _END)
+    if not path or kind is None or wrong.get(kind, bool(diff)) or any(line.startswith(headings) for line in diff):
         raise ValueError("it is no patch of one file")
     operation = {"type": kind, "path": path}
     return operation if kind == "delete_file" else operation | {"diff": "".join(f"{line}\n" for line in diff)}
-
-
-def _is_heading(line: str) -> bool:
-    return line.startswith((*_HEADINGS.values(), _BEGIN, _END))
 
 
 def _write_patch(operation: Json) -> str:
@@ -522,6 +519,5 @@ def content_of(kind: ClientKind, action: Json) -> str:
 
 
 def recipient_of(kind: ClientKind) -> str:
-    """The recipient of a call of such a tool."""
     namespace, name = ADDRESSES[kind]
     return Callee(name, kind, namespace).recipient

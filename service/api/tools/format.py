@@ -18,7 +18,6 @@ WHERE = "text.format"
 MAX_FORMAT_BYTES = 262_144
 """The longest format that is read, in bytes."""
 
-FORMATS_CACHED = 64
 CACHED_FORMAT_BYTES = 65_536
 
 FORMAT_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -91,7 +90,7 @@ def _read(raw: bytes, where: str) -> Generator[None, None, AnswerFormat]:
     return TEXT if kind.type == "text" else JSON_OBJECT
 
 
-_cached = cached_steps(FORMATS_CACHED)(_read)
+_cached = cached_steps(64)(_read)
 
 
 def _json_schema(given: _JsonSchema, name: str, schema: Json, enforced: Mapping[str, Any] | None) -> AnswerFormat:

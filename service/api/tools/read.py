@@ -16,18 +16,9 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
-from service.api.tools import builtin
+from service.api.tools import builtin, client
 from service.api.tools.builtin import DECLARED_BY, Builtin
 from service.api.tools.callee import FUNCTIONS, Callee, HostedKind
-from service.api.tools.client import (
-    ANY_PARAMETERS,
-    CLIENT,
-    DESCRIPTION,
-    check_name,
-    read_own,
-    recipient_of,
-    searches,
-)
 from service.api.tools.hosted import HOSTED, echo_of_hosted
 from service.api.tools.offer import McpOffer, Routed, callees
 from service.decoding import Json, ObjectKind, decode, decode_list
@@ -37,7 +28,6 @@ from service.grammar.tags import schema_content
 from service.harmony.typescript import Function, declaration, namespace
 from service.steps import cached_steps
 
-TOOL_LISTS_CACHED = 64
 CACHED_LIST_BYTES = 65_536
 """Longer lists are read anew each time, so the cache holds at most 4 MiB of them."""
 
@@ -59,7 +49,7 @@ class NamespaceTool(msgspec.Struct, forbid_unknown_fields=True):
 
     type: str
     name: str
-    description: DESCRIPTION | None = None
+    description: client.DESCRIPTION | None = None
     tools: msgspec.Raw = msgspec.Raw(b"[]")
 
 
@@ -71,7 +61,6 @@ class _Labelled(msgspec.Struct):
 
     @property
     def has_grammar(self) -> bool:
-        """Whether its format is a grammar."""
         form: object = self.format
         return isinstance(form, dict) and cast(Json, form).get("type") == "grammar"
 
@@ -179,7 +168,7 @@ def _read(
         yield
         yield from reading.take(tool, loaded=True)
     for where, callee, shown in reading.offered_tools():
-        enforced = yield from enforced_schema(shown.parameters or ANY_PARAMETERS, where, strict=False)
+        enforced = yield from enforced_schema(shown.parameters or client.ANY_PARAMETERS, where, strict=False)
         reading.add(callee, shown, None if enforced is None else schema_content(enforced))
     sections: list[str] = []
     for name in sorted(reading.namespaces):  # as openai-harmony sorts them
@@ -191,7 +180,7 @@ def _read(
     return reading.tools(sections, echo)
 
 
-_cached = cached_steps(TOOL_LISTS_CACHED)(_read)
+_cached = cached_steps(64)(_read)
 
 
 def _searches(sent: bytes, where: str, max_tools: int) -> bool:
@@ -200,7 +189,7 @@ def _searches(sent: bytes, where: str, max_tools: int) -> bool:
         return False
     for place, raw in enumerate(decode_list(sent, max_tools, where)):
         at = f"{where}[{place}]"
-        if searches(raw, decode(raw, ObjectKind, at).type, at):
+        if client.searches(raw, decode(raw, ObjectKind, at).type, at):
             return True
     return False
 
@@ -219,8 +208,8 @@ def _name(tool: _Sent, named: _Labelled) -> str:
     """The recipient of a tool, or the name in its place: its kind, and for a server its label."""
     if tool.kind in ("function", "custom"):
         return f"{tool.namespace or FUNCTIONS}.{named.name}"
-    if tool.kind in CLIENT:
-        return recipient_of(tool.kind)
+    if tool.kind in client.CLIENT:
+        return client.recipient_of(tool.kind)
     return str(named.server_label) if tool.kind == "mcp" else tool.kind
 
 
@@ -280,7 +269,7 @@ class _Reading:
                 yield _Sent(raw, kind, at, namespace, echo)
                 continue
             group = decode(raw, NamespaceTool, at)
-            check_name(group.name, at, "namespace")
+            client.check_name(group.name, at, "namespace")
             self.about[group.name] = self.about.get(group.name) or group.description or ""
             inside: list[dict[str, Any]] = []
             echo.append({"type": kind, "name": group.name, "description": group.description, "tools": inside})
@@ -324,9 +313,9 @@ class _Reading:
         `functions` is like none. Raises InvalidRequest.
         """
         declared = None
-        if tool.kind in ("function", "custom") or (tool.namespace is None and tool.kind in CLIENT):
+        if tool.kind in ("function", "custom") or (tool.namespace is None and tool.kind in client.CLIENT):
             inside = None if tool.namespace == FUNCTIONS else tool.namespace
-            declared = read_own(tool.raw, tool.kind, tool.where, inside)
+            declared = client.read_own(tool.raw, tool.kind, tool.where, inside)
         if declared is None:
             if tool.namespace is not None or tool.kind not in HOSTED:
                 raise invalid_value(f"{tool.where}.type", tool.kind, _SERVED if tool.namespace is None else _INSIDE)
@@ -406,7 +395,6 @@ class _Reading:
             yield where, callee, shown
 
     def tools(self, sections: Sequence[str], echo: Sequence[dict[str, Any]]) -> Tools:
-        """All that was read."""
         order = sorted(self.namespaces)
         trained = [callee for kind, (_, options) in self._trained.items() for callee in builtin.callees(kind, options)]
         own = {callee.recipient for named in self.namespaces.values() for callee, _ in named.values()}

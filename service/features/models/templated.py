@@ -91,6 +91,7 @@ class TemplatedReading(Reading):
     their ids only where that was.
     """
 
+    asks_anew = False
     before_text = slice(-1)
     by_text = True
 

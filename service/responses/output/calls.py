@@ -16,19 +16,8 @@ from typing import Any, ClassVar
 from msgspec import UNSET, UnsetType
 
 from service.api import events, ids
+from service.api import response as shapes
 from service.api.events import Event
-from service.api.response import (
-    ActionCall,
-    ApplyPatchCall,
-    CustomToolCall,
-    FunctionCall,
-    Item,
-    ItemStatus,
-    LocalShellCall,
-    Logprob,
-    ShellCall,
-    ToolSearchCall,
-)
 from service.api.tools.callee import Callee, Kind
 from service.api.tools.client import FORMS, ClientKind, action_of
 from service.responses.output.emitter import Emitter
@@ -63,7 +52,6 @@ class Unwrapper:
         """The first half of a character beyond U+FFFF, as a lone escape."""
 
     def take(self, text: str) -> str:
-        """Some more text."""
         text, self._waiting = self._waiting + text, ""
         if self._inside is None:
             opening = _OPENING.match(text)
@@ -155,12 +143,12 @@ class FunctionCallEmitter(OwnCallEmitter):
     kind = "function_call"
     delta = events.FunctionCallArgumentsDelta
 
-    def _item(self, status: ItemStatus) -> FunctionCall:
+    def _item(self, status: shapes.ItemStatus) -> shapes.FunctionCall:
         namespace = self._callee.namespace or UNSET
         sealed: list[str] | UnsetType = [] if self._callee.seals else UNSET
-        return FunctionCall(self._id, self._call_id, self._callee.name, self._said, status, namespace, sealed)
+        return shapes.FunctionCall(self._id, self._call_id, self._callee.name, self._said, status, namespace, sealed)
 
-    def _ending(self, status: ItemStatus) -> list[Event]:
+    def _ending(self, status: shapes.ItemStatus) -> list[Event]:
         return [events.FunctionCallArgumentsDone(self._id, self._index, self._callee.name, self._said)]
 
 
@@ -168,30 +156,24 @@ class CustomToolCallEmitter(OwnCallEmitter):
     """A call of a custom tool; where its input was asked for inside a JSON object, it is taken out as it comes."""
 
     kind = "custom_tool_call"
+    delta = events.CustomToolCallInputDelta
+    done = events.CustomToolCallInputDone
 
     def __init__(self, response_id: str, index: int, callee: Callee) -> None:
         super().__init__(response_id, index, callee)
         self._unwrapper = Unwrapper() if callee.wrapped else None
 
-    def _item(self, status: ItemStatus) -> CustomToolCall:
+    def _item(self, status: shapes.ItemStatus) -> shapes.CustomToolCall:
         namespace = self._callee.namespace or UNSET
-        return CustomToolCall(self._id, self._call_id, self._callee.name, self._said, status, namespace)
+        return shapes.CustomToolCall(self._id, self._call_id, self._callee.name, self._said, status, namespace)
 
-    def text(self, delta: str, logprobs: Sequence[Logprob] = ()) -> list[Event]:
-        """An input delta, once it is known what the text says."""
-        return self._deltas(delta if self._unwrapper is None else self._unwrapper.take(delta))
+    def text(self, delta: str, logprobs: Sequence[shapes.Logprob] = ()) -> list[Event]:
+        said = delta if self._unwrapper is None else self._unwrapper.take(delta)
+        return super().text(said) if said else []
 
     def _rest(self) -> list[Event]:
-        return self._deltas("" if self._unwrapper is None else self._unwrapper.rest())
-
-    def _ending(self, status: ItemStatus) -> list[Event]:
-        return [events.CustomToolCallInputDone(self._id, self._index, self._said)]
-
-    def _deltas(self, text: str) -> list[Event]:
-        if not text:
-            return []
-        self._pieces.append(text)
-        return [events.CustomToolCallInputDelta(self._id, self._index, text)]
+        said = "" if self._unwrapper is None else self._unwrapper.rest()
+        return super().text(said) if said else []
 
 
 class ActionEmitter(OwnCallEmitter):
@@ -202,7 +184,7 @@ class ActionEmitter(OwnCallEmitter):
     """
 
     tool: ClassVar[ClientKind]
-    make: ClassVar[Callable[[str, str, dict[str, Any], ItemStatus], ActionCall]]
+    make: ClassVar[Callable[[str, str, dict[str, Any], shapes.ItemStatus], shapes.ActionCall]]
     """Makes the item of its id, the call's id, the action and the status."""
 
     def __init__(self, response_id: str, index: int, callee: Callee) -> None:
@@ -217,47 +199,47 @@ class ActionEmitter(OwnCallEmitter):
             return str(error)
         return None
 
-    def close(self, status: ItemStatus, sampled: StoredMessage | None = None) -> tuple[Item, list[Event]]:
-        """The whole item, with the action of a complete call."""
+    def close(self, status: shapes.ItemStatus, sampled: StoredMessage | None = None) -> tuple[shapes.Item, list[Event]]:
         if status == "completed":
             self._action = action_of(self.tool, self._said)
         return super().close(status, sampled)
 
-    def _item(self, status: ItemStatus) -> ActionCall:
+    def _item(self, status: shapes.ItemStatus) -> shapes.ActionCall:
         return type(self).make(self._id, self._call_id, self._action, status)
 
 
 class ToolSearchCallEmitter(ActionEmitter):
-    """A search for tools."""
-
-    kind, tool, make = "tool_search_call", "tool_search", ToolSearchCall
+    kind, tool, make = "tool_search_call", "tool_search", shapes.ToolSearchCall
 
 
 class LocalShellCallEmitter(ActionEmitter):
-    """A command for the client's machine."""
-
-    kind, tool, make = "local_shell_call", "local_shell", LocalShellCall
+    kind, tool, make = "local_shell_call", "local_shell", shapes.LocalShellCall
 
 
 class ShellCallEmitter(ActionEmitter):
     """Commands for the client's shell, which are told one by one."""
 
-    kind, tool, make = "shell_call", "shell", ShellCall
+    kind, tool, make = "shell_call", "shell", shapes.ShellCall
 
-    def _ending(self, status: ItemStatus) -> list[Event]:
-        out: list[Event] = []
-        for place, command in enumerate(self._action["commands"]):
-            out.append(events.ShellCallCommandAdded(self._id, self._index, place))
-            if command:
-                out.append(events.ShellCallCommandDelta(self._id, self._index, place, command))
-            out.append(events.ShellCallCommandDone(self._id, self._index, place, command))
-        return out
+    def _ending(self, status: shapes.ItemStatus) -> list[Event]:
+        return command_events(self._id, self._index, self._action["commands"])
+
+
+def command_events(id: str, index: int, commands: Sequence[str]) -> list[Event]:
+    """The events of the commands of a shell's call, one after another."""
+    out: list[Event] = []
+    for place, command in enumerate(commands):
+        out.append(events.ShellCallCommandAdded(id, index, place))
+        if command:
+            out.append(events.ShellCallCommandDelta(id, index, place, command))
+        out.append(events.ShellCallCommandDone(id, index, place, command))
+    return out
 
 
 class ApplyPatchCallEmitter(ActionEmitter):
     """A patch, whose item begins once it is known: OpenAI's says which file it is about from its beginning on."""
 
-    kind, tool, make = "apply_patch_call", "apply_patch", ApplyPatchCall
+    kind, tool, make = "apply_patch_call", "apply_patch", shapes.ApplyPatchCall
     late = True
 
 

@@ -15,20 +15,9 @@ from typing import Any, ClassVar
 import msgspec
 
 from service.api import events, ids
+from service.api import response as shapes
 from service.api.citing import Cited, Citing
 from service.api.events import Event
-from service.api.response import (
-    Compaction,
-    Item,
-    ItemStatus,
-    Logprob,
-    Message,
-    OutputText,
-    Phase,
-    Reasoning,
-    ReasoningText,
-    SummaryText,
-)
 from service.responses.output import sealed
 from service.responses.output.logprobs import without_bytes
 from store.turn import Messages, StoredMessage
@@ -57,6 +46,8 @@ class Emitter:
     """The event that follows when the item was added, if one does."""
     delta: ClassVar[OfText | None] = None
     """The event for some more text; None where the API has none for it."""
+    done: ClassVar[OfText | None] = None
+    """The event that the text is whole, where the API shows that text by itself."""
     late: ClassVar[bool] = False
     """Whether it is shown once it is whole, and else never."""
 
@@ -77,17 +68,17 @@ class Emitter:
         added: list[Event] = [events.OutputItemAdded(self._index, self._item("in_progress"))]
         return added if self.in_progress is None else [*added, self.in_progress(self._id, self._index)]
 
-    def text(self, delta: str, logprobs: Sequence[Logprob] = ()) -> list[Event]:
+    def text(self, delta: str, logprobs: Sequence[shapes.Logprob] = ()) -> list[Event]:
         """The events for some more text; `logprobs` are those of the tokens that it came from."""
         self._pieces.append(delta)
         make = type(self).delta
         return [] if make is None else [make(self._id, self._index, delta)]
 
-    def so_far(self) -> Item | None:
+    def so_far(self) -> shapes.Item | None:
         """The item with the text that its events gave by now: what they fold to. None where none has begun it."""
         return None if self.late else self._item("in_progress")
 
-    def close(self, status: ItemStatus, sampled: StoredMessage | None = None) -> tuple[Item, list[Event]]:
+    def close(self, status: shapes.ItemStatus, sampled: StoredMessage | None = None) -> tuple[shapes.Item, list[Event]]:
         """The whole item, and the events that end it. `sampled` is the message as later prompts will have it."""
         rest = self._rest()
         item = self._item(status)
@@ -102,13 +93,14 @@ class Emitter:
         """The events for text that was held back until now."""
         return []
 
-    def _item(self, status: ItemStatus) -> Item:
+    def _item(self, status: shapes.ItemStatus) -> shapes.Item:
         """The item with all of its text, in this status."""
         raise NotImplementedError
 
-    def _ending(self, status: ItemStatus) -> list[Event]:
+    def _ending(self, status: shapes.ItemStatus) -> list[Event]:
         """The events that end the item's text."""
-        return []
+        done = type(self).done
+        return [] if done is None else [done(self._id, self._index, self._said)]
 
 
 class MessageEmitter(Emitter):
@@ -116,10 +108,10 @@ class MessageEmitter(Emitter):
 
     kind = "message"
 
-    def __init__(self, response_id: str, index: int, phase: Phase, citing: Citing | None = None) -> None:
+    def __init__(self, response_id: str, index: int, phase: shapes.Phase, citing: Citing | None = None) -> None:
         """`citing` finds its citations, where there can be any."""
         super().__init__(response_id, index)
-        self._phase: Phase = phase
+        self._phase: shapes.Phase = phase
         self._citing = citing
         self._annotations: list[dict[str, Any]] = []
         self._logprobs: list[msgspec.Raw] = []
@@ -127,13 +119,11 @@ class MessageEmitter(Emitter):
         self._logprob_bytes = 0
 
     def open(self) -> list[Event]:
-        """The item without content, then its empty part."""
-        item = Message(self._id, "in_progress", self._phase, content=[])
-        part = OutputText(text="")
+        item = shapes.Message(self._id, "in_progress", self._phase, content=[])
+        part = shapes.OutputText(text="")
         return [events.OutputItemAdded(self._index, item), events.ContentPartAdded(self._id, self._index, 0, part)]
 
-    def text(self, delta: str, logprobs: Sequence[Logprob] = ()) -> list[Event]:
-        """A text delta; several, and annotations between them, where the text cites something."""
+    def text(self, delta: str, logprobs: Sequence[shapes.Logprob] = ()) -> list[Event]:
         if self._citing is None:
             return self._show(delta, logprobs)
         return self._cite(self._citing.take(delta, logprobs))
@@ -152,7 +142,7 @@ class MessageEmitter(Emitter):
                 out.append(events.OutputTextAnnotationAdded(self._id, self._index, 0, number, annotation))
         return out
 
-    def _show(self, delta: str, logprobs: Sequence[Logprob]) -> list[Event]:
+    def _show(self, delta: str, logprobs: Sequence[shapes.Logprob]) -> list[Event]:
         self._pieces.append(delta)
         if not logprobs or self._logprob_bytes > MAX_LOGPROB_BYTES:
             return [events.OutputTextDelta(self._id, self._index, 0, delta)]
@@ -162,14 +152,18 @@ class MessageEmitter(Emitter):
         self._logprob_bytes += sum(len(memoryview(raw)) for raw in self._logprobs[-len(logprobs) :])
         return [events.OutputTextDelta(self._id, self._index, 0, delta, shown)]
 
-    def _part(self, status: ItemStatus) -> OutputText:
+    def _part(self, status: shapes.ItemStatus) -> shapes.OutputText:
         text = "".join(self._pieces)
-        return OutputText(text) if status == "in_progress" else OutputText(text, self._annotations, self._logprobs)
+        return (
+            shapes.OutputText(text)
+            if status == "in_progress"
+            else shapes.OutputText(text, self._annotations, self._logprobs)
+        )
 
-    def _item(self, status: ItemStatus) -> Message:
-        return Message(self._id, status, self._phase, [self._part(status)])
+    def _item(self, status: shapes.ItemStatus) -> shapes.Message:
+        return shapes.Message(self._id, status, self._phase, [self._part(status)])
 
-    def _ending(self, status: ItemStatus) -> list[Event]:
+    def _ending(self, status: shapes.ItemStatus) -> list[Event]:
         part = self._part(status)
         done = events.OutputTextDone(self._id, self._index, 0, part.text, tuple(self._without_bytes))
         return [done, events.ContentPartDone(self._id, self._index, 0, part)]
@@ -191,41 +185,40 @@ class ReasoningEmitter(Emitter):
         self._sealed: str | msgspec.UnsetType = msgspec.UNSET
 
     def open(self) -> list[Event]:
-        """The item without content, then its empty part."""
-        added = events.OutputItemAdded(self._index, Reasoning(self._id, "in_progress", content=[]))
+        added = events.OutputItemAdded(self._index, shapes.Reasoning(self._id, "in_progress", content=[]))
         if not self._summarised:
             return [added, self._part_added()]
-        return [added, events.SummaryPartAdded(self._id, self._index, 0, SummaryText(""))]
+        return [added, events.SummaryPartAdded(self._id, self._index, 0, shapes.SummaryText(""))]
 
-    def text(self, delta: str, logprobs: Sequence[Logprob] = ()) -> list[Event]:
-        """A delta of the reasoning, or of its summary."""
+    def text(self, delta: str, logprobs: Sequence[shapes.Logprob] = ()) -> list[Event]:
         self._pieces.append(delta)
         if self._summarised:
             return [events.SummaryTextDelta(self._id, self._index, 0, delta)]
         return [events.ReasoningTextDelta(self._id, self._index, 0, delta)]
 
-    def _item(self, status: ItemStatus) -> Reasoning:
+    def _item(self, status: shapes.ItemStatus) -> shapes.Reasoning:
         text = self._said
-        raw = [] if self._summarised and status == "in_progress" else [ReasoningText(text)]
-        return Reasoning(self._id, status, raw, [SummaryText(text)] if self._summarised else [], self._sealed)
+        raw = [] if self._summarised and status == "in_progress" else [shapes.ReasoningText(text)]
+        return shapes.Reasoning(
+            self._id, status, raw, [shapes.SummaryText(text)] if self._summarised else [], self._sealed
+        )
 
-    def close(self, status: ItemStatus, sampled: StoredMessage | None = None) -> tuple[Item, list[Event]]:
-        """The text, the part and the item are done."""
+    def close(self, status: shapes.ItemStatus, sampled: StoredMessage | None = None) -> tuple[shapes.Item, list[Event]]:
         if self._seal is not None:
             with suppress(sealed.TooLong):  # then its text alone goes on: beyond any context of today's models
                 self._sealed = self._seal(sealed.REASONING, sealed.reasoning(sampled or self._said))
         return super().close(status, sampled)
 
-    def _ending(self, status: ItemStatus) -> list[Event]:
+    def _ending(self, status: shapes.ItemStatus) -> list[Event]:
         text = self._said
         return [
             *(self._summary_done(text) if self._summarised else ()),
             events.ReasoningTextDone(self._id, self._index, 0, text),
-            events.ContentPartDone(self._id, self._index, 0, ReasoningText(text)),
+            events.ContentPartDone(self._id, self._index, 0, shapes.ReasoningText(text)),
         ]
 
     def _part_added(self) -> Event:
-        return events.ContentPartAdded(self._id, self._index, 0, ReasoningText(""))
+        return events.ContentPartAdded(self._id, self._index, 0, shapes.ReasoningText(""))
 
     def _summary_done(self, text: str) -> list[Event]:
         """The end of the summary, and the beginning of the raw reasoning, whose delta says nothing: it is there because
@@ -233,7 +226,7 @@ class ReasoningEmitter(Emitter):
         """
         return [
             events.SummaryTextDone(self._id, self._index, 0, text),
-            events.SummaryPartDone(self._id, self._index, 0, SummaryText(text)),
+            events.SummaryPartDone(self._id, self._index, 0, shapes.SummaryText(text)),
             self._part_added(),
             *([events.ReasoningTextDelta(self._id, self._index, 0, "")] if text else ()),
         ]
@@ -250,9 +243,9 @@ class CompactionEmitter(Emitter):
         self._kept = kept
         self._newest = newest
 
-    def _item(self, status: ItemStatus) -> Compaction:
+    def _item(self, status: shapes.ItemStatus) -> shapes.Compaction:
         """The item, which has no status: without a complete summary it is empty."""
         if status != "completed":
-            return Compaction(self._id, "")
+            return shapes.Compaction(self._id, "")
         payload = sealed.compaction(self._said, self._kept, self._newest)
-        return Compaction(self._id, self._seal(sealed.COMPACTION, payload))
+        return shapes.Compaction(self._id, self._seal(sealed.COMPACTION, payload))

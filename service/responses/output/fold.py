@@ -13,32 +13,14 @@ from typing import Any, cast, get_args
 import msgspec
 
 from service.api import events
+from service.api import response as shapes
 from service.api.events import Event
-from service.api.response import (
-    ApplyPatchCall,
-    CodeInterpreterCall,
-    Compaction,
-    CustomToolCall,
-    FileSearchCall,
-    FunctionCall,
-    Item,
-    LocalShellCall,
-    McpApprovalRequest,
-    McpCall,
-    McpListTools,
-    Message,
-    OutputText,
-    Reasoning,
-    ReasoningText,
-    Response,
-    ResponseStatus,
-    ShellCall,
-    SummaryText,
-    ToolSearchCall,
-    WebSearchCall,
-)
+from service.api.response import Item, Response
 from service.api.tools.client import FORMS
+from service.responses.output.calls import CustomToolCallEmitter, FunctionCallEmitter, command_events
+from service.responses.output.emitter import Emitter
 from service.responses.output.endings import terminal
+from service.responses.output.hosted import HOSTED, HostedCallEmitter
 
 _Part = events.ContentPartAdded | events.SummaryPartAdded | events.SummaryPartDone
 _DELTAS: frozenset[type[Event]] = frozenset(get_args(events.Delta))
@@ -105,24 +87,24 @@ def _with_part(item: Item, event: _Part) -> Item:
 
 
 _MEMBERS: dict[type, str] = {
-    FunctionCall: "arguments",
-    McpCall: "arguments",
-    CustomToolCall: "input",
-    CodeInterpreterCall: "code",
+    shapes.FunctionCall: "arguments",
+    shapes.McpCall: "arguments",
+    shapes.CustomToolCall: "input",
+    shapes.CodeInterpreterCall: "code",
 }
 """The member with an item's text, where it has no parts."""
 
 
-def _parts(item: Message | Reasoning) -> str:
+def _parts(item: shapes.Message | shapes.Reasoning) -> str:
     """The member with the part that is open: a reasoning shown as a summary has no raw one yet."""
-    return "content" if isinstance(item, Message) or item.content else "summary"
+    return "content" if isinstance(item, shapes.Message) or item.content else "summary"
 
 
 def _open_text(item: Item) -> str:
     """The text of an item in progress so far; empty where its part has not been added yet."""
     if (member := _MEMBERS.get(type(item))) and getattr(item, "status", "") == "in_progress":
         return getattr(item, member)
-    if isinstance(item, Message | Reasoning) and item.status == "in_progress":
+    if isinstance(item, shapes.Message | shapes.Reasoning) and item.status == "in_progress":
         return "".join(part.text for part in getattr(item, _parts(item)))
     return ""
 
@@ -131,7 +113,7 @@ def _with_text(item: Item, text: str) -> Item:
     """The item with its open text; an item that is done has no open deltas and stays as it is."""
     if text and (member := _MEMBERS.get(type(item))):
         return msgspec.structs.replace(item, **{member: text})
-    if text and isinstance(item, Message | Reasoning):
+    if text and isinstance(item, shapes.Message | shapes.Reasoning):
         (part,) = getattr(item, parts := _parts(item))
         return msgspec.structs.replace(item, **{parts: [msgspec.structs.replace(part, text=text)]})
     return item
@@ -141,38 +123,33 @@ LOGPROBS_A_STEP = 256
 """How many log probabilities are read at once: with twenty alternatives each, some 2 ms."""
 
 _BLANK: dict[type, dict[str, Any]] = {
-    Message: {"content": []},
-    Reasoning: {"content": [], "summary": [], "encrypted_content": msgspec.UNSET},
+    shapes.Message: {"content": []},
+    shapes.Reasoning: {"content": [], "summary": [], "encrypted_content": msgspec.UNSET},
     **{kind: {member: ""} for kind, member in _MEMBERS.items()},
-    McpCall: {"arguments": "", "output": None, "error": None},
-    CodeInterpreterCall: {"code": "", "outputs": None},
-    WebSearchCall: {"action": msgspec.UNSET},
-    FileSearchCall: {"queries": [], "results": None},
-    ToolSearchCall: {"arguments": FORMS["tool_search"].empty},
-    ShellCall: {"action": FORMS["shell"].empty},
-    LocalShellCall: {"action": FORMS["local_shell"].empty},
-    ApplyPatchCall: {},
-    McpApprovalRequest: {},
-    McpListTools: {"tools": []},
-    Compaction: {"encrypted_content": ""},
+    shapes.McpCall: {"arguments": "", "output": None, "error": None},
+    shapes.CodeInterpreterCall: {"code": "", "outputs": None},
+    shapes.WebSearchCall: {"action": msgspec.UNSET},
+    shapes.FileSearchCall: {"queries": [], "results": None},
+    shapes.ToolSearchCall: {"arguments": FORMS["tool_search"].empty},
+    shapes.ShellCall: {"action": FORMS["shell"].empty},
+    shapes.LocalShellCall: {"action": FORMS["local_shell"].empty},
+    shapes.ApplyPatchCall: {},
+    shapes.McpApprovalRequest: {},
+    shapes.McpListTools: {"tools": []},
+    shapes.Compaction: {"encrypted_content": ""},
 }
 """The members in which an item is another one when it begins, beside its status."""
 
-_Calls = dict[type, tuple[type[events.ItemEvent], ...]]
+_EMITTERS: dict[type, type[Emitter]] = {
+    shapes.FunctionCall: FunctionCallEmitter,
+    shapes.CustomToolCall: CustomToolCallEmitter,
+    shapes.McpCall: HOSTED["mcp"],
+    shapes.CodeInterpreterCall: HOSTED["python"],
+    shapes.WebSearchCall: HOSTED["browser"],
+    shapes.FileSearchCall: HOSTED["file_search"],
+}
+"""The emitters of calls, which know the events of each kind."""
 
-_BEGUN: _Calls = {
-    McpCall: (events.McpCallInProgress,),
-    CodeInterpreterCall: (events.CodeInterpreterCallInProgress,),
-    WebSearchCall: (events.WebSearchCallInProgress,),
-    FileSearchCall: (events.FileSearchCallInProgress,),
-    McpListTools: (events.McpListToolsInProgress, events.McpListToolsCompleted),
-}
-_COMPLETED: _Calls = {
-    McpCall: (events.McpCallCompleted,),
-    CodeInterpreterCall: (events.CodeInterpreterCallInterpreting, events.CodeInterpreterCallCompleted),
-    WebSearchCall: (events.WebSearchCallSearching, events.WebSearchCallCompleted),
-    FileSearchCall: (events.FileSearchCallSearching, events.FileSearchCallCompleted),
-}
 _LOGPROB = msgspec.json.Decoder(events.StreamedLogprob)
 _encode = msgspec.json.Encoder().encode
 
@@ -193,7 +170,7 @@ def unfold(response: Response, after: int) -> Iterator[list[Event]]:
 def _all_of(response: Response) -> Iterator[list[Event]]:
     base = msgspec.structs.replace(
         response,
-        status=ResponseStatus.IN_PROGRESS,
+        status=shapes.ResponseStatus.IN_PROGRESS,
         output=[],
         usage=None,
         error=None,
@@ -216,24 +193,22 @@ def _all_of(response: Response) -> Iterator[list[Event]]:
 
 def _inside(item: Item, index: int) -> Iterator[list[Event]]:
     """The events of an item between its first and its last one."""
-    if isinstance(item, Message):
+    if isinstance(item, shapes.Message):
         for part in item.content:
             yield from _message(item.id, index, part)
-    elif isinstance(item, Reasoning):
+    elif isinstance(item, shapes.Reasoning):
         yield _reasoning(item, index)
-    elif isinstance(item, ShellCall):
-        for place, command in enumerate(item.action["commands"]):
-            yield [
-                events.ShellCallCommandAdded(item.id, index, place),
-                *([events.ShellCallCommandDelta(item.id, index, place, command)] if command else ()),
-                events.ShellCallCommandDone(item.id, index, place, command),
-            ]
-    else:
+    elif isinstance(item, shapes.ShellCall):
+        for event in command_events(item.id, index, item.action["commands"]):
+            yield [event]
+    elif isinstance(item, shapes.McpListTools):
+        yield [events.McpListToolsInProgress(item.id, index), events.McpListToolsCompleted(item.id, index)]
+    elif type(item) in _EMITTERS:
         yield _call(item, index)
 
 
-def _message(id: str, index: int, part: OutputText) -> Iterator[list[Event]]:
-    yield [events.ContentPartAdded(id, index, 0, OutputText(text=""))]
+def _message(id: str, index: int, part: shapes.OutputText) -> Iterator[list[Event]]:
+    yield [events.ContentPartAdded(id, index, 0, shapes.OutputText(text=""))]
     logprobs: list[events.StreamedLogprob] = []
     for start in range(0, len(part.logprobs), LOGPROBS_A_STEP):
         logprobs += [_LOGPROB.decode(raw) for raw in part.logprobs[start : start + LOGPROBS_A_STEP]]
@@ -252,16 +227,16 @@ def _message(id: str, index: int, part: OutputText) -> Iterator[list[Event]]:
     yield [done, events.ContentPartDone(id, index, 0, part)]
 
 
-def _reasoning(item: Reasoning, index: int) -> list[Event]:
+def _reasoning(item: shapes.Reasoning, index: int) -> list[Event]:
     out: list[Event] = []
     for number, part in enumerate(item.summary):
-        out.append(events.SummaryPartAdded(item.id, index, number, SummaryText("")))
+        out.append(events.SummaryPartAdded(item.id, index, number, shapes.SummaryText("")))
         out += [events.SummaryTextDelta(item.id, index, number, part.text)] if part.text else ()
         out.append(events.SummaryTextDone(item.id, index, number, part.text))
         out.append(events.SummaryPartDone(item.id, index, number, part))
     for number, raw in enumerate(item.content):
         delta = "" if item.summary else raw.text  # clients join the deltas of both
-        out.append(events.ContentPartAdded(item.id, index, number, ReasoningText("")))
+        out.append(events.ContentPartAdded(item.id, index, number, shapes.ReasoningText("")))
         out += [events.ReasoningTextDelta(item.id, index, number, delta)] if raw.text else ()
         out.append(events.ReasoningTextDone(item.id, index, number, raw.text))
         out.append(events.ContentPartDone(item.id, index, number, raw))
@@ -269,24 +244,19 @@ def _reasoning(item: Reasoning, index: int) -> list[Event]:
 
 
 def _call(item: Item, index: int) -> list[Event]:
-    """The events inside a call, or another item without parts. Only of one that is complete are those there that say
-    that it is carried out: of others nobody knows how far they came.
+    """The events inside a call. Only of one that is complete are those there that say that it is carried out: of others
+    nobody knows how far they came.
     """
-    id = item.id
-    out: list[Event] = [make(id, index) for make in _BEGUN.get(type(item), ())]
-    if isinstance(item, FunctionCall):
-        out += [events.FunctionCallArgumentsDelta(id, index, item.arguments)] if item.arguments else ()
-        out.append(events.FunctionCallArgumentsDone(id, index, item.name, item.arguments))
-    elif isinstance(item, CustomToolCall):
-        out += [events.CustomToolCallInputDelta(id, index, item.input)] if item.input else ()
-        out.append(events.CustomToolCallInputDone(id, index, item.input))
-    elif isinstance(item, McpCall):
-        out += [events.McpCallArgumentsDelta(id, index, item.arguments)] if item.arguments else ()
-        out.append(events.McpCallArgumentsDone(id, index, item.arguments))
-        out += [events.McpCallFailed(id, index)] if item.status == "failed" else ()
-    elif isinstance(item, CodeInterpreterCall):
-        out += [events.CodeInterpreterCallCodeDelta(id, index, item.code)] if item.code else ()
-        out.append(events.CodeInterpreterCallCodeDone(id, index, item.code))
-    if getattr(item, "status", "") == "completed":
-        out += [make(id, index) for make in _COMPLETED.get(type(item), ())]
+    id, emitter = item.id, _EMITTERS[type(item)]
+    said: str = getattr(item, _MEMBERS[type(item)]) if type(item) in _MEMBERS else ""
+    out: list[Event] = [] if emitter.in_progress is None else [emitter.in_progress(id, index)]
+    if said and emitter.delta is not None:
+        out.append(emitter.delta(id, index, said))
+    if isinstance(item, shapes.FunctionCall):
+        out.append(events.FunctionCallArgumentsDone(id, index, item.name, said))
+    elif emitter.done is not None:
+        out.append(emitter.done(id, index, said))
+    if issubclass(emitter, HostedCallEmitter):
+        last = {"failed": (emitter.failed,), "completed": (emitter.calling, emitter.completed)}
+        out += [make(id, index) for make in last.get(getattr(item, "status", ""), ()) if make is not None]
     return out

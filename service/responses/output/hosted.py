@@ -17,22 +17,13 @@ import msgspec
 from msgspec import UNSET
 
 from service.api import events, ids
+from service.api import response as shapes
 from service.api.events import Event
 from service.api.outcome import ApprovalRequest, Outcome
-from service.api.response import (
-    CodeInterpreterCall,
-    FileSearchCall,
-    Item,
-    ItemStatus,
-    McpApprovalRequest,
-    McpCall,
-    McpListTools,
-    WebSearchCall,
-)
 from service.api.tools.builtin import CODE_TYPE
 from service.api.tools.callee import FILE_SEARCH, FUNCTIONS, Hosted, HostedKind
 from service.api.tools.hosted import queries_of
-from service.responses.output.emitter import Emitter, OfText
+from service.responses.output.emitter import Emitter
 from service.responses.output.rules import ServerTools
 
 _TOOLS = msgspec.json.Decoder(list[dict[str, Any]])
@@ -46,8 +37,6 @@ class HostedCallEmitter(Emitter):
     """A call of a tool that the service runs, or of an undeclared one."""
 
     completed: ClassVar[type[events.ItemEvent]]
-    done: ClassVar[OfText | None] = None
-    """The event that the model's text is whole, where the API shows that text."""
     calling: ClassVar[type[events.ItemEvent] | None] = None
     """The event that the tool runs, where the API has one."""
     failed: ClassVar[type[events.ItemEvent] | None] = None
@@ -65,7 +54,6 @@ class HostedCallEmitter(Emitter):
 
     @property
     def id(self) -> str:
-        """The id of its item."""
         return self._id
 
     def call(self) -> list[Event]:
@@ -74,7 +62,7 @@ class HostedCallEmitter(Emitter):
         self._called = True
         return out if self.calling is None else [*out, self.calling(self._id, self._index)]
 
-    def end(self, outcome: Outcome) -> tuple[Item, list[Event]]:
+    def end(self, outcome: Outcome) -> tuple[shapes.Item, list[Event]]:
         """The whole item, and the events that end it, once the tool has answered, failed or was stopped."""
         members = {"status": outcome.status} | self._result(outcome)
         item = msgspec.structs.replace(self._item("incomplete"), **members)
@@ -86,16 +74,15 @@ class HostedCallEmitter(Emitter):
         """The members of the item that an outcome gives."""
         return outcome.shown
 
-    def _ending(self, status: ItemStatus) -> list[Event]:
+    def _ending(self, status: shapes.ItemStatus) -> list[Event]:
         if self._called:
             return []
-        done = type(self).done
-        out = [] if done is None else [done(self._id, self._index, self._said)]
+        out = super()._ending(status)
         if self.failed is not None and self._fails(status):
             out.append(self.failed(self._id, self._index))
         return out
 
-    def _fails(self, status: ItemStatus) -> bool:
+    def _fails(self, status: shapes.ItemStatus) -> bool:
         """Whether it has failed, as nobody runs the tool."""
         return status == "completed" and not self._declared
 
@@ -110,9 +97,9 @@ class ServerCallEmitter(HostedCallEmitter):
     delta = events.McpCallArgumentsDelta
     done = events.McpCallArgumentsDone
 
-    def _item(self, status: ItemStatus) -> McpCall:
+    def _item(self, status: shapes.ItemStatus) -> shapes.McpCall:
         fails, tool = self._fails(status), self.tool
-        call = McpCall(self._id, tool.server, tool.tool, self._said, "failed" if fails else status)
+        call = shapes.McpCall(self._id, tool.server, tool.tool, self._said, "failed" if fails else status)
         call.error = dict(_UNKNOWN_TOOL) if fails else None
         call.approval_request_id = self._approved
         return call
@@ -131,8 +118,10 @@ class PythonCallEmitter(HostedCallEmitter):
     delta = events.CodeInterpreterCallCodeDelta
     done = events.CodeInterpreterCallCodeDone
 
-    def _item(self, status: ItemStatus) -> CodeInterpreterCall:
-        return CodeInterpreterCall(self._id, self._said, "failed" if self._fails(status) else status, self.tool.server)
+    def _item(self, status: shapes.ItemStatus) -> shapes.CodeInterpreterCall:
+        return shapes.CodeInterpreterCall(
+            self._id, self._said, "failed" if self._fails(status) else status, self.tool.server
+        )
 
 
 class BrowserCallEmitter(HostedCallEmitter):
@@ -143,9 +132,9 @@ class BrowserCallEmitter(HostedCallEmitter):
     completed = events.WebSearchCallCompleted
     calling = events.WebSearchCallSearching
 
-    def _item(self, status: ItemStatus) -> WebSearchCall:
+    def _item(self, status: shapes.ItemStatus) -> shapes.WebSearchCall:
         action = UNSET if status == "in_progress" else action_of(self.tool.tool, self._said)
-        return WebSearchCall(self._id, "failed" if self._fails(status) else status, action)
+        return shapes.WebSearchCall(self._id, "failed" if self._fails(status) else status, action)
 
 
 class FileSearchCallEmitter(HostedCallEmitter):
@@ -156,8 +145,8 @@ class FileSearchCallEmitter(HostedCallEmitter):
     completed = events.FileSearchCallCompleted
     calling = events.FileSearchCallSearching
 
-    def _item(self, status: ItemStatus) -> FileSearchCall:
-        return FileSearchCall(self._id, [] if status == "in_progress" else queries_of(self._said), status)
+    def _item(self, status: shapes.ItemStatus) -> shapes.FileSearchCall:
+        return shapes.FileSearchCall(self._id, [] if status == "in_progress" else queries_of(self._said), status)
 
 
 HOSTED: Mapping[HostedKind, type[HostedCallEmitter]] = {
@@ -234,16 +223,16 @@ class ApprovalRequestEmitter(Emitter):
         tool = self._tool
         return ApprovalRequest(self._id, tool.server, tool.tool, self._said, self._channel, tool.at)
 
-    def _item(self, status: ItemStatus) -> McpApprovalRequest:
-        return McpApprovalRequest(self._id, self._tool.server, self._tool.tool, self._said)
+    def _item(self, status: shapes.ItemStatus) -> shapes.McpApprovalRequest:
+        return shapes.McpApprovalRequest(self._id, self._tool.server, self._tool.tool, self._said)
 
 
-def listing_events(response_id: str, index: int, listed: ServerTools) -> tuple[Item, list[Event]]:
+def listing_events(response_id: str, index: int, listed: ServerTools) -> tuple[shapes.Item, list[Event]]:
     """The item of a server's list of tools at `index` of the output, and its events."""
     id = ids.output_item_id(response_id, "mcp_list_tools", index)
-    item = McpListTools(id, listed.server, _TOOLS.decode(listed.tools))
+    item = shapes.McpListTools(id, listed.server, _TOOLS.decode(listed.tools))
     return item, [
-        events.OutputItemAdded(index, McpListTools(id, listed.server, [])),
+        events.OutputItemAdded(index, shapes.McpListTools(id, listed.server, [])),
         events.McpListToolsInProgress(id, index),
         events.McpListToolsCompleted(id, index),
         events.OutputItemDone(index, item),

@@ -28,9 +28,6 @@ from store.codec import check_version, squeeze, unsqueeze
 FORMAT = 4
 """The version of a batch's bytes."""
 
-ITEM_IDS_CACHED = 1024
-"""Ids of items are written as bytes and read again and again."""
-
 UNKNOWN_TOKEN = tokens.LAST_LEGAL + 1
 """Stands for ids that fit no u32. The machine takes one illegal id as any other."""
 
@@ -189,7 +186,7 @@ def _read_batch(blob: bytes) -> _Written:
     return _unpack(unsqueeze(blob[1:]))
 
 
-@lru_cache(maxsize=ITEM_IDS_CACHED)
+@lru_cache(maxsize=1024)
 def _item_id(prefix: str, digits: bytes) -> str:
     """An item's id; the same object each time, by which encoders know that an item goes on."""
     return prefix + digits.hex()

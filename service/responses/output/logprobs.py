@@ -12,9 +12,6 @@ from service.api.response import Logprob, TopLogprob
 from service.engine.port import LEAST_LOGPROB, UNTOLD, TokenLogprobs
 from service.harmony import tokens
 
-TOKENS_CACHED = 16_384
-"""How many tokens' texts are remembered: some 5 MB."""
-
 
 def pieces_of(
     ids: Sequence[int], text: str, logprobs: Sequence[TokenLogprobs]
@@ -39,8 +36,9 @@ def shown_logprob(token: int, sampled: TokenLogprobs) -> Logprob:
             for other, (_, each) in zip(others, sampled.top, strict=False)
         ]
         return Logprob(text, _finite(sampled.logprob), list(text.encode()), top)
+    top = [TopLogprob(_token(other)[0], _finite(each), _token(other)[1]) for other, each in sampled.top]
     text, raw = _token(token)
-    return Logprob(text, _finite(sampled.logprob), raw, [_alternative(*each) for each in sampled.top])
+    return Logprob(text, _finite(sampled.logprob), raw, top)
 
 
 def without_bytes(logprobs: Iterable[Logprob]) -> tuple[events.StreamedLogprob, ...]:
@@ -55,16 +53,11 @@ def without_bytes(logprobs: Iterable[Logprob]) -> tuple[events.StreamedLogprob, 
     )
 
 
-def _alternative(token: int, logprob: float) -> TopLogprob:
-    text, raw = _token(token)
-    return TopLogprob(text, _finite(logprob), raw)
-
-
 def _finite(logprob: float) -> float:
     return min(logprob, 0.0) if logprob > LEAST_LOGPROB else LEAST_LOGPROB
 
 
-@lru_cache(maxsize=TOKENS_CACHED)
+@lru_cache(maxsize=16_384)  # some 5 MB
 def _token(token: int) -> tuple[str, list[int]]:
     """A token's text and its bytes; ids that don't exist have a name too."""
     if 0 <= token <= tokens.LAST_ORDINARY:

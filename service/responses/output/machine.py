@@ -11,23 +11,12 @@ from collections.abc import Generator, Iterable, Sequence
 import msgspec
 
 from service.api import events
+from service.api import response as shapes
 from service.api.citing import Cite, cite_nothing
 from service.api.content import head_of
 from service.api.events import Event
 from service.api.ids import MAX_OUTPUT_ITEMS
 from service.api.outcome import ApprovalOutcome, ApprovalRequest, HostedCall, Outcome, broken_off, display_note
-from service.api.response import (
-    Compaction,
-    Extensions,
-    IncompleteDetails,
-    Item,
-    ItemStatus,
-    Logprob,
-    Reasoning,
-    Response,
-    ResponseError,
-    ResponseStatus,
-)
 from service.api.tools.callee import Callee
 from service.engine.port import TokenLogprobs
 from service.harmony import tokens
@@ -50,16 +39,11 @@ from service.responses.output.reading import Piece, speaking_in
 from service.responses.output.rules import AfterCompaction, Rules
 from store.turn import Messages, Picture, StoredMessage
 
-__all__ = ["STATUS", "Ending", "Machine"]
-
 REPLAY_IDS = 2_000
 """How many ids are replayed in one step: some 2 ms."""
 
 MAX_FEEDBACKS = 1
 """How often a model gets feedback that it called an undeclared tool, before its response fails."""
-
-Feedback = StoredMessage | AfterCompaction
-"""The model's next input before it goes on: a message, or behind its compaction a prompt that begins anew."""
 
 _UNREADABLE_CALL = "The model wrote a call that can't be read."
 
@@ -88,7 +72,12 @@ class Machine:
     """
 
     def __init__(
-        self, base: Response, rules: Rules, input_tokens: int, seal: Seal | None = None, cite: Cite = cite_nothing
+        self,
+        base: shapes.Response,
+        rules: Rules,
+        input_tokens: int,
+        seal: Seal | None = None,
+        cite: Cite = cite_nothing,
     ) -> None:
         self._base = base
         self._all_rules = rules
@@ -98,14 +87,14 @@ class Machine:
         """The rules in force now: a response that compacts before it answers has one set for each."""
         self._making = Making(base.id, self.rules, seal, displays=rules.displays, cite=cite)
         self.stretches = speaking_in(rules).reading(input_tokens)
-        self._unclaimed: list[Logprob] = []
+        self._unclaimed: list[shapes.Logprob] = []
         """The log probabilities of tokens of which no text has come yet."""
         self.open_item: OpenItem | None = None
         """The message that is being sampled; None between two of them."""
         self.phase = Phase.NEW
         self.next_number = 0
         """The sequence number of the next event: one more than that of the last, and how many there were."""
-        self.output: list[Item] = []
+        self.output: list[shapes.Item] = []
         self.messages: list[StoredMessage] = []
         """The messages sampled and those of feedback, as they will stand in later prompts."""
         self.pictures: list[Picture] = []
@@ -126,7 +115,7 @@ class Machine:
         self.pending: HostedCall | None = None
         """The call of a tool whose outcome it waits for."""
         self._calling: _Calling | None = None
-        self.feedback: Feedback | None = None
+        self.feedback: StoredMessage | AfterCompaction | None = None
         """The model's next input before it goes on, as long as it waits for it."""
         self.fault: str | None = None
         """The model's mistake that can't be repaired; the response then fails."""
@@ -150,7 +139,7 @@ class Machine:
     def queue(self) -> list[Event]:
         """The response is created and waits for a worker."""
         self._move(Move.QUEUED)
-        waiting = msgspec.structs.replace(self._base, status=ResponseStatus.QUEUED)
+        waiting = msgspec.structs.replace(self._base, status=shapes.ResponseStatus.QUEUED)
         return self._stamp([events.ResponseCreated(response=waiting), events.ResponseQueued(response=waiting)])
 
     def start(self) -> list[Event]:
@@ -306,7 +295,7 @@ class Machine:
         if self.pending is not None:
             self.pending = msgspec.structs.replace(self.pending, begun=True)
         if self.open_item is not None and self.phase is not Phase.CONSTRAINED:
-            self.open_item.go_on_unconstrained()
+            self.open_item.enforced = False
 
     def diverge(self, number: int) -> None:
         """Note that elsewhere the same tokens made other events, of which the last had the number before this one. Only
@@ -328,7 +317,7 @@ class Machine:
             return None
         return Ending.STOP if self.calls else Ending.STEERED
 
-    def snapshot(self) -> Response:
+    def snapshot(self) -> shapes.Response:
         """The response as it stands: the fold of its events so far."""
         open_one = self._calling or self.open_item
         so_far = None if open_one is None else open_one.emitter.so_far()
@@ -357,21 +346,21 @@ class Machine:
         if ending is Ending.STOP and self.fault is None:
             if not self.calls and self.rules.choice == "required":
                 self.fault = "The model called no tool, although it had to."
-            elif self.rules.compacting and not any(isinstance(item, Compaction) for item in self.output):
+            elif self.rules.compacting and not any(isinstance(item, shapes.Compaction) for item in self.output):
                 self.fault = fault_of("")
         self.phase = ended
         return self._stamp(out)
 
-    def result(self, ending: Ending, *, now: int, error: ResponseError | None = None) -> Response:
+    def result(self, ending: Ending, *, now: int, error: shapes.ResponseError | None = None) -> shapes.Response:
         """The finished response. `now` is unix seconds; `error` is for endings that fail."""
         self._move(Move.RESULT)
         if self.fault is not None:
-            ending, error = Ending.ERROR, ResponseError("server_error", self.fault)
+            ending, error = Ending.ERROR, shapes.ResponseError("server_error", self.fault)
         status, incomplete, messages = STATUS[ending], None, msgspec.UNSET
         if ending is Ending.STOP and len(self.output) <= bool(self.after_compaction) + len(self._all_rules.listed):
-            status, incomplete = ResponseStatus.INCOMPLETE, IncompleteDetails("no_output")
-        elif status is ResponseStatus.INCOMPLETE:
-            incomplete = IncompleteDetails("steered" if ending is Ending.STEERED else "max_output_tokens")
+            status, incomplete = shapes.ResponseStatus.INCOMPLETE, shapes.IncompleteDetails("no_output")
+        elif status is shapes.ResponseStatus.INCOMPLETE:
+            incomplete = shapes.IncompleteDetails("steered" if ending is Ending.STEERED else "max_output_tokens")
         if self.rules.harmony:  # without notes, and those that the caller sent beside approvals
             answers = self._all_rules.answers
             sent = set(map(id, answers.behind)) if answers is not None else ()
@@ -382,13 +371,13 @@ class Machine:
             status=status,
             output=self.output,
             usage=self.stretches.usage(by_stretch=self.rules.harmony),
-            error=error if status is ResponseStatus.FAILED else None,
+            error=error if status is shapes.ResponseStatus.FAILED else None,
             incomplete_details=incomplete,
-            completed_at=now if status is ResponseStatus.COMPLETED else None,
+            completed_at=now if status is shapes.ResponseStatus.COMPLETED else None,
             output_messages=messages,
         )
 
-    def terminal(self, response: Response, before: Sequence[Event] = ()) -> list[Event]:
+    def terminal(self, response: shapes.Response, before: Sequence[Event] = ()) -> list[Event]:
         """The last events: what comes `before` them, the terminal one, and before a failure's an `error` that says why.
 
         Where nobody was told of them, as the response was to end otherwise by then, they are made anew in their place.
@@ -434,7 +423,7 @@ class Machine:
                     continue
                 out += item.text(segment)
                 if item.stopped:
-                    self._base = Extensions.extend(self._base, stop=item.stopped)
+                    self._base = shapes.Extensions.extend(self._base, stop=item.stopped)
                     self.stretches.dropped = True
                     self._move(Move.FILL)
                     self._shut(item, None, "completed", out)
@@ -491,14 +480,14 @@ class Machine:
             return
         self._shut(item, closed, "completed" if complete and fault is None else "incomplete", out)
 
-    def _shut(self, item: OpenItem, closed: Closed | None, status: ItemStatus, out: list[Event]) -> None:
+    def _shut(self, item: OpenItem, closed: Closed | None, status: shapes.ItemStatus, out: list[Event]) -> None:
         """The open item ends, by a closing mark or, without one, by a stop text."""
         sampled = item.as_sampled(closed)
         self.open_item = None  # also where closing it fails
         done, closing = item.emitter.close(status, sampled)
         self.output.append(done)
         out += closing
-        if isinstance(done, Reasoning) and closed is not None:
+        if isinstance(done, shapes.Reasoning) and closed is not None:
             self.stretches.reasoning += len(closed.ids)
         emitter, callee = item.emitter, item.target
         if status == "completed" and isinstance(emitter, ApprovalRequestEmitter) and isinstance(callee, Callee):
@@ -517,7 +506,7 @@ class Machine:
         elif callee is not None:
             self.fault = f"The model called '{callee}' again, a tool that it can't call here."
             self._move(Move.FILL)
-        elif isinstance(done, Compaction) and self.phase is not _FULL:
+        elif isinstance(done, shapes.Compaction) and self.phase is not _FULL:
             self.feedback = self.after_compaction
         if self.feedback is not None:
             self._move(Move.WAIT)

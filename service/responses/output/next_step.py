@@ -7,8 +7,6 @@ on how often the engine was asked: a worker that takes over asks what the one be
 carries out the steps.
 """
 
-from typing import overload
-
 import msgspec
 
 from service.engine.port import Finish, Generation
@@ -57,10 +55,6 @@ class End(msgspec.Struct, frozen=True):
 Next = Ask | GiveFeedback | Render | Call | End
 
 
-@overload
-def next_step(machine: Machine, initial: Generation) -> Next: ...
-@overload
-def next_step(machine: Machine, initial: Generation, generated: Generated) -> Next | None: ...
 def next_step(machine: Machine, initial: Generation, generated: Generated | None = None) -> Next | None:
     """The next step from where the machine stands; None where the generation under way simply goes on.
 

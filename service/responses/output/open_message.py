@@ -14,18 +14,9 @@ from typing import Any
 
 import msgspec
 
+from service.api import response as shapes
 from service.api.citing import Cite, cite_nothing
 from service.api.events import Event
-from service.api.response import (
-    Compaction,
-    Item,
-    Logprob,
-    McpApprovalRequest,
-    McpListTools,
-    Message,
-    OwnCall,
-    Reasoning,
-)
 from service.api.tools.builtin import CODE_TYPE
 from service.api.tools.callee import FUNCTIONS, Callee
 from service.grammar import checks
@@ -43,7 +34,7 @@ from service.responses.output.reading import speaking_in
 from service.responses.output.rules import Rules
 from store.turn import Messages, StoredMessage
 
-Piece = tuple[str, Sequence[Logprob]]
+Piece = tuple[str, Sequence[shapes.Logprob]]
 """Some text, and its tokens' log probabilities where they are shown."""
 
 
@@ -55,7 +46,7 @@ class Stopper:
         self._pending: list[Piece] = []
         self.hit = ""
 
-    def take(self, text: str, logprobs: Sequence[Logprob] = ()) -> list[Piece]:
+    def take(self, text: str, logprobs: Sequence[shapes.Logprob] = ()) -> list[Piece]:
         """The pieces that may be shown by now: the text before a stop, which may cut the token in which it begins."""
         self._pending.append((text, logprobs))
         waiting = "".join(piece for piece, _ in self._pending)
@@ -97,9 +88,6 @@ MAX_SUMMARY_TOKENS = 1 << 20
 """Far more than any context has."""
 
 NO_MORE_CALLS = "No more calls are possible: answer with what you have."
-
-MAX_NAMES_SHOWN = 32
-"""How many tools a feedback names."""
 
 _OPENING = (tokens.START, tokens.ASSISTANT)
 
@@ -177,20 +165,19 @@ class OpenItem:
         self._raw: list[str] = []
         """Its content as sampled, where the item may show another one."""
         self._shows_logprobs = rules.top_logprobs is not None
-        self._pending: list[Logprob] = []
+        self._pending: list[shapes.Logprob] = []
         """Of tokens that have made no text yet."""
-        self._enforced = enforced
+        self.enforced = enforced
         plain = not self._keeps_raw and self._stopper is None and not self._shows_logprobs
         self.say = self.emitter.text if plain else None
         """Takes its text in place of `text`, where that is all there is to do with it: this is the hot path."""
 
-    def claim(self, logprobs: Sequence[Logprob]) -> None:
+    def claim(self, logprobs: Sequence[shapes.Logprob]) -> None:
         """The log probabilities of the tokens that its next text is made of."""
         if self._shows_logprobs:
             self._pending += logprobs
 
     def text(self, text: str) -> list[Event]:
-        """The events for some more of its content."""
         if self._keeps_raw:
             self._raw.append(text)
         logprobs, self._pending = self._pending, []
@@ -208,13 +195,8 @@ class OpenItem:
         """The stop text that ended it; empty where none did."""
         return "" if self._stopper is None else self._stopper.hit
 
-    def go_on_unconstrained(self) -> None:
-        """No engine constrains its content from here on."""
-        self._enforced = False
-
     @property
     def content(self) -> str:
-        """Its content so far, as sampled."""
         return "".join(self._raw)
 
     @property
@@ -227,21 +209,14 @@ class OpenItem:
         """Why its content, now complete, doesn't match the requested format; None where it does."""
         if isinstance(self.emitter, CompactionEmitter):
             return fault_of(self.content)
-        mismatch = self._mismatch
+        mismatch = None
+        if self.constraint is not None:  # an enforced one, too, if that takes little: a server may have ignored it
+            mismatch = checks.mismatch(self.constraint, self.content, enforced=self.enforced)
         if mismatch is None and isinstance(self.emitter, ActionEmitter):
             mismatch = self.emitter.fault_of(self.content)
         if mismatch is None:
             return None
         return f"The model's output does not match the format that was asked for: {mismatch}."
-
-    @property
-    def _mismatch(self) -> str | None:
-        """Why its content doesn't match. A schema that an engine enforced is checked, too, if that takes little, as a
-        server may ignore what it doesn't know.
-        """
-        if self.constraint is None:
-            return None
-        return checks.mismatch(self.constraint, self.content, enforced=self._enforced)
 
     def as_sampled(self, closed: Closed | None) -> StoredMessage | None:
         """The message for later prompts by its own tokens, unless it was malformed, addressed to nobody, or cut by a
@@ -263,28 +238,31 @@ class OpenItem:
             "assistant", tokens.pack(ids), header.channel, header.recipient, content_type=header.content_type
         )
 
-    def kept_messages(self, done: Item, sampled: StoredMessage | None, rules: Rules) -> Messages:
+    def kept_messages(self, done: shapes.Item, sampled: StoredMessage | None, rules: Rules) -> Messages:
         """The messages that later prompts show for the item that it became.
 
         A call of the client's that was cut short leaves a note, and any other nothing: a history with an open call
         confuses the model.
         """
-        if isinstance(done, Compaction):
+        if isinstance(done, shapes.Compaction):
             if not done.encrypted_content:
                 return ()
             short = sealed.SealedCompaction(self.content, rules.kept_messages, rules.newest)
             return tuple(compaction_messages(short, limit=MAX_SUMMARY_TOKENS))
-        if isinstance(done, Message | Reasoning):
-            answer = "final" if isinstance(done, Message) and done.phase == "final_answer" else "commentary"
-            channel = "analysis" if isinstance(done, Reasoning) else answer
+        if isinstance(done, shapes.Message | shapes.Reasoning):
+            answer = "final" if isinstance(done, shapes.Message) and done.phase == "final_answer" else "commentary"
+            channel = "analysis" if isinstance(done, shapes.Reasoning) else answer
             return (sampled or anew(done.content[0].text, channel),)
-        if isinstance(done, OwnCall) and isinstance(callee := self.target, Callee):
+        if isinstance(done, shapes.OwnCall) and isinstance(callee := self.target, Callee):
             kind = JSON_TYPE if callee.takes_json else None
             if done.status != "completed":
                 return (cut_call(done.call_id, callee.recipient, self.content, kind),)
             call = sampled or anew(self.content, "commentary", callee.recipient, kind)
             return (msgspec.structs.replace(call, call_id=done.call_id),)
-        if isinstance(done, McpApprovalRequest | McpListTools) or done.status in ("incomplete", "in_progress"):
+        if isinstance(done, shapes.McpApprovalRequest | shapes.McpListTools) or done.status in (
+            "incomplete",
+            "in_progress",
+        ):
             return ()
         return (sampled or anew(self.content, "commentary", str(self.target)),)
 
@@ -300,7 +278,7 @@ def feedback_on(target: str, rules: Rules, channel: str | None) -> StoredMessage
     """The message to a model that called an undeclared tool. Never change its text: a worker of another release replays
     the tokens sampled behind it."""
     known_as = speaking_in(rules).name_of
-    names = ", ".join(known_as(callee.recipient) for callee in rules.callable[:MAX_NAMES_SHOWN])
+    names = ", ".join(known_as(callee.recipient) for callee in rules.callable[:32])
     others = f"The tools that can be called are: {names}." if names else "No tools can be called."
     text = f"Error: {known_as(target)} can't be called here. {others} Go on without it."
     name = target if "." in target or target == "python" else f"{FUNCTIONS}.{target}"  # never that of a role

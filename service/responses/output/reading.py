@@ -11,7 +11,6 @@ those of all stretches, as an engine works for each. Usage calls them turns, as 
 from array import array
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from hashlib import blake2b
-from operator import attrgetter
 from typing import ClassVar, TypeAlias, cast
 
 import msgspec
@@ -126,11 +125,40 @@ class Stretch(msgspec.Struct):
     """The tokens that its pictures take beside their marks."""
 
 
-_FEEDBACK = attrgetter("feedback")
+NO_PROMPT = Templated(array("I"))
+"""Stands for a prompt that only the server knows."""
 
 
-class Stretches:
-    """The stretches of one response, and the usage that they add up to; `input_tokens` is the length of its prompt."""
+class ResumePoint(msgspec.Struct, frozen=True):
+    """Where a response stands as its engine is asked: the format of the `content` that is open, where that is to match
+    one; whether a tool was `called`; and whether what is open is nothing, or no answer.
+    """
+
+    content: str | None
+    called: bool
+    free: bool
+
+
+class Reading:
+    """How one response is prompted and read, its stretches so far, and the usage that they add up to; `input_tokens` is
+    the length of its prompt. As it stands: of a model that speaks Harmony, whose ids tell all, and whose prompts are
+    known.
+    """
+
+    asks_anew = True
+    """Whether the engine is asked anew amid a turn: for a content in a format, or as another call may follow."""
+    before_text = slice(None)
+    """Of the log probabilities that wait where a message opens, those of tokens that are no text of it."""
+    ends: Sequence[int] = tokens.ENDS
+    """The ids that end the model's turn."""
+    by_text = False
+    """Whether its events depend on the texts of chunks, which logs then keep."""
+    unprompted = False
+    """Whether the prompt behind which the model goes on is not known here: it has to be made."""
+    at_once = False
+    """Whether only the generation under way can go on in the middle of a turn."""
+    shown = b""
+    """The messages of a prompt as a template gets them, of a model that is shown their pictures; else empty."""
 
     def __init__(self, input_tokens: int) -> None:
         self._all = [Stretch(input_tokens)]
@@ -144,6 +172,7 @@ class Stretches:
         """How many of these were reasoning."""
         self.dropped = False
         """Whether the model has said more, since its last prompt, than its messages say."""
+        self.segmenter = Segmenter()
 
     @property
     def last(self) -> int | None:
@@ -158,11 +187,10 @@ class Stretches:
     @property
     def length(self) -> int:
         """How many ids the response has taken: the sampled ones, and the feedback in between."""
-        return self.sampled + sum(map(_FEEDBACK, self._all))
+        return self.sampled + sum([each.feedback for each in self._all])
 
     @property
     def feedbacks(self) -> int:
-        """How often the model got feedback."""
         return sum([each.feedback > 0 for each in self._all])
 
     @property
@@ -192,7 +220,6 @@ class Stretches:
             self._all[-1].cached = cached
 
     def add(self, sampled: int) -> None:
-        """So many more were sampled."""
         self.sampled += sampled
         self._all[-1].sampled += sampled
 
@@ -219,115 +246,20 @@ class Stretches:
             total_tokens=sum(prompts) + self.sampled,
         )
 
-
-NO_PROMPT = Templated(array("I"))
-"""Stands for a prompt that only the server knows."""
-
-
-class ResumePoint(msgspec.Struct, frozen=True):
-    """Where a response stands as its engine is asked: the format of the `content` that is open, where that is to match
-    one; whether a tool was `called`; and whether what is open is nothing, or no answer.
-    """
-
-    content: str | None
-    called: bool
-    free: bool
-
-
-class Reading(Stretches):
-    """How one response is prompted and read. As it stands: of an engine that is never asked amid a turn, whose ids tell
-    all, and whose prompts are known.
-    """
-
-    asks_anew = False
-    """Whether the engine is asked anew amid a turn: for a content in a format, or as another call may follow."""
-    before_text = slice(None)
-    """Of the log probabilities that wait where a message opens, those of tokens that are no text of it."""
-    ends: Sequence[int] = tokens.ENDS
-    """The ids that end the model's turn."""
-    by_text = False
-    """Whether its events depend on the texts of chunks, which logs then keep."""
-    unprompted = False
-    """Whether the prompt behind which the model goes on is not known here: it has to be made."""
-    at_once = False
-    """Whether only the generation under way can go on in the middle of a turn."""
-    shown = b""
-    """The messages of a prompt as a template gets them, of a model that is shown their pictures; else empty."""
-
     def words(self, ids: Sequence[int], text: str) -> list[Segment] | None:
         """Take ids that are words alone, as nearly all chunks are: their segments, at once. None where a mark is among
         them, behind which the engine may have to be asked anew; then nothing is taken.
         """
-        raise NotImplementedError
+        if max(ids) >= tokens.FIRST_SPECIAL or min(ids) < 0:
+            return None
+        self.tail.extend(ids)
+        self.add(len(ids))
+        return self.segmenter.feed(ids)
 
     def read(self, ids: Sequence[int], text: str, logprobs: Sequence[TokenLogprobs] | None) -> Iterator[Read]:
         """Take ids up to each mark, or with `logprobs` one by one; the segments that they make. Ids that are not asked
         for are not taken.
         """
-        raise NotImplementedError
-
-    def end(self) -> list[Segment]:
-        """Nothing more comes; the last segments."""
-        raise NotImplementedError
-
-    def give_feedback(self, messages: Sequence[StoredMessage], *, counts: bool = True) -> None:
-        """Another stretch begins, behind the last of the messages; `counts` is whether the response has fewer tokens
-        left for it.
-        """
-        raise NotImplementedError
-
-    def begin_behind(self, messages: Sequence[StoredMessage], answers: int) -> None:
-        """The first stretch begins behind these messages, of which so many are answers of tools."""
-        raise NotImplementedError
-
-    def begin_anew(self, messages: Sequence[StoredMessage], prefix_tokens: int) -> None:
-        """Another stretch begins, behind so many ids of the prompt and these messages alone."""
-        raise NotImplementedError
-
-    def next_generation(self, initial: Generation, rules: Rules, place: ResumePoint) -> Generation:
-        """The request to the engine that goes on from here; `initial` is that at the beginning, for as many tokens as
-        are left.
-        """
-        raise NotImplementedError
-
-    async def make_prompt(self, render: RenderPrompt, initial: Generation) -> Templated:
-        """The prompt behind which the model goes on, where it is `unprompted`. Raises EngineError."""
-        raise NotImplementedError
-
-    def take_prompt(self, prompt: Templated) -> Piece | None:
-        """The prompt was made; the note of it for logs, if nobody had made it before."""
-        raise NotImplementedError
-
-    def prompted(self, length: int, thinking: bool) -> None:
-        """The present stretch's prompt was made elsewhere, of so many ids that end inside of reasoning or not. Behind
-        that a server tells how many it read, with pictures.
-        """
-        raise NotImplementedError
-
-    def note(self, initial: Generation) -> list[StoredMessage]:
-        """The note of what was read and sampled, for later prompts; none where their messages say it all."""
-        return []
-
-
-class HarmonyReading(Reading):
-    """Of a model that speaks Harmony."""
-
-    asks_anew = True
-
-    def __init__(self, input_tokens: int) -> None:
-        super().__init__(input_tokens)
-        self.parser = Segmenter()
-
-    def words(self, ids: Sequence[int], text: str) -> list[Segment] | None:
-        """See Reading."""
-        if max(ids) >= tokens.FIRST_SPECIAL or min(ids) < 0:
-            return None
-        self.tail.extend(ids)
-        self.add(len(ids))
-        return self.parser.feed(ids)
-
-    def read(self, ids: Sequence[int], text: str, logprobs: Sequence[TokenLogprobs] | None) -> Iterator[Read]:
-        """See Reading."""
         place = 0
         while place < len(ids):
             end = tokens.behind_the_next_mark(ids, place) if logprobs is None else place + 1
@@ -335,15 +267,46 @@ class HarmonyReading(Reading):
             self.tail.extend([id for id in piece if 0 <= id <= tokens.LAST_LEGAL])
             self.add(len(piece))
             is_text = 0 <= piece[0] < tokens.FIRST_SPECIAL
-            yield self.parser.feed(piece), [shown_logprob(piece[0], logprobs[place])] if logprobs and is_text else ()
+            yield self.segmenter.feed(piece), [shown_logprob(piece[0], logprobs[place])] if logprobs and is_text else ()
             place = end
 
     def end(self) -> list[Segment]:
-        """See Reading."""
-        return self.parser.end()
+        """Nothing more comes; the last segments."""
+        return self.segmenter.end()
+
+    def give_feedback(self, messages: Sequence[StoredMessage], *, counts: bool = True) -> None:
+        """Another stretch begins, behind the last of the messages; `counts` is whether the response has fewer tokens
+        left for it.
+        """
+        self.segmenter = Segmenter()
+        if self.last in (tokens.START, tokens.CHANNEL):
+            self.tail.pop()
+        if self.last not in (*tokens.ENDS, tokens.END):
+            self.tail.append(tokens.CALL)
+        given = tokens.unpack(messages[-1].tokens + PROMPT_END)
+        self.tail += given
+        before = self._all[-1]
+        prompt, size = before.prompt + before.sampled + len(given), len(given)
+        self._all.append(Stretch(prompt, feedback=size) if counts else Stretch(prompt, told=size))
+
+    def begin_behind(self, messages: Sequence[StoredMessage], answers: int) -> None:
+        """The first stretch begins behind these messages, of which so many are answers of tools."""
+        self.tail = tokens.unpack(b"".join([message.tokens for message in messages]) + PROMPT_END)
+        first = self._all[0]
+        first.prompt += len(self.tail)
+        first.told = sum([len(message.tokens) for message in messages[:answers]]) // tokens.BYTES_A_TOKEN
+
+    def begin_anew(self, messages: Sequence[StoredMessage], prefix_tokens: int) -> None:
+        """Another stretch begins, behind so many ids of the prompt and these messages alone."""
+        self.segmenter = Segmenter()
+        self.prefix_tokens = prefix_tokens
+        self.tail = tokens.unpack(b"".join([message.tokens for message in messages]) + PROMPT_END)
+        self._all.append(Stretch(prefix_tokens + len(self.tail)))
 
     def next_generation(self, initial: Generation, rules: Rules, place: ResumePoint) -> Generation:
-        """See Reading."""
+        """The request to the engine that goes on from here; `initial` is that at the beginning, for as many tokens as
+        are left.
+        """
         sampling = self._constrain(initial.sampling, rules, place)
         return msgspec.structs.replace(initial, prompt=self.behind(initial.prompt), sampling=sampling)
 
@@ -366,39 +329,30 @@ class HarmonyReading(Reading):
 
     def _header_state(self, place: ResumePoint) -> HeaderState | None:
         """Where a constraint on headers would begin from here; None where none can."""
-        state = self.parser.state
+        state = self.segmenter.state
         if state is SegmenterState.HEADER:
-            return HeaderState.NEXT if self.parser.at_start else None
+            return HeaderState.NEXT if self.segmenter.at_start else None
         if state is SegmenterState.BETWEEN:
             return HeaderState.CALLED if place.called else HeaderState.BETWEEN
         return HeaderState.INSIDE if place.free else None
 
-    def give_feedback(self, messages: Sequence[StoredMessage], *, counts: bool = True) -> None:
-        """See Reading."""
-        self.parser = Segmenter()
-        if self.last in (tokens.START, tokens.CHANNEL):
-            self.tail.pop()
-        if self.last not in (*tokens.ENDS, tokens.END):
-            self.tail.append(tokens.CALL)
-        given = tokens.unpack(messages[-1].tokens + PROMPT_END)
-        self.tail += given
-        before = self._all[-1]
-        prompt, size = before.prompt + before.sampled + len(given), len(given)
-        self._all.append(Stretch(prompt, feedback=size) if counts else Stretch(prompt, told=size))
+    async def make_prompt(self, render: RenderPrompt, initial: Generation) -> Templated:
+        """The prompt behind which the model goes on, where it is `unprompted`. Raises EngineError."""
+        raise NotImplementedError
 
-    def begin_behind(self, messages: Sequence[StoredMessage], answers: int) -> None:
-        """See Reading."""
-        self.tail = tokens.unpack(b"".join([message.tokens for message in messages]) + PROMPT_END)
-        first = self._all[0]
-        first.prompt += len(self.tail)
-        first.told = sum([len(message.tokens) for message in messages[:answers]]) // tokens.BYTES_A_TOKEN
+    def take_prompt(self, prompt: Templated) -> Piece | None:
+        """The prompt was made; the note of it for logs, if nobody had made it before."""
+        raise NotImplementedError
 
-    def begin_anew(self, messages: Sequence[StoredMessage], prefix_tokens: int) -> None:
-        """See Reading."""
-        self.parser = Segmenter()
-        self.prefix_tokens = prefix_tokens
-        self.tail = tokens.unpack(b"".join([message.tokens for message in messages]) + PROMPT_END)
-        self._all.append(Stretch(prefix_tokens + len(self.tail)))
+    def prompted(self, length: int, thinking: bool) -> None:
+        """The present stretch's prompt was made elsewhere, of so many ids that end inside of reasoning or not. Behind
+        that a server tells how many it read, with pictures.
+        """
+        raise NotImplementedError
+
+    def note(self, initial: Generation) -> list[StoredMessage]:
+        """The note of what was read and sampled, for later prompts; none where their messages say it all."""
+        return []
 
 
 def header_tag(rules: Rules, state: HeaderState) -> str | None:
@@ -435,7 +389,7 @@ class Speaking(Spoken):
 
     def reading(self, input_tokens: int) -> Reading:
         """The reading of the response, whose prompt has so many tokens."""
-        return HarmonyReading(input_tokens)
+        return Reading(input_tokens)
 
     def name_of(self, recipient: str) -> str:
         """The name by which the model knows the tool whose calls have this recipient."""

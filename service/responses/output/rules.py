@@ -166,7 +166,6 @@ class Rules(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def callable(self) -> tuple[Callee, ...]:
-        """The callees that may be called."""
         if self.choice == "none":
             return ()
         if self.allowed is None:

@@ -75,13 +75,7 @@ def reasoning(thought: StoredMessage | str) -> bytes:
     return _VERSION + msgspec.msgpack.encode(thought if isinstance(thought, str) else _bare(thought))
 
 
-def read_reasoning(payload: bytes) -> StoredMessage | str:
-    """The reasoning of a payload. Raises Unsealable for one of a later release."""
-    return _read(payload, _reasoning)
-
-
 def compaction(summary: str, kept: Sequence[StoredMessage] = (), newest: Sequence[StoredMessage] = ()) -> bytes:
-    """The payload of a compaction."""
     return _VERSION + msgspec.msgpack.encode((summary, list(map(_bare, kept)), list(map(_bare, newest))))
 
 
@@ -90,29 +84,20 @@ def size_of(message: StoredMessage) -> int:
     return len(msgspec.msgpack.encode(_bare(message)))
 
 
-def read_compaction(payload: bytes) -> SealedCompaction:
-    """The compaction of a payload. Raises Unsealable for one of a later release."""
-    return _read(payload, _compaction)
-
-
 def open_reasoning(text: str, opener: Opener) -> StoredMessage | str:
-    """The reasoning sealed in `text`. Raises Unsealable, also for a payload of another kind."""
-    return read_reasoning(_open(text, REASONING, opener))
+    """The reasoning sealed in `text`. Raises Unsealable, also for a payload of another kind, or of a later release."""
+    return _open(text, REASONING, opener, _reasoning)
 
 
 def open_compaction(text: str, opener: Opener) -> SealedCompaction:
-    """The compaction sealed in `text`. Raises Unsealable, also for a payload of another kind."""
-    return read_compaction(_open(text, COMPACTION, opener))
+    """The compaction sealed in `text`. Raises as `open_reasoning`."""
+    return _open(text, COMPACTION, opener, _compaction)
 
 
-def _open(text: str, wanted: str, opener: Opener) -> bytes:
+def _open(text: str, wanted: str, opener: Opener, decoder: msgspec.msgpack.Decoder[T]) -> T:
     kind, payload = opener.open(text)
     if kind != wanted:
         raise Unsealable(f"it is the content of a {kind} item, not of a {wanted} item")
-    return payload
-
-
-def _read(payload: bytes, decoder: msgspec.msgpack.Decoder[T]) -> T:
     if payload[:1] != _VERSION:
         raise Unsealable("it was sealed by a later release than the one that answers")
     return decoder.decode(payload[1:])

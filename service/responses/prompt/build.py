@@ -112,7 +112,6 @@ def _cuts(messages: Sequence[StoredMessage], head: int) -> list[int]:
     return cuts
 
 
-DEVELOPER_MESSAGES_CACHED = 64
 CACHED_DEVELOPER_CHARS = 65_536
 
 SHORTENED_TOKENS = 4_194_304
@@ -181,8 +180,9 @@ def build_prompt(
             *(read.bounds, request.begins_at), pictures=pictures, shown=len(pictures), left_out=read.gathered.left_out
         )
         items = yield from resolve(items, resolved, gathered, max_items=MAX_ITEMS)
-    if request.generate:
-        _refuse_nothing(chain, read, items)
+    if request.generate and not chain and not read.earlier and all(map(_says_nothing, items)):
+        advice = "give at least one item" + (" that can be read." if items else ".")
+        raise InvalidRequest(f"'input' is empty: {advice}", code="invalid_value", param="input")
     prefix = [
         system_message(
             identity=MODEL_IDENTITY,
@@ -273,12 +273,6 @@ def _length(messages: Sequence[bytes]) -> int:
     return sum(map(len, messages)) // BYTES_A_TOKEN
 
 
-def _refuse_nothing(chain: Sequence[StoredMessage], read: Read, items: Sequence[InputItem]) -> None:
-    if not chain and not read.earlier and all(map(_says_nothing, items)):
-        advice = "give at least one item" + (" that can be read." if items else ".")
-        raise InvalidRequest(f"'input' is empty: {advice}", code="invalid_value", param="input")
-
-
 def _says_nothing(item: InputItem) -> bool:
     if isinstance(item, ReasoningItem):
         return not (item.content or item.summary or item.encrypted_content)
@@ -304,7 +298,7 @@ def _is_final(message: StoredMessage) -> bool:
     return message.channel == "final" and message.recipient is None
 
 
-@lru_cache(maxsize=DEVELOPER_MESSAGES_CACHED)
+@lru_cache(maxsize=64)
 def _developer_message(text: str) -> bytes:
     """Instructions and tools repeat from request to request, so short ones are encoded once."""
     return render.message(text, "developer").tokens

@@ -17,9 +17,6 @@ from store.turn import StoredMessage
 OUTPUTS = (FunctionCallOutputItem, ActionOutputItem, ToolSearchOutputItem)
 """The items that answer a call by its id."""
 
-BUILT_IN = frozenset({"python", "browser", "container"})
-"""Tools that stand in no namespace."""
-
 
 class Calls:
     """The calls so far, by call id: their recipients, and which still wait."""
@@ -54,10 +51,10 @@ class Calls:
         meant = self._rules.callee_of(recipient, None)
         if isinstance(meant, Callee):
             return meant.recipient
-        return recipient if "." in recipient or recipient in BUILT_IN else f"{FUNCTIONS}.{recipient}"
+        alone = "." in recipient or recipient in ("python", "browser", "container")
+        return recipient if alone else f"{FUNCTIONS}.{recipient}"
 
     def note_call(self, call_id: str, recipient: str) -> None:
-        """A call was made."""
         self.record(call_id, recipient)
         self._waiting[call_id] = None
 
@@ -69,7 +66,6 @@ class Calls:
         self._ranks[call_id] = self._count
 
     def note_cut(self, note: StoredMessage) -> None:
-        """A call was cut short, by its note."""
         if note.call_id is not None and note.recipient is not None:
             self.record(note.call_id, note.recipient)
             self._cut[note.call_id] = note

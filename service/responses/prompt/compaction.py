@@ -36,10 +36,6 @@ from service.responses.output.rules import AfterCompaction, Rules
 from service.responses.output.sealed import MAX_KEPT_BYTES, size_of
 from store.turn import StoredMessage
 
-DEFAULT_THRESHOLD = (3, 4)
-"""The share of the model's context beyond which a prompt is compacted whose request names no threshold."""
-
-
 WORDS_SHARE = 2
 """The user's words that a compaction keeps take, with the answer behind it, one part in so many of the context, and one
 part in so many of the threshold."""
@@ -53,10 +49,10 @@ there is, nothing is compacted again and again for nothing."""
 
 
 def threshold(wanted: int | None, context_tokens: int) -> int:
-    """How long a prompt may be before it is compacted: never so long that it can't be answered as it is."""
-    part, all_parts = DEFAULT_THRESHOLD
-    share = context_tokens * part // all_parts
-    return share if wanted is None else min(wanted, context_tokens - 1)
+    """How long a prompt may be before it is compacted: never so long that it can't be answered as it is, and three
+    quarters of the context where its request names no threshold.
+    """
+    return context_tokens * 3 // 4 if wanted is None else min(wanted, context_tokens - 1)
 
 
 def newest_input(messages: Sequence[StoredMessage]) -> int:

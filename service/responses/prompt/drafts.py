@@ -11,34 +11,11 @@ from typing import Any, Unpack
 import msgspec
 
 from service.api import ids
+from service.api import items as listed
 from service.api.approving import NO_APPROVALS, Approvals, Approving, Pending
 from service.api.content import ReadPictures, shown_in
 from service.api.history import Earlier, unknown_call
-from service.api.items import (
-    CALL_NAME,
-    CONFIGURATION,
-    ActionCallItem,
-    ActionOutputItem,
-    AgentMessageItem,
-    CodeInterpreterCallItem,
-    CompactionItem,
-    CompactionSummaryItem,
-    ConfigurationUpdateItem,
-    CustomToolCallItem,
-    ForeignItem,
-    FunctionCallItem,
-    FunctionCallOutputItem,
-    InputItem,
-    LeftOutItem,
-    McpApprovalRequestItem,
-    McpApprovalResponseItem,
-    McpCallItem,
-    MessageItem,
-    ReasoningItem,
-    ToolSearchCallItem,
-    ToolSearchOutputItem,
-    configuration_note,
-)
+from service.api.items import InputItem
 from service.api.outcome import Answers, ApprovalOutcome, ApprovalRequest
 from service.api.replay import LeftOut, is_the_models
 from service.api.tools.callee import FUNCTIONS, PLAIN
@@ -64,7 +41,7 @@ COMPACTIONS_TRIED = 16
 
 NO_PICTURES = ReadPictures()
 
-_ABOUT_APPROVALS = (McpApprovalRequestItem, McpApprovalResponseItem)
+_ABOUT_APPROVALS = (listed.McpApprovalRequestItem, listed.McpApprovalResponseItem)
 
 BYTES_A_STEP = 65_536
 """How many bytes of new tokens are made before others get a turn."""
@@ -76,7 +53,7 @@ BYTES_AN_ITEM = 512
 Drafts = list[StoredMessage | Generator[None, None, StoredMessage]]
 """The messages of an item: known ones, and steps in which the others' texts are encoded."""
 
-ClientCall = FunctionCallItem | CustomToolCallItem | ActionCallItem | ToolSearchCallItem
+ClientCall = listed.FunctionCallItem | listed.CustomToolCallItem | listed.ActionCallItem | listed.ToolSearchCallItem
 """A call of a tool of the client's."""
 
 
@@ -89,8 +66,8 @@ _ERROR = msgspec.json.Decoder(_Error | str | None)
 
 def _listed_pictures(item: InputItem) -> Drafts:
     """The note of the pictures of an item that no prompt shows, if it has any."""
-    listed = [url for url in item.images if url.startswith(REFERENCE)]
-    return [StoredMessage(LISTED_PICTURES, b"", name=" ".join(listed))] if listed else []
+    urls = [url for url in item.images if url.startswith(REFERENCE)]
+    return [StoredMessage(LISTED_PICTURES, b"", name=" ".join(urls))] if urls else []
 
 
 class Conversion:
@@ -124,7 +101,7 @@ class Conversion:
         if stale := _stale_approvals(items, self._turned):
             for place in stale:
                 self._leave_out(items[place])
-            items = [LeftOutItem() if place in stale else item for place, item in enumerate(items)]
+            items = [listed.LeftOutItem() if place in stale else item for place, item in enumerate(items)]
         self._rules = rules
         self._items = items
         asks = waiting or any(isinstance(item, _ABOUT_APPROVALS) for item in items)
@@ -156,16 +133,16 @@ class Conversion:
         self._split = len(self.messages)
         for message in earlier:
             yield from self._add(self._earlier(message))
-        compactions = [place for place, item in enumerate(items) if isinstance(item, CompactionItem)]
+        compactions = [place for place, item in enumerate(items) if isinstance(item, listed.CompactionItem)]
         newest = reversed(compactions[-COMPACTIONS_TRIED:])
         first = next((place for place in newest if self._may_open(items[place])), 0)
         self._drop_unanswered(first)
         for at, item in enumerate(items[:first]):
             self._record(item)
             yield from self._add(_listed_pictures(item), ids.input_number(at))
-            if isinstance(item, ConfigurationUpdateItem):
+            if isinstance(item, listed.ConfigurationUpdateItem):
                 yield from self._add([_note(item)], ids.input_number(at))
-            elif isinstance(item, ToolSearchOutputItem):
+            elif isinstance(item, listed.ToolSearchOutputItem):
                 yield from self._add(_note_of_loaded(item), ids.input_number(at))
         place = first
         while place < len(items):
@@ -182,7 +159,7 @@ class Conversion:
 
     def _begins_with(self, item: InputItem, place: int) -> bool:
         """Whether the item shows a call with which the response begins; behind a compaction, all calls before it."""
-        if isinstance(item, CompactionItem):
+        if isinstance(item, listed.CompactionItem):
             return any(each.place is None or each.place < place for each in self._approving.answered)
         asked = self._approving.asked.get(place)
         return asked is not None and self._approving.is_answered(asked)
@@ -237,7 +214,6 @@ class Conversion:
         return self._message_of(content, "assistant", id, channel=channel, recipient=recipient, content_type=kind)
 
     def _answer(self, text: str, name: str, channel: str = "commentary", call_id: str | None = None) -> Drafts:
-        """The answer of a tool."""
         return self._message_of(text, "tool", call_id, name=name, channel=channel, recipient="assistant")
 
     # --- a client's own history ---
@@ -281,9 +257,9 @@ class Conversion:
 
     def _record(self, item: InputItem) -> None:
         """An item before a compaction: what comes after may still answer its call."""
-        if isinstance(item, FunctionCallItem | CustomToolCallItem):
+        if isinstance(item, listed.FunctionCallItem | listed.CustomToolCallItem):
             self._calls.record(item.call_id, self._recipient(item))
-        elif isinstance(item, ActionCallItem | ToolSearchCallItem) and item.call_id is not None:
+        elif isinstance(item, listed.ActionCallItem | listed.ToolSearchCallItem) and item.call_id is not None:
             self._calls.record(item.call_id, recipient_of(item.tool))
 
     def _drop_unanswered(self, first: int) -> None:
@@ -316,7 +292,7 @@ class Conversion:
 
     def _may_open(self, item: InputItem) -> bool:
         """Whether an item is a compaction that stands for all before it, or is refused."""
-        if not isinstance(item, CompactionItem):
+        if not isinstance(item, listed.CompactionItem):
             return False
         try:
             sealed.open_compaction(item.encrypted_content, self._opener)
@@ -324,48 +300,48 @@ class Conversion:
             return not self._may_leave_out(item, error)
         return True
 
-    def _may_leave_out(self, item: CompactionItem, error: sealed.Unsealable) -> bool:
+    def _may_leave_out(self, item: listed.CompactionItem, error: sealed.Unsealable) -> bool:
         """Whether a compaction that can't be opened is left out; else it is refused."""
-        foreign = isinstance(error, sealed.ForeignSeal) or isinstance(item, CompactionSummaryItem)
+        foreign = isinstance(error, sealed.ForeignSeal) or isinstance(item, listed.CompactionSummaryItem)
         return foreign and self._left_out is not None
 
     def _item(self, item: InputItem, place: int) -> Drafts:
         where = f"input[{self._begins_at + place}]"
         match item:
-            case MessageItem():
+            case listed.MessageItem():
                 return self._message(item)
-            case ReasoningItem():
+            case listed.ReasoningItem():
                 return self._reasoning(item, where)
-            case FunctionCallItem():
+            case listed.FunctionCallItem():
                 return self._call(item, self._recipient(item), item.arguments, JSON_TYPE)
-            case CustomToolCallItem():
+            case listed.CustomToolCallItem():
                 return self._custom_call(item)
-            case ActionCallItem() | ToolSearchCallItem():
+            case listed.ActionCallItem() | listed.ToolSearchCallItem():
                 return self._action_call(item)
-            case FunctionCallOutputItem():
+            case listed.FunctionCallOutputItem():
                 return self._with_note(self._output(item, item.call_id, where), item.output)
-            case ActionOutputItem():
+            case listed.ActionOutputItem():
                 return self._output(item, item.call_id, where)
-            case ToolSearchOutputItem():
+            case listed.ToolSearchOutputItem():
                 return self._search_answer(item, where)
-            case CompactionItem():
+            case listed.CompactionItem():
                 return self._compaction(item, place, where)
-            case AgentMessageItem():
+            case listed.AgentMessageItem():
                 return self._message_of(item.text, "user")
-            case ConfigurationUpdateItem():
+            case listed.ConfigurationUpdateItem():
                 return [_note(item)]
-            case CodeInterpreterCallItem():
+            case listed.CodeInterpreterCallItem():
                 return self._code(item)
-            case McpCallItem():
+            case listed.McpCallItem():
                 return self._mcp(item)
-            case McpApprovalRequestItem() if place in self._approving.asked:
+            case listed.McpApprovalRequestItem() if place in self._approving.asked:
                 return self._approval(self._approving.asked[place])
-            case ForeignItem():
+            case listed.ForeignItem():
                 return self._foreign(item)
             case _:
                 return []
 
-    def _message(self, item: MessageItem) -> Drafts:
+    def _message(self, item: listed.MessageItem) -> Drafts:
         """A user's words as they are, an assistant's on its channel, and the rest as a developer's instructions.
 
         gpt-oss was trained with one system message, which is ours; so a system item is a developer's word.
@@ -382,7 +358,7 @@ class Conversion:
         shown = [] if isinstance(content, str) else shown_in(content, self._pictures)
         return [*drafts, pictures_note(shown)] if shown else drafts
 
-    def _reasoning(self, item: ReasoningItem, where: str) -> Drafts:
+    def _reasoning(self, item: listed.ReasoningItem, where: str) -> Drafts:
         """The drafts of a reasoning. A sealed message is the very one that was sampled, so it precedes plain text."""
         text = item.text if item.content else None
         if isinstance(item.encrypted_content, str) and item.encrypted_content:
@@ -400,7 +376,7 @@ class Conversion:
                 text = opened
         return [] if text is None else self._message_of(text, "assistant", channel="analysis")
 
-    def _compaction(self, item: CompactionItem, place: int, where: str) -> Drafts:
+    def _compaction(self, item: listed.CompactionItem, place: int, where: str) -> Drafts:
         """The drafts of a summary; behind it, calls that stood before it and were approved only now."""
         calls = [each for each in self._approving.answered if each.place is None or each.place < place]
         try:
@@ -418,7 +394,7 @@ class Conversion:
             raise tokens.TooManyTokens
         return [*messages]
 
-    def _recipient(self, item: FunctionCallItem | CustomToolCallItem) -> str:
+    def _recipient(self, item: listed.FunctionCallItem | listed.CustomToolCallItem) -> str:
         return f"{item.namespace or FUNCTIONS}.{item.name}"
 
     def _call(self, item: ClientCall, recipient: str, content: str, content_type: str | None) -> Drafts:
@@ -435,7 +411,7 @@ class Conversion:
             return []
         return self._call_draft(recipient, content, content_type, id=call_id)
 
-    def _custom_call(self, item: CustomToolCallItem) -> Drafts:
+    def _custom_call(self, item: listed.CustomToolCallItem) -> Drafts:
         """In the form in which the tool is declared; one that isn't, as text in JSON."""
         recipient = self._recipient(item)
         callee = self._rules.by_recipient.get(recipient)
@@ -444,20 +420,22 @@ class Conversion:
         content = msgspec.json.encode({"input": item.input}).decode()
         return self._call(item, recipient, content, JSON_TYPE)
 
-    def _action_call(self, item: ActionCallItem | ToolSearchCallItem) -> Drafts:
-        """In the form in which the tool is declared."""
-        if item.call_id is None or (isinstance(item, ToolSearchCallItem) and not item.is_shown):
+    def _action_call(self, item: listed.ActionCallItem | listed.ToolSearchCallItem) -> Drafts:
+        if item.call_id is None or (isinstance(item, listed.ToolSearchCallItem) and not item.is_shown):
             return []
         return self._call(item, recipient_of(item.tool), item.content, None if item.tool in PLAIN else JSON_TYPE)
 
-    def _search_answer(self, item: ToolSearchOutputItem, where: str) -> Drafts:
+    def _search_answer(self, item: listed.ToolSearchOutputItem, where: str) -> Drafts:
         """The answer to a search, and the note from which later requests know what it found."""
         if item.call_id is None or item.execution == "server":
             return _note_of_loaded(item)
         return [*self._output(item, item.call_id, where), *_note_of_loaded(item)]
 
     def _output(
-        self, item: FunctionCallOutputItem | ActionOutputItem | ToolSearchOutputItem, call_id: str, where: str
+        self,
+        item: listed.FunctionCallOutputItem | listed.ActionOutputItem | listed.ToolSearchOutputItem,
+        call_id: str,
+        where: str,
     ) -> Drafts:
         self._calls.count_output(call_id, where)
         name = self._calls.answer(call_id)
@@ -481,18 +459,18 @@ class Conversion:
 
     # --- tools that ran elsewhere: a call with what came of it; without that, nothing ---
 
-    def _code(self, item: CodeInterpreterCallItem) -> Drafts:
+    def _code(self, item: listed.CodeInterpreterCallItem) -> Drafts:
         if item.code is None or item.outputs is None:
             return []
         logs = "".join(output.get("logs") or "" for output in item.outputs)
         call = self._call_draft("python", item.code, None, "analysis")
         return [*call, *self._answer(logs, "python", "analysis")]
 
-    def _mcp(self, item: McpCallItem) -> Drafts:
+    def _mcp(self, item: listed.McpCallItem) -> Drafts:
         callee = self._rules.hosted_callee(item.server_label, item.name)
         name = f"{item.server_label}.{item.name}" if callee is None else callee.recipient
         text = item.output if item.output is not None else _error_text(item.error)
-        if text is None or not CALL_NAME.fullmatch(name):
+        if text is None or not listed.CALL_NAME.fullmatch(name):
             return []
         return [*self._call_draft(name, item.arguments), *self._answer(text, name)]
 
@@ -507,7 +485,7 @@ class Conversion:
         """The recipient of the call in Harmony; None for a name that a recipient can't have."""
         callee = self._rules.hosted_callee(request.server, request.tool)
         name = f"{request.server}.{request.tool}" if callee is None else callee.recipient
-        return name if CALL_NAME.fullmatch(name) else None
+        return name if listed.CALL_NAME.fullmatch(name) else None
 
     def _call_of(self, pending: Pending) -> Drafts:
         recipient = self._asked_of(pending.request)
@@ -517,7 +495,7 @@ class Conversion:
         recipient = self._asked_of(pending.request)
         return [] if recipient is None else self._answer(pending.told, recipient, _channel_of(pending))
 
-    def _foreign(self, item: ForeignItem) -> Drafts:
+    def _foreign(self, item: listed.ForeignItem) -> Drafts:
         name, asked, told = item.foreign.name, item.asked, item.told
         call = [] if asked is None else self._call_draft(name, asked)
         return call if told is None else [*call, *self._answer(told, name)]
@@ -527,9 +505,9 @@ def _last_turn_in(items: Sequence[InputItem]) -> int:
     """Where the last items begin that the model has made one after another, or its last words where these come later:
     it went on behind all before them.
     """
-    roles = [item.role if isinstance(item, MessageItem | LeftOutItem) else "" for item in items]
+    roles = [item.role if isinstance(item, listed.MessageItem | listed.LeftOutItem) else "" for item in items]
     made = [
-        is_the_models(item.sent if isinstance(item, LeftOutItem) else item.kind, role)
+        is_the_models(item.sent if isinstance(item, listed.LeftOutItem) else item.kind, role)
         for item, role in zip(items, roles, strict=True)
     ]
     place = len(made)
@@ -544,11 +522,11 @@ def _stale_approvals(items: Sequence[InputItem], turned: int) -> set[int]:
     """The places of the approvals before `turned` of which nothing came: their calls were never made, and will not be
     made now that the model went on.
     """
-    made = {item.approval_request_id for item in items if isinstance(item, McpCallItem)}
-    asked = {item.id: place for place, item in enumerate(items) if isinstance(item, McpApprovalRequestItem)}
+    made = {item.approval_request_id for item in items if isinstance(item, listed.McpCallItem)}
+    asked = {item.id: place for place, item in enumerate(items) if isinstance(item, listed.McpApprovalRequestItem)}
     stale, answered = set[int](), set[str]()
     for place, item in enumerate(items[:turned]):
-        if not isinstance(item, McpApprovalResponseItem) or (id := item.approval_request_id) in made:
+        if not isinstance(item, listed.McpApprovalResponseItem) or (id := item.approval_request_id) in made:
             continue
         if id in answered or id not in asked:
             stale.add(place)
@@ -558,9 +536,9 @@ def _stale_approvals(items: Sequence[InputItem], turned: int) -> set[int]:
     return stale
 
 
-def _note(item: ConfigurationUpdateItem) -> StoredMessage:
+def _note(item: listed.ConfigurationUpdateItem) -> StoredMessage:
     """The note of an update, for later responses of the conversation."""
-    return StoredMessage(CONFIGURATION, b"", name=configuration_note(item))
+    return StoredMessage(listed.CONFIGURATION, b"", name=listed.configuration_note(item))
 
 
 def _channel_of(pending: Pending) -> str:
@@ -568,7 +546,7 @@ def _channel_of(pending: Pending) -> str:
     return channel if channel in CHANNELS else "commentary"
 
 
-def _note_of_loaded(item: ToolSearchOutputItem) -> Drafts:
+def _note_of_loaded(item: listed.ToolSearchOutputItem) -> Drafts:
     """The note of the tools that were loaded, if any, for requests that continue this one."""
     return [StoredMessage(LOADED, b"", name=msgspec.json.encode(item.tools).decode())] if item.tools else []
 

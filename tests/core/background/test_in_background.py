@@ -18,6 +18,7 @@ from tests.core.web.test_errors import UNKNOWN
 from tests.support.engine.scripted import Stall
 from tests.support.service.background import changed, ended, reached, retrieved, said, submitted
 from tests.support.service.inside import Inside, answer, called, opened, scripted, serving, then, thought
+from tests.support.service.listed import begun, roles
 from tests.support.service.process import MODEL
 from tests.support.service.seen import ask
 from tests.support.store.counted import usage
@@ -195,16 +196,6 @@ async def test_where_it_is_allowed_it_goes_when_its_events_go(
         await until(lambda: retrieved(inside, id), 10, wanted=lambda found: found.status_code == 404)
         with pytest.raises(openai.NotFoundError):
             await client.responses.delete(id)
-
-
-async def begun(client: AsyncOpenAI) -> str:
-    return (await client.conversations.create()).id
-
-
-async def roles(client: AsyncOpenAI, id: str) -> list[str]:
-    """The roles of a conversation's items, or else their types, oldest first."""
-    items = [item.to_dict() async for item in client.conversations.items.list(id, order="asc")]
-    return [str(item.get("role", item["type"])) for item in items]
 
 
 async def refuse(client: AsyncOpenAI, id: str) -> None:

@@ -10,17 +10,6 @@ from hypothesis import strategies as st
 from service.api.request import read_create
 from service.api.tools import builtin
 from service.harmony import render, tokens
-from service.harmony.render import (
-    HEADER_CACHE_CHARS,
-    HEADER_CACHE_ENTRIES,
-    PROMPT_END,
-    VERBOSITY,
-    developer_text,
-    message,
-    message_steps,
-    open_message,
-    system_message,
-)
 from service.harmony.tokens import decode, unpack
 from service.harmony.typescript import Function, declaration, namespace
 from service.responses.prompt.build import build_prompt
@@ -62,7 +51,7 @@ messages = st.sampled_from(["system", "developer", "user", "assistant", "tool"])
 
 
 def rendered(said: Said) -> StoredMessage:
-    return message(said.text, said.role, **cast(Any, said.header))
+    return render.message(said.text, said.role, **cast(Any, said.header))
 
 
 # --- one message ---
@@ -70,7 +59,7 @@ def rendered(said: Said) -> StoredMessage:
 
 @given(conversation=st.lists(messages, max_size=8))
 def test_messages_joined_are_the_prompt_of_openai_harmony(oracle: Oracle, conversation: list[Said]) -> None:
-    joined = b"".join(rendered(said).tokens for said in conversation) + PROMPT_END
+    joined = b"".join(rendered(said).tokens for said in conversation) + render.PROMPT_END
 
     assert unpack(joined).tolist() == oracle.prompt(conversation)
 
@@ -87,13 +76,13 @@ def test_no_text_of_a_message_becomes_a_special_id(said: Said) -> None:
 
 
 def test_the_cache_of_headers_is_bounded_and_takes_no_long_ones() -> None:
-    cache = render._cached_header
-    for number in range(HEADER_CACHE_ENTRIES + 10):
-        open_message("user", name=f"n{number}")
+    cache, most = render._cached_header, render._cached_header.cache_parameters()["maxsize"]
+    for number in range(most + 10):
+        render.open_message("user", name=f"n{number}")
     full = cache.cache_info()
-    open_message("user", name="n" * HEADER_CACHE_CHARS)
+    render.open_message("user", name="n" * render.HEADER_CACHE_CHARS)
 
-    assert full.currsize == HEADER_CACHE_ENTRIES
+    assert full.currsize == most
     assert cache.cache_info() == full
 
 
@@ -103,9 +92,9 @@ def test_the_cache_of_headers_is_bounded_and_takes_no_long_ones() -> None:
 @given(text=texts, window=st.integers(4, 20))
 def test_steps_give_the_same_message(text: str, window: int) -> None:
     with patch.multiple(tokens, SLICE_CHARS=window, BOUNDARY_SEARCH_CHARS=window // 2):
-        stored, _ = timed_steps(message_steps(text, "user", limit=1_000, name="n", call_id="c"))
+        stored, _ = timed_steps(render.message_steps(text, "user", limit=1_000, name="n", call_id="c"))
 
-    assert stored == message(text, "user", name="n", call_id="c")
+    assert stored == render.message(text, "user", name="n", call_id="c")
 
 
 # --- the system message ---
@@ -114,13 +103,13 @@ days = st.dates().map(str)
 efforts = st.sampled_from(["low", "medium", "high"])
 
 
-@given(identity=texts, cutoff=texts, date=days, effort=efforts, has_functions=st.booleans())
-@example("You are ChatGPT, a large language model trained by OpenAI.", "2024-06", "2025-06-28", "high", True)
+@given(identity=texts, date=days, effort=efforts, has_functions=st.booleans())
+@example("You are ChatGPT, a large language model trained by OpenAI.", "2025-06-28", "high", True)
 def test_any_system_message_equals_that_of_openai_harmony(
-    oracle: Oracle, identity: str, cutoff: str, date: str, effort: str, has_functions: bool
+    oracle: Oracle, identity: str, date: str, effort: str, has_functions: bool
 ) -> None:
-    fields = {"identity": identity, "knowledge_cutoff": cutoff, "date": date, "effort": effort}
-    ours = system_message(**fields, namespaces=("functions",) if has_functions else ())
+    fields = {"identity": identity, "date": date, "effort": effort}
+    ours = render.system_message(**fields, namespaces=("functions",) if has_functions else ())
 
     assert unpack(ours).tolist() == oracle.system_message(**fields, has_functions=has_functions)
 
@@ -134,9 +123,9 @@ def test_tools_that_the_model_was_trained_with_are_told_in_the_words_of_openai_h
         "python": builtin.python(no_options, seconds=120, drive="/mnt/data"),
         "browser": builtin.browser(no_options),
     }
-    fields = {"identity": "You are X.", "knowledge_cutoff": "2024-06", "date": "2025-06-28", "effort": "low"}
+    fields = {"identity": "You are X.", "date": "2025-06-28", "effort": "low"}
     told = builtin.section(tools[kind] for kind in reversed(kinds)).replace(" is disabled.", f" {UNTRUE}")
-    ours = system_message(**fields, namespaces=("functions",) if has_functions else (), tools=told)
+    ours = render.system_message(**fields, namespaces=("functions",) if has_functions else (), tools=told)
     theirs = oracle.system_message(**fields, has_functions=has_functions, builtins=kinds)
 
     assert decode(unpack(ours)) == decode(theirs)
@@ -169,7 +158,7 @@ functions = st.builds(Function, texts, texts, st.none() | st.just({}) | st.just(
 def test_any_developer_message_equals_that_of_openai_harmony(
     oracle: Oracle, instructions: str | None, functions: list[Function]
 ) -> None:
-    ours = message(developer_text(instructions, section(functions)), "developer")
+    ours = render.message(render.developer_text(instructions, section(functions)), "developer")
 
     assert unpack(ours.tokens).tolist() == oracle.developer_message(instructions, functions)
 
@@ -184,8 +173,10 @@ def test_the_document_shows_a_real_prompt() -> None:
 
 
 def test_an_answers_length_and_format_have_sections_of_their_own() -> None:
-    text = developer_text("Be kind.", section([Function("now", "", None)]), verbosity="low", formats="# Formats\n\nF")
+    text = render.developer_text(
+        "Be kind.", section([Function("now", "", None)]), verbosity="low", formats="# Formats\n\nF"
+    )
 
     headings = [line for line in text.split("\n") if line.startswith("# ")]
     assert headings == ["# Instructions", "# Verbosity", "# Tools", "# Formats"]
-    assert VERBOSITY["low"] in text
+    assert render.VERBOSITY["low"] in text

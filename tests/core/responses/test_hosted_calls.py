@@ -7,25 +7,19 @@ import msgspec
 import pytest
 
 from service.api.approving import MayCall
-from service.api.events import Event
 from service.api.outcome import Answers, ApprovalOutcome, ApprovalRequest, HostedCall, Outcome
 from service.api.response import Response
 from service.api.tools.callee import Callee, Hosted
-from service.engine.port import Generation, ModelCard, Sampling
+from service.engine.port import Generation, Sampling
 from service.harmony import tokens
 from service.harmony.render import message
-from service.responses.drive import UseUp
-from service.responses.output.machine import Machine
 from service.responses.output.rules import Rules
 from service.responses.plan import Plan, decode, encode
 from service.responses.readings import Readings
-from service.responses.run import Taken
 from service.steps import in_one_go
-from tests.support.engine.scripted import ScriptedEngine
-from tests.support.oracles.event_grammar import check_stream
 from tests.support.responses import samples
-from tests.support.responses.samples import NOW, as_json, harmony
-from tests.support.responses.sampling import Sampler
+from tests.support.responses.samples import harmony
+from tests.support.responses.sampling import made
 
 PROMPT = [200006, 1, 2, 3]
 WHOLE = Generation("resp_1", PROMPT, Sampling(500, stop_ids=tokens.ENDS))
@@ -52,31 +46,6 @@ class Tools:
         """There is nothing to let go of."""
 
 
-async def made(
-    tools: Tools,
-    *script: str,
-    rules: Rules = RULES,
-    machine: Machine | None = None,
-    whole: Generation = WHOLE,
-    use_up: UseUp | None = None,
-) -> tuple[Response, list[Generation], list[Taken], Machine]:
-    """The response of a script, checked; what the engine was asked, and the steps."""
-    engine = ScriptedEngine(ModelCard("scripted", NOW, 131_072), *([harmony(text)] for text in script))
-    told: list[Event] = []
-    if machine is None:
-        machine = samples.machine(rules)
-        told = machine.begin()
-    sampling = Sampler(engine, whole, machine, tools, use_up=use_up, seconds=60)
-    steps = [step async for step in sampling.steps()]
-    told += [event for step in steps for event in step.events]
-    told += machine.end(sampling.ending)
-    response = machine.result(sampling.ending, now=NOW)
-    told += machine.terminal(response)
-    if told[0].sequence_number == 0:
-        check_stream([as_json(event) for event in told])
-    return response, engine.generations, steps, machine
-
-
 def kinds(response: Response) -> list[str]:
     """The kinds of its items, and how each ended."""
     return [f"{item.__struct_config__.tag} {getattr(item, 'status', '')}".strip() for item in response.output]
@@ -85,7 +54,9 @@ def kinds(response: Response) -> list[str]:
 async def test_what_tools_say_takes_nothing_of_the_tokens_that_the_response_may_have() -> None:
     budget = len(harmony(CALL)) + len(harmony(FINAL))
     whole = msgspec.structs.replace(WHOLE, sampling=Sampling(budget, stop_ids=tokens.ENDS))
-    response, generations, _, _ = await made(Tools(Outcome("completed", "x " * 500)), CALL, FINAL, whole=whole)
+    _, response, generations = await made(
+        samples.machine(RULES), whole, CALL, FINAL, tools=Tools(Outcome("completed", "x " * 500))
+    )
 
     assert (response.status, generations[1].sampling.max_tokens) == ("completed", len(harmony(FINAL)))
     assert response.usage is not None
@@ -95,7 +66,9 @@ async def test_what_tools_say_takes_nothing_of_the_tokens_that_the_response_may_
 
 async def test_what_tools_say_fills_the_context() -> None:
     rules = msgspec.structs.replace(RULES, context_tokens=samples.PROMPT_TOKENS + 300)
-    response, generations, _, _ = await made(Tools(Outcome("completed", "x " * 500)), CALL, FINAL, rules=rules)
+    _, response, generations = await made(
+        samples.machine(rules), WHOLE, CALL, FINAL, tools=Tools(Outcome("completed", "x " * 500))
+    )
 
     assert (response.status, len(generations)) == ("incomplete", 1)
 
@@ -103,7 +76,7 @@ async def test_what_tools_say_fills_the_context() -> None:
 async def test_behind_the_last_call_the_model_must_answer() -> None:
     tools = Tools(THREE, THREE)
     rules = msgspec.structs.replace(RULES, hosted_calls=2)
-    response, generations, _, _ = await made(tools, CALL, CALL, FINAL, rules=rules)
+    _, response, generations = await made(samples.machine(rules), WHOLE, CALL, CALL, FINAL, tools=tools)
 
     assert kinds(response) == ["mcp_call completed", "mcp_call completed", "message completed"]
     assert "No more calls are possible" not in tokens.decode(generations[1].prompt[4:])
@@ -113,7 +86,7 @@ async def test_behind_the_last_call_the_model_must_answer() -> None:
 
 async def test_a_model_that_calls_on_beyond_the_bound_fails() -> None:
     rules = msgspec.structs.replace(RULES, hosted_calls=1)
-    response, _, _, _ = await made(Tools(THREE), CALL, CALL, CALL, rules=rules)
+    _, response, _ = await made(samples.machine(rules), WHOLE, CALL, CALL, CALL, tools=Tools(THREE))
 
     assert kinds(response) == ["mcp_call completed", "mcp_call failed", "mcp_call failed"]
     assert response.status == "failed"
@@ -121,7 +94,7 @@ async def test_a_model_that_calls_on_beyond_the_bound_fails() -> None:
 
 async def test_a_required_call_is_made_once() -> None:
     rules = msgspec.structs.replace(RULES, choice="required")
-    response, generations, _, _ = await made(Tools(THREE), CALL, FINAL, rules=rules)
+    _, response, generations = await made(samples.machine(rules), WHOLE, CALL, FINAL, tools=Tools(THREE))
 
     assert response.status == "completed"
     assert "final" not in (generations[0].sampling.structural_tag or "")
@@ -160,7 +133,7 @@ async def test_of_a_call_that_was_begun_its_approval_says_whether_it_can_have_be
     machine = samples.machine(rules)
     machine.begin()
     in_one_go(machine.replay(b"", None, []))
-    response, _, _, _ = await made(tools, FINAL, rules=rules, machine=machine, use_up=use_up)
+    _, response, _ = await made(machine, WHOLE, FINAL, tools=tools, use_up=use_up)
 
     assert (len(tools.calls), kinds(response)[0]) == (calls, f"mcp_call {status}")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import openai
 import pytest
-from openai import AsyncOpenAI, OpenAI
+from openai import OpenAI
 
 from service.engine.port import EngineError, Generation
 from service.harmony.tokens import RETURN, encode
@@ -16,7 +16,9 @@ from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
 from tests.support.engine.scripted import Die, Stall, Step
 from tests.support.service.inside import answer, called, opened, scripted, serving
+from tests.support.service.listed import begun, roles
 from tests.support.service.process import MODEL, ServiceProcess
+from tests.support.service.seen import ask as asking
 from tests.support.waiting import until
 
 LOCKED = "Another process is currently operating on this conversation. Please retry in a few seconds."
@@ -106,27 +108,17 @@ async def overtake(settings: Settings, id: str) -> None:
     await store.close()
 
 
-async def begun(client: AsyncOpenAI) -> str:
-    return (await client.conversations.create()).id
-
-
-async def roles(client: AsyncOpenAI, id: str) -> list[str]:
-    """The types of a conversation's items, oldest first; the roles of messages."""
-    items = [item.to_dict() async for item in client.conversations.items.list(id, order="asc")]
-    return [str(item.get("role", item["type"])) for item in items]
-
-
 async def test_a_second_response_at_once_is_refused_before_anything_is_sampled(settings: Settings) -> None:
     silent = asyncio.Event()
 
     engine = scripted(pausing(silent, asyncio.Event()), [answer("second")])
     async with serving(settings, engine) as inside, inside.client() as client:
         id = await begun(client)
-        async with await client.responses.create(model=MODEL, input="hi", conversation=id, stream=True) as stream:
+        async with await asking(client, input="hi", conversation=id, stream=True) as stream:
             await stream.__anext__()
             await silent.wait()
             for refused in (
-                client.responses.create(model=MODEL, input="hi", conversation=id),
+                asking(client, input="hi", conversation=id),
                 client.conversations.items.create(id, items=[{"role": "user", "content": "x"}]),
             ):
                 with pytest.raises(openai.BadRequestError) as refusal:
@@ -134,22 +126,20 @@ async def test_a_second_response_at_once_is_refused_before_anything_is_sampled(s
                 assert (refusal.value.code, refusal.value.param) == ("conversation_locked", "conversation")
                 assert refusal.value.message.endswith(LOCKED)
             assert len(engine.generations) == 1
-            aside = await client.responses.create(model=MODEL, input="hi", conversation=id, store=False)
+            aside = await asking(client, input="hi", conversation=id, store=False)
             assert aside.output_text == "second"
         await until(lambda: roles(client, id), wanted=lambda found: found == ["user", "assistant"])
-        await until(
-            lambda: client.responses.create(model=MODEL, input="hi", conversation=id), passing=openai.BadRequestError
-        )
+        await until(lambda: asking(client, input="hi", conversation=id), passing=openai.BadRequestError)
 
 
 async def test_a_call_joins_so_that_its_output_finds_it(settings: Settings) -> None:
     engine = scripted([called("get_weather", "{}")], [answer("Sunny.")])
     async with serving(settings, engine) as inside, inside.client() as client:
         id = await begun(client)
-        first = await client.responses.create(model=MODEL, input="Weather?", conversation=id, tools=[WEATHER])
+        first = await asking(client, input="Weather?", conversation=id, tools=[WEATHER])
         (call,) = [item for item in first.output if item.type == "function_call"]
         output: Any = {"type": "function_call_output", "call_id": call.call_id, "output": "sun"}
-        last = await client.responses.create(model=MODEL, input=[output], conversation=id, tools=[WEATHER])
+        last = await asking(client, input=[output], conversation=id, tools=[WEATHER])
         assert last.output_text == "Sunny."
         assert await roles(client, id) == ["user", "function_call", "function_call_output", "assistant"]
 
@@ -158,10 +148,10 @@ async def test_what_failed_does_not_join_and_lets_go(settings: Settings) -> None
     engine = scripted([opened("Half"), Die(EngineError("gone"))], [answer("whole")])
     async with serving(settings, engine) as inside, inside.client() as client:
         id = await begun(client)
-        failed = await client.responses.create(model=MODEL, input="hi", conversation=id)
+        failed = await asking(client, input="hi", conversation=id)
         assert failed.status == "failed"
         assert await roles(client, id) == []
-        assert (await client.responses.create(model=MODEL, input="hi", conversation=id)).output_text == "whole"
+        assert (await asking(client, input="hi", conversation=id)).output_text == "whole"
         assert await roles(client, id) == ["user", "assistant"]
 
 
@@ -169,7 +159,7 @@ async def test_a_response_that_was_overtaken_says_that_it_failed(settings: Setti
     silent, go = asyncio.Event(), asyncio.Event()
     async with serving(settings, scripted(pausing(silent, go))) as inside, inside.client() as client:
         id = await begun(client)
-        asked = asyncio.create_task(client.responses.create(model=MODEL, input="hi", conversation=id))
+        asked = asyncio.create_task(asking(client, input="hi", conversation=id))
         await silent.wait()
         await overtake(settings, id)
         go.set()
@@ -186,17 +176,15 @@ async def test_a_response_may_take_longer_than_its_lease(settings: Settings) -> 
     silent, go = asyncio.Event(), asyncio.Event()
     engine = scripted([answer("warm")], pausing(silent, go))
     async with serving(settings, engine) as inside, inside.client() as client:
-        await client.responses.create(
-            model=MODEL, input="hi"
-        )  # what the first request loads takes longer than some leases
+        await asking(client, input="hi")  # what the first request loads takes longer than some leases
         id = await begun(client)
-        asked = asyncio.create_task(client.responses.create(model=MODEL, input="hi", conversation=id))
+        asked = asyncio.create_task(asking(client, input="hi", conversation=id))
         await silent.wait()
         loop = asyncio.get_running_loop()
         since = loop.time()
         while loop.time() < since + 5:
             with pytest.raises(openai.BadRequestError) as refusal:
-                await client.responses.create(model=MODEL, input="hi", conversation=id)
+                await asking(client, input="hi", conversation=id)
             assert refusal.value.code == "conversation_locked"
         go.set()
         assert (await asked).status == "completed"

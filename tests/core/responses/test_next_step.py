@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import aclosing
 
 import msgspec
 import pytest
@@ -10,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.api.tools.callee import Callee
-from service.engine.port import Finish, Generation, ModelCard, Sampling
+from service.engine.port import Finish, Generation, Sampling
 from service.grammar.tags import HeaderState, grammar_content, schema_content
 from service.harmony import tokens
 from service.responses.output.machine import Ending, Machine
@@ -19,7 +18,6 @@ from service.responses.output.next_step import (
     End,
     Generated,
     GiveFeedback,
-    ending_of,
     next_generation,
     next_step,
 )
@@ -27,10 +25,9 @@ from service.responses.output.reading import header_tag
 from service.responses.output.rules import Rules
 from service.steps import in_one_go
 from tests.support.engine.scripted import ScriptedEngine
-from tests.support.oracles.event_grammar import check_stream
 from tests.support.responses import samples
-from tests.support.responses.samples import NOW, as_json, harmony
-from tests.support.responses.sampling import Sampler
+from tests.support.responses.samples import harmony
+from tests.support.responses.sampling import made, playing, survived
 
 PROMPT = [200006, 1, 2, 3]
 WHOLE = Generation("resp_1", PROMPT, Sampling(500, stop_ids=tokens.ENDS))
@@ -50,19 +47,6 @@ def began(rules: Rules, ids: Sequence[int] = ()) -> Machine:
     machine.begin()
     machine.feed(ids)
     return machine
-
-
-async def made(rules: Rules, *script: str, whole: Generation = WHOLE) -> tuple[Machine, Ending, list[Generation]]:
-    """The machine of a response whose engine goes by a script, how sampling ended, and what the engine was asked."""
-    engine = ScriptedEngine(ModelCard("scripted", NOW, 131_072), *([harmony(text)] for text in script))
-    machine = samples.machine(rules)
-    told = machine.begin()
-    sampling = Sampler(engine, whole, machine, seconds=60)
-    async for step in sampling.steps():
-        told += step.events
-    told += machine.end(sampling.ending)
-    check_stream([as_json(event) for event in told + machine.terminal(machine.result(sampling.ending, now=NOW))])
-    return machine, sampling.ending, engine.generations
 
 
 def shown(machine: Machine) -> list[tuple[str, str]]:
@@ -160,9 +144,9 @@ def test_a_call_that_nothing_holds_to_its_grammar_any_more_fails(taken_over: boo
     "behind", [NEXT + FINAL, NEXT + THOUGHT + LOOK, "<|start|>functions.look to=assistant<|message|>42<|end|>"]
 )
 async def test_what_is_no_call_is_not_shown_behind_one(behind: str) -> None:
-    machine, ending, _ = await made(Rules(TOOLS, parallel=5), LOOK + behind)
+    machine, response, _ = await made(samples.machine(Rules(TOOLS, parallel=5)), WHOLE, LOOK + behind)
 
-    assert (ending, shown(machine)) == (Ending.STOP, [("function_call", "completed")])
+    assert (response.status, shown(machine)) == ("completed", [("function_call", "completed")])
     assert len(machine.messages) == 1
 
 
@@ -178,8 +162,7 @@ def test_a_call_without_feedback_before_the_end_is_answered_in_the_history(endin
 
 
 async def test_a_model_that_had_to_call_a_tool_and_did_not_has_failed() -> None:
-    machine, ending, _ = await made(Rules(TOOLS, choice="required"), FINAL)
-    response = machine.result(ending, now=NOW)
+    machine, response, _ = await made(samples.machine(Rules(TOOLS, choice="required")), WHOLE, FINAL)
 
     assert (response.status, shown(machine)) == ("failed", [("message", "completed")])
     assert response.error is not None
@@ -216,34 +199,16 @@ def going_on(first: list[int], then: list[int]) -> ScriptedEngine:
             known -= 0 <= rest.pop(0) <= tokens.LAST_LEGAL
         return [[token] for token in rest]
 
-    return ScriptedEngine(ModelCard("scripted", NOW, 131_072), script)
-
-
-def sampled(rules: Rules, engine: ScriptedEngine, deaths: Sequence[int]) -> list[object]:
-    """The events of a response whose workers die after so many steps; each of the next ones replays what is known."""
-
-    async def run() -> list[object]:
-        journal, events = b"", samples.machine(rules).begin()
-        for steps in [*deaths, None]:
-            machine = samples.machine(rules)
-            machine.begin()
-            in_one_go(machine.replay(journal))
-            if ending_of(machine, WHOLE.sampling.max_tokens) is not None:
-                break
-            sampling = Sampler(engine, WHOLE, machine, seconds=60)
-            async with aclosing(sampling.steps()) as running:
-                count = 0
-                while count != steps and (step := await anext(running, None)) is not None:
-                    events += step.events
-                    journal += tokens.pack(step.tokens)
-                    count += 1
-        return [as_json(event) for event in events]
-
-    return asyncio.run(run())
+    return playing(script)
 
 
 @given(rules=RULES, deaths=st.lists(st.integers(0, 30), max_size=3), first=samples.rambling, then=samples.generations)
 def test_what_comes_next_is_the_same_however_many_workers_it_takes(
     rules: Rules, deaths: list[int], first: list[int], then: list[int]
 ) -> None:
-    assert sampled(rules, going_on(first, then), deaths) == sampled(rules, going_on(first, then), [])
+    one, other = (
+        asyncio.run(survived(lambda: samples.machine(rules), going_on(first, then), WHOLE, each))
+        for each in (deaths, list[int]())
+    )
+
+    assert one == other

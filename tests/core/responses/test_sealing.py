@@ -176,9 +176,9 @@ def test_one_kind_is_not_taken_for_the_other() -> None:
 def test_what_a_later_release_sealed_is_refused() -> None:
     payload = b"\xff" + sealed.reasoning("x")[1:]
 
-    for read in (sealed.read_reasoning, sealed.read_compaction):
+    for kind, open_sealed in ((REASONING, sealed.open_reasoning), (COMPACTION, sealed.open_compaction)):
         with pytest.raises(Unsealable, match="by a later release"):
-            read(payload)
+            open_sealed("sealed", Clear(kind, payload))
 
 
 def test_the_bytes_of_a_payload_stay_what_they_are() -> None:

@@ -11,6 +11,7 @@ from service.harmony.tokens import decode
 from service.process import Settings
 from tests.support.engine.scripted import ScriptedEngine
 from tests.support.service.inside import answer, scripted, serving
+from tests.support.service.listed import begun
 from tests.support.service.process import MODEL
 
 SCHEMA: Any = {
@@ -46,10 +47,6 @@ def effort_of(engine: ScriptedEngine) -> str:
 async def ask(client: AsyncOpenAI, id: str, *items: Any, **options: Any) -> Any:
     sent = [*items, {"role": "user", "content": "hi"}]
     return await client.responses.create(model=MODEL, input=sent, conversation=id, **options)
-
-
-async def begun(client: AsyncOpenAI) -> str:
-    return (await client.conversations.create()).id
 
 
 @pytest.mark.parametrize("by_hand", [True, False])

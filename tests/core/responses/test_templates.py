@@ -15,7 +15,6 @@ from service.api.request import PromptParam, read_create
 from service.errors import ApiError, InvalidRequest
 from service.process import Settings, load_settings
 from service.responses import templates
-from service.responses.templates import Filled, fill
 from tests.support.service.inside import answer, scripted, serving
 from tests.support.service.seen import ask
 
@@ -51,6 +50,13 @@ def message(role: str, content: str) -> dict[str, str]:
     return {"type": "message", "role": role, "content": content}
 
 
+async def fill(asked: PromptParam, folder: str) -> tuple[str | None, Any]:
+    """The instructions and the messages that a prompt gives a request without any."""
+    request = read_create(b'{"model":"m","previous_response_id":"resp_0","input":[]}', store=True)
+    filled = await templates.apply_template(request, asked, folder)
+    return filled.instructions, msgspec.json.decode(filled.input)
+
+
 async def refusal(folder: Path, asked: PromptParam) -> tuple[str | None, str | None]:
     """The param and the code of what is refused."""
     with pytest.raises(InvalidRequest) as caught:
@@ -60,26 +66,24 @@ async def refusal(folder: Path, asked: PromptParam) -> tuple[str | None, str | N
 
 async def test_variables_are_filled_in_wherever_they_stand(folder: Path) -> None:
     filled = await fill(prompt(goods="tea", who={"type": "input_text", "text": "Ann"}), str(folder))
+    messages = [message("user", "I am Ann and like tea."), message("assistant", "{{Ann}} {who} {{who we are}}")]
 
-    assert filled == Filled(
-        instructions="You sell tea. tea!",
-        items=[message("user", "I am Ann and like tea."), message("assistant", "{{Ann}} {who} {{who we are}}")],
-    )
+    assert filled == ("You sell tea. tea!", messages)
 
 
 async def test_what_stands_for_a_variable_is_not_filled_in_again(folder: Path) -> None:
-    filled = await fill(prompt(goods="{{who}}", who="\\1 \\g<0> {{goods}}"), str(folder))
+    instructions, items = await fill(prompt(goods="{{who}}", who="\\1 \\g<0> {{goods}}"), str(folder))
 
-    assert filled.instructions == "You sell {{who}}. {{who}}!"
-    assert filled.items[0]["content"] == "I am \\1 \\g<0> {{goods}} and like {{who}}."
+    assert instructions == "You sell {{who}}. {{who}}!"
+    assert items[0]["content"] == "I am \\1 \\g<0> {{goods}} and like {{who}}."
 
 
 @pytest.mark.parametrize("version", ["1", "2", None])
 async def test_a_version_is_its_file_or_what_the_current_one_says(folder: Path, version: str | None) -> None:
     variables = {} if version == "1" else {"goods": "tea", "who": "Ann"}
-    filled = await fill(prompt(version=version, **variables), str(folder))
+    instructions, _ = await fill(prompt(version=version, **variables), str(folder))
 
-    assert filled.instructions == ("You sell." if version == "1" else "You sell tea. tea!")
+    assert instructions == ("You sell." if version == "1" else "You sell tea. tea!")
 
 
 @pytest.mark.parametrize(

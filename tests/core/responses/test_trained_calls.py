@@ -13,8 +13,10 @@ from service.api.tools.callee import Callee
 from service.features.browser.browser.page import Display, displays_in, page_of
 from service.harmony import tokens
 from service.responses.output.rules import Rules
-from tests.core.responses.test_hosted_calls import Tools, kinds, made
+from tests.core.responses.test_hosted_calls import WHOLE, Tools, kinds
+from tests.support.responses import samples
 from tests.support.responses.samples import harmony
+from tests.support.responses.sampling import made
 
 OWN = Callee("own")
 (PYTHON,) = callees("python", "{}")
@@ -44,7 +46,7 @@ FOUND = Outcome("completed", "[0] tides", shown={"action": {"type": "search", "q
 async def test_they_are_found_however_the_model_writes_their_header(header: str, asked: str) -> None:
     tools = Tools(TWO if asked == "python" else FOUND)
     call = f"<|channel|>{header}<|message|>{{}}<|call|>"
-    response, generations, _, _ = await made(tools, call, FINAL, rules=RULES)
+    _, response, generations = await made(samples.machine(RULES), WHOLE, call, FINAL, tools=tools)
 
     assert [call.tool.tool for call in tools.calls] == [asked]
     assert response.status == "completed"
@@ -53,9 +55,8 @@ async def test_they_are_found_however_the_model_writes_their_header(header: str,
 
 
 async def test_a_call_whose_header_was_malformed_stands_in_later_prompts_as_the_model_was_trained() -> None:
-    _, _, _, machine = await made(
-        Tools(TWO), "<|channel|>analysis to=functions.python json<|message|>print(2)<|call|>", FINAL, rules=RULES
-    )
+    call = "<|channel|>analysis to=functions.python json<|message|>print(2)<|call|>"
+    machine, _, _ = await made(samples.machine(RULES), WHOLE, call, FINAL, tools=Tools(TWO))
 
     openai = "<|start|>assistant to=python<|channel|>analysis code<|message|>print(2)<|call|>"
     assert machine.messages[0].tokens == tokens.pack(harmony(openai))
@@ -64,8 +65,8 @@ async def test_a_call_whose_header_was_malformed_stands_in_later_prompts_as_the_
 async def test_a_function_that_the_caller_declared_by_the_same_name_is_the_callers() -> None:
     rules = Rules((PYTHON, Callee("python")), parallel=4, hosted_calls=64)
     mine = "<|channel|>commentary to=functions.python <|constrain|>json<|message|>{}<|call|>"
-    response, _, _, _ = await made(Tools(), mine, rules=rules)
-    ours, _, _, _ = await made(Tools(TWO), CODE, FINAL, rules=rules)
+    _, response, _ = await made(samples.machine(rules), WHOLE, mine, tools=Tools())
+    _, ours, _ = await made(samples.machine(rules), WHOLE, CODE, FINAL, tools=Tools(TWO))
 
     assert kinds(response) == ["function_call completed"]
     assert kinds(ours) == ["code_interpreter_call completed", "message completed"]
@@ -88,7 +89,7 @@ async def test_displays_number_on_behind_those_of_the_conversation(stored: bool)
     rules = msgspec.structs.replace(RULES, displays=(Display(TIDES),))
     if stored:
         rules = msgspec.msgpack.decode(msgspec.msgpack.encode(rules), type=Rules)
-    response, _, _, machine = await made(tools, OPEN, CITING, rules=rules)
+    machine, response, _ = await made(samples.machine(rules), WHOLE, OPEN, CITING, tools=tools)
 
     assert displays_in(tools.calls[0].displays) == (Display(TIDES),)
     message = response.output[-1]

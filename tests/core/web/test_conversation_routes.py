@@ -12,6 +12,7 @@ from service.api.conversation import New
 from service.entrance import Entry
 from service.process import Settings, close_service, open_service
 from service.responses.edit_conversation import begin
+from service.responses.make import NO_KEY
 from service.responses.service import Caller, Service
 from service.web.queries import OrderedQuery
 from service.web.routes.conversations import AT_ONCE, MAX_LOOKED_AT, page_of_conversations
@@ -222,7 +223,9 @@ async def test_a_filter_that_matches_little_goes_on_from_where_it_was(
     ids: list[str] = []
     for number in range(2 * MAX_LOOKED_AT + 50):
         metadata = {"found": "yes"} if number == MAX_LOOKED_AT + 30 else {}
-        ids.append((await begin(service, Caller(Entry("acme")), New(msgspec.Raw(b"[]"), metadata, None))).id)
+        new = New(msgspec.Raw(b"[]"), metadata, None)
+        begun = await begin(service, Caller(Entry("acme")), new, NO_KEY.name, tell=lambda tools, items: None)
+        ids.append(begun.id)
     assert await pages_of(service, {"found": "yes"}) == [
         (0, ids[MAX_LOOKED_AT - 1], True),
         (1, ids[2 * MAX_LOOKED_AT - 1], True),

@@ -31,6 +31,7 @@ from service.harmony.tokens import decode
 from service.process import Settings, load_settings, open_service
 from service.responses import edit_conversation as by_hand
 from service.responses.conversation_hold import joining
+from service.responses.make import NO_KEY
 from service.responses.service import Caller, Service
 from service.settings.core import DEFAULT_TENANT
 from service.web import idempotency
@@ -42,6 +43,8 @@ from tests.support.service.inside import serving
 
 IMPORTED_ONCE = (remote, session, transports, web)
 """What a service imports when it has tools, and each process of this program would."""
+
+CALLER = Caller(Entry(DEFAULT_TENANT))
 
 STEPS = (
     "claimed",  # and not yet begun
@@ -188,9 +191,8 @@ async def work(service: Service, death: Death) -> None:
 async def add(service: Service, conversation: str, item: object) -> None:
     """Add an item to a conversation by hand; one that can't be added is refused."""
     try:
-        await by_hand.add_items(
-            service, Caller(Entry(DEFAULT_TENANT)), conversation, msgspec.Raw(json.dumps([item]).encode())
-        )
+        sent = msgspec.Raw(json.dumps([item]).encode())
+        await by_hand.add_items(service, CALLER, conversation, sent, NO_KEY.name, tell=lambda tools, items: None)
     except InvalidRequest:
         assert item != asked()
 
@@ -210,7 +212,8 @@ async def omit(service: Service, conversation: str) -> None:
 
 async def fork(service: Service, source: str) -> None:
     """Begin a conversation with all that another one has."""
-    await by_hand.begin(service, DEFAULT_TENANT, New(msgspec.Raw(b"null"), {}, source))
+    new = New(msgspec.Raw(b"null"), {}, source)
+    await by_hand.begin(service, CALLER, new, NO_KEY.name, tell=lambda tools, items: None)
 
 
 async def serve(settings: Settings, port: int, engine: Engine, death: Death) -> None:

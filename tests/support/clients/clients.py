@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.support import ROOT
 from tests.support.service.process import MODEL
 
-CASES = ROOT / "tests" / "clients"
+CASES = ROOT / "tests" / "together" / "clients"
 RUNNERS = Path(__file__).parent
 ENVIRONMENT = ROOT / ".venv-clients"
 PYTHON = ENVIRONMENT / "bin" / "python"

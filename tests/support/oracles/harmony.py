@@ -32,6 +32,7 @@ from openai_harmony import (
     load_harmony_encoding,
 )
 
+from service.harmony.render import KNOWLEDGE_CUTOFF
 from service.harmony.typescript import Function
 
 VOCABULARY = "o200k_base.tiktoken"
@@ -88,7 +89,6 @@ class Oracle:
         self,
         *,
         identity: str,
-        knowledge_cutoff: str,
         date: str,
         effort: str,
         has_functions: bool,
@@ -97,7 +97,7 @@ class Oracle:
         """The ids of a system message, with the sections of `builtins`, of python and browser."""
         content = SystemContent(
             model_identity=identity,
-            knowledge_cutoff=knowledge_cutoff,
+            knowledge_cutoff=KNOWLEDGE_CUTOFF,
             conversation_start_date=date,
             reasoning_effort=ReasoningEffort(effort.capitalize()),
         )

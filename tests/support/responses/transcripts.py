@@ -22,7 +22,7 @@ from tests.support import ROOT
 from tests.support.responses import samples
 from tests.support.responses.samples import MARKS, NOW, as_json
 
-SCENARIOS = ROOT / "tests" / "responses" / "output" / "scenarios"
+SCENARIOS = ROOT / "tests" / "core" / "responses" / "output" / "scenarios"
 DASHES = "----"
 _NAMES = {mark: name for name, mark in MARKS.items()}
 

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import aclosing
 from typing import Any
 
 import msgspec
@@ -11,24 +10,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.api.tools.callee import Callee
-from service.engine.port import Generation, ModelCard, Sampling
+from service.engine.port import Generation, Sampling
 from service.grammar.tags import HeaderState, schema_content
 from service.harmony import tokens
 from service.harmony.render import PROMPT_END
 from service.responses.output import compaction as compacted
-from service.responses.output.machine import Ending, Machine
-from service.responses.output.next_step import ending_of, next_generation
+from service.responses.output.machine import Machine
 from service.responses.output.reading import header_tag
 from service.responses.output.rules import Rules
 from service.responses.prompt.build import Prompt
-from service.steps import in_one_go
 from store.turn import StoredMessage
 from tests.support.engine.scripted import ScriptedEngine
-from tests.support.oracles.event_grammar import check_stream
 from tests.support.responses import samples
+from tests.support.responses import sampling as sampling_of
 from tests.support.responses.requests import Json, prompt
-from tests.support.responses.samples import NOW, as_json, harmony
-from tests.support.responses.sampling import Sampler
+from tests.support.responses.samples import as_json, harmony
 
 USER: Json = {"role": "user", "content": "My boat is called Vesper."}
 ANSWER: Json = {"role": "assistant", "content": "A fine heron of the sea."}
@@ -63,35 +59,9 @@ def new(rules: Rules) -> Machine:
     return Machine(samples.created(), rules, len(MADE.tokens), samples.sealed)
 
 
-def began(rules: Rules) -> Machine:
-    machine = new(rules)
-    machine.begin()
-    return machine
-
-
-def run(machine: Machine, engine: ScriptedEngine, whole: Generation = WHOLE) -> tuple[Ending, list[Any]]:
-    async def sampled() -> tuple[Ending, list[Any]]:
-        sampling = Sampler(engine, whole, machine, seconds=60)
-        told = [event async for step in sampling.steps() for event in step.events]
-        return sampling.ending, told
-
-    return asyncio.run(sampled())
-
-
-def made(
-    *script: str | list[int], rules: Rules = MADE.rules, budget: int = 500
-) -> tuple[Machine, Any, list[Generation]]:
-    """The machine, the response, and what the engine was asked."""
-    scripts = [[ids if isinstance(ids, list) else harmony(ids)] for ids in script]
-    engine = ScriptedEngine(ModelCard("scripted", NOW, 131_072), *scripts)
-    machine = new(rules)
-    events = machine.begin()
+def made(*script: str, rules: Rules = MADE.rules, budget: int = 500) -> tuple[Machine, Any, list[Generation]]:
     sampling = msgspec.structs.replace(WHOLE.sampling, max_tokens=budget)
-    ending, told = run(machine, engine, msgspec.structs.replace(WHOLE, sampling=sampling))
-    events += told + machine.end(ending)
-    response = machine.result(ending, now=NOW)
-    check_stream([as_json(event) for event in events + machine.terminal(response)])
-    return machine, response, engine.generations
+    return asyncio.run(sampling_of.made(new(rules), msgspec.structs.replace(WHOLE, sampling=sampling), *script))
 
 
 def test_a_budget_spans_both_turns() -> None:
@@ -140,6 +110,7 @@ def by_prompt(first: list[int], then: list[int]) -> ScriptedEngine:
 
     def script(generation: Generation) -> list[list[int]]:
         given = list(generation.prompt)
+        assert given[:OPENING] == list(WHOLE.prompt[:OPENING])
         if given[: len(MADE.tokens)] == list(MADE.tokens):
             ids, behind = first, given[len(MADE.tokens) :]
         else:
@@ -148,38 +119,10 @@ def by_prompt(first: list[int], then: list[int]) -> ScriptedEngine:
         assert behind == ids[: len(behind)]
         return [[token] for token in ids[len(behind) :]]
 
-    return ScriptedEngine(ModelCard("scripted", NOW, 131_072), script)
+    return sampling_of.playing(script)
 
 
 BEHIND = list(tokens.unpack(MADE.messages[2].tokens + PROMPT_END))
-
-
-def sampled(rules: Rules, engine: ScriptedEngine, deaths: Sequence[int]) -> tuple[list[Any], Any]:
-    """The events and the end of a response whose workers die after so many steps."""
-
-    async def steps() -> tuple[list[Any], Any]:
-        journal, events, ending = b"", new(rules).begin(), Ending.ERROR
-        machine = began(rules)
-        for count in [*deaths, None]:
-            machine = began(rules)
-            in_one_go(machine.replay(journal))
-            over = ending_of(machine, WHOLE.sampling.max_tokens)
-            if over is not None:
-                ending = over
-                break
-            assert next_generation(WHOLE, machine).prompt[:OPENING] == WHOLE.prompt[:OPENING]
-            sampling = Sampler(engine, WHOLE, machine, seconds=60)
-            async with aclosing(sampling.steps()) as running:
-                taken = 0
-                while taken != count and (step := await anext(running, None)) is not None:
-                    events += step.events
-                    journal += tokens.pack(step.tokens)
-                    taken += 1
-            ending = sampling.ending
-        events += machine.end(ending)
-        return [as_json(event) for event in events], as_json(machine.result(ending, now=NOW))
-
-    return asyncio.run(steps())
 
 
 @settings(max_examples=60, derandomize=True, deadline=None)
@@ -194,4 +137,9 @@ def test_it_is_the_same_however_many_workers_it_takes(
 ) -> None:
     rules = msgspec.structs.replace(MADE.rules, callees=samples.RULES.callees, parallel=parallel, sealed=True)
 
-    assert sampled(rules, by_prompt(first, then), deaths) == sampled(rules, by_prompt(first, then), [])
+    one, other = (
+        asyncio.run(sampling_of.survived(lambda: new(rules), by_prompt(first, then), WHOLE, each))
+        for each in (deaths, list[int]())
+    )
+
+    assert one == other

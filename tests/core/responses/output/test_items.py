@@ -4,16 +4,7 @@ included.
 
 import pytest
 
-from service.api.response import (
-    CodeInterpreterCall,
-    CustomToolCall,
-    FunctionCall,
-    Item,
-    McpCall,
-    Message,
-    Reasoning,
-    WebSearchCall,
-)
+from service.api import response as shapes
 from service.harmony.tokens import END, encode
 from service.responses.output.hosted import action_of
 from service.responses.output.machine import Ending
@@ -21,21 +12,21 @@ from tests.support.responses import samples
 from tests.support.responses.samples import ANSWER, as_json, harmony, run, sampled
 
 
-def short(item: Item) -> tuple[str, ...]:
+def short(item: shapes.Item) -> tuple[str, ...]:
     """An item in a line: its kind, for a call its name, and its text."""
     match item:
-        case FunctionCall():
+        case shapes.FunctionCall():
             return "call", item.name, item.arguments
-        case CustomToolCall():
+        case shapes.CustomToolCall():
             return "custom", item.name, item.input
-        case McpCall():
+        case shapes.McpCall():
             return "mcp", item.server_label, item.name, item.arguments
-        case CodeInterpreterCall():
+        case shapes.CodeInterpreterCall():
             return "python", item.code
-        case WebSearchCall():
+        case shapes.WebSearchCall():
             return "web", *map(str, as_json(item)["action"].values())
-        case Message() | Reasoning():
-            kind = item.phase if isinstance(item, Message) else "reasoning"
+        case shapes.Message() | shapes.Reasoning():
+            kind = item.phase if isinstance(item, shapes.Message) else "reasoning"
             return kind, "".join(part.text for part in item.content)
         case _:
             raise AssertionError(item)
