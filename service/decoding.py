@@ -21,8 +21,6 @@ from service.errors import InvalidRequest, brief
 T = TypeVar("T")
 
 Json = dict[str, Any]
-"""An object."""
-
 SHOWN_BYTES = 400
 SHORT_LIST_BYTES = 65_536
 """The largest list that is read whole before its elements are counted: at most some 2 ms."""
@@ -77,7 +75,6 @@ _ALIKE = 0.7
 """The least likeness from which a name is guessed: one letter of three may be wrong."""
 
 _NAME_CHARS = 64
-"""How long a name may be for which another is looked."""
 
 
 @overload
@@ -183,7 +180,6 @@ def _refusal(message: str, raw: bytes | msgspec.Raw, where: str, expected: Any) 
 
 
 def _kinds_at(expected: Any, path: str) -> list[inspect.Type]:
-    """The types that the value at a path may have."""
     kinds = _alternatives(_type_info(expected))
     for step in _STEP.finditer(path):
         kinds = [kind for outer in kinds for kind in _inside(outer, step[1])]
@@ -241,7 +237,6 @@ def _value_at(raw: bytes | msgspec.Raw, path: str) -> bytes | msgspec.Raw:
 
 @lru_cache(maxsize=128)
 def _member(name: str) -> Any:
-    """A struct that has one member of an object, as JSON, and ignores all others."""
     return msgspec.defstruct("Member", [("value", msgspec.Raw, msgspec.field(name=name))])
 
 

@@ -94,7 +94,6 @@ class _Contexts(threading.local):
         self._decompressors: dict[int, zstandard.ZstdDecompressor] = {}
 
     def compressor(self, number: int) -> zstandard.ZstdCompressor:
-        """The compressor of a dictionary."""
         if number not in self._compressors:
             self._compressors[number] = zstandard.ZstdCompressor(level=LEVEL, dict_data=_dictionary(number))
         return self._compressors[number]
@@ -137,7 +136,6 @@ def encode_pictures(pictures: Sequence[Picture]) -> bytes:
 
 
 def encode_messages(messages: Messages) -> bytes:
-    """The messages blob of a turn."""
     return bytes([MESSAGES_FORMAT]) + msgspec.msgpack.encode(messages)
 
 
@@ -184,7 +182,6 @@ class StoredTurns(Sequence[Messages]):
         return _messages_decoder.decode(each[1:]) if isinstance(each, bytes) else each
 
     def without(self, omitted: Mapping[int, Collection[int]]) -> "StoredTurns":
-        """These turns, without the messages at some places of some of them."""
         return StoredTurns(self._stored, self._hears, omitted)
 
     @cached_property

@@ -123,12 +123,10 @@ class EmbeddedServer:
 
     @property
     def url(self) -> str:
-        """The URL of the running server, for `connect`."""
         return f"unix://{self._socket}"
 
     @property
     def pid(self) -> int:
-        """The running server's process id."""
         return self._running.pid
 
     def start(self) -> None:
@@ -267,7 +265,6 @@ class EmbeddedServer:
         return True
 
     def _watch_the_disk(self) -> None:
-        """Start the guard. Raises StoreUnavailable."""
         folder = self._folder
         client = _client(self._socket)
         self._undo.callback(client.close)
@@ -355,7 +352,6 @@ def _recorded_owner(lock: int) -> tuple[int | None, Path | None]:
 
 
 def _remove_leftover(lock: int) -> None:
-    """Remove the runtime folder of an owner that was killed."""
     _, runtime = _recorded_owner(lock)
     if runtime is not None and runtime.name.startswith(RUNTIME_PREFIX):
         _remove(runtime)
@@ -368,7 +364,6 @@ def _remove(runtime: Path) -> None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a server, or kill one that takes too long."""
     process.terminate()
     try:
         process.wait(STOP_SECONDS)
@@ -425,7 +420,6 @@ def _end_with(owner: int) -> Callable[[], None] | None:
 
 
 def _client(path: str) -> Redis:
-    """A client of the server at `path`, which asks once."""
     return Redis(unix_socket_path=path, socket_timeout=ASK_SECONDS, protocol=2, retry=Retry(NoBackoff(), 0))
 
 

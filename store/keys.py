@@ -97,7 +97,6 @@ class ShardKeys:
     turns: str
 
     def key(self, name: str) -> Key:
-        """One of the keys by its name, such as `clock`."""
         return getattr(self, name)
 
     def key_named(self, name: str) -> Key:
@@ -193,7 +192,6 @@ class Keyspace:
         return TurnKeys(self._shards[shard_of(digits)], checked_tenant(tenant), digits)
 
     def all_shards(self) -> list[ShardKeys]:
-        """The shared keys of every shard, in order."""
         return self._shards
 
     def _match(self, form: re.Pattern[str], id: str) -> str:
@@ -204,7 +202,6 @@ class Keyspace:
 
 
 def shard_of(digits: str) -> int:
-    """The shard that a turn lives in, as its id says."""
     return int(digits[:SHARD_DIGITS], 16)
 
 
@@ -229,12 +226,10 @@ def ids_of(path: Iterable[str]) -> tuple[str, ...]:
 
 
 def digits_of(id: str) -> str:
-    """The digits of an id of any kind."""
     return id.partition("_")[2]
 
 
 def conversation_id(digits: str) -> str:
-    """The id of a conversation as clients see it."""
     return CONVERSATION_PREFIX + digits
 
 

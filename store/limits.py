@@ -22,7 +22,6 @@ What = Literal["requests", "tokens", "parallel"]
 Window = Literal["minute", "month", ""]
 
 MOST_DUE = 100
-"""The most reservations of a shard that are read at once."""
 
 MOST_SETTLED = 100
 """The most pieces of a tenant's work that are settled at once: about a millisecond of the server's."""
@@ -78,8 +77,6 @@ _LEFT = msgspec.json.Decoder(list[Left])
 
 
 class Limits:
-    """The limits of a store."""
-
     def __init__(self, history: ConversationHistoryStore, *, held_seconds: float, usual_tokens: int) -> None:
         """Work is due after `held_seconds` without `hold`, and counts as under way for twice as long. It is assumed to
         write `usual_tokens` until the tenant's own average is known.
@@ -164,7 +161,6 @@ class Limits:
         return int(found)
 
     def _over(self, over: Sequence[Over]) -> bytes:
-        """The work in `over`, as the scripts read it."""
         if len(over) > MOST_SETTLED:
             raise ValueError(f"{len(over)} are more than {MOST_SETTLED} pieces of work")
         digits = self.history.keyspace.digits

@@ -27,10 +27,7 @@ STRANGERS = "@strangers"
 """The share of callers that are no tenant."""
 
 TRIES = 8
-"""How often a change is tried where another change came in between."""
-
 MOST_A_PAGE = 100
-"""The most names that one page of a list has."""
 
 
 class Change(NamedTuple):

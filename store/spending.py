@@ -42,7 +42,6 @@ class Sums(NamedTuple):
     reasoning_tokens: int = 0
 
     def plus(self, other: "Sums") -> "Sums":
-        """The sums of both."""
         return Sums(*(one + another for one, another in zip(self, other, strict=True)))
 
 
@@ -70,7 +69,6 @@ class Spending:
 
     @property
     def shards(self) -> int:
-        """How many shards there are, each with hours of its own."""
         return self._history.keyspace.shards
 
     async def sums(self, shard: int, first: int, last: int) -> tuple[list[HourSpent], int]:

@@ -59,7 +59,6 @@ Messages = tuple[StoredMessage, ...]
 """The messages that one turn added, in order."""
 
 Notes = dict[str, list[StoredMessage]]
-"""Notes by their roles."""
 
 
 class Expense(msgspec.Struct, frozen=True):
@@ -179,7 +178,6 @@ class Chain(msgspec.Struct, frozen=True):
         return self.part()[1]
 
     def part(self) -> tuple[list[StoredMessage], Notes]:
-        """The messages and the notes of the chain."""
         all_of_it, notes = list(chain.from_iterable(self.turns)), Notes()
         for note in [message for message in all_of_it if not message.tokens]:
             notes.setdefault(note.role, []).append(note)

@@ -40,7 +40,6 @@ STALL_SECONDS = 15.0
 """The processor time after which a process ends whose loop stands still, so that others take over."""
 
 BEAT_SECONDS = 0.25
-"""How often the loop says that it runs."""
 
 
 def exit_on_signals(*, rereads: bool = False) -> None:
@@ -105,7 +104,6 @@ class OpenApplication:
         self._tasks: set[asyncio.Task[object]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request, or a WebSocket as long as it is open."""
         task = asyncio.current_task()
         assert task is not None, "an application runs in a task"
         self._tasks.add(task)

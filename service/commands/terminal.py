@@ -26,7 +26,6 @@ from service.settings.sources import variable
 from service.web.exchange import CREATE
 
 LINE_CHARS = 100
-"""How long the line of a request may be."""
 
 ID_END = 4
 """How much of an id is shown: enough to find it among those of the last minutes."""
@@ -41,8 +40,6 @@ _LEFT_OUT = frozenset({"request_id", "traceback"})
 
 
 class LinePart(NamedTuple):
-    """A piece of a line, and how it looks."""
-
     text: str
     style: str = ""
 
@@ -56,7 +53,6 @@ class TerminalFormatter(logging.Formatter):
         self._colors = ColorSystem.STANDARD if console.color_system and not console.no_color else None
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line of `record`, without its newline; below it a traceback, line by line."""
         fields = logs.fields_of(self, record)
         message = record.getMessage()
         parts = [LinePart(datetime.fromtimestamp(record.created).strftime("%H:%M:%S"), "dim")]

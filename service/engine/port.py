@@ -258,7 +258,6 @@ Between = Callable[[], Awaitable[bool]]
 """Returns once more chunks may come; False where no more are wanted."""
 
 Sample = Callable[[Generation, Take, Between], Awaitable[None]]
-"""An engine's `sample`."""
 
 
 class ModelCard(msgspec.Struct, frozen=True):

@@ -119,7 +119,6 @@ class Pace:
         self.first: float | None = None
 
     def note(self, batch: Iterable[Event]) -> None:
-        """Look at the next events; once the first token is known, that costs nothing."""
         if self.first is None and any(isinstance(event, OutputItemAdded) for event in batch):
             self.first = monotonic()
 
@@ -354,12 +353,10 @@ class Metrics:
             self.per_token_seconds.labels(mode).observe((monotonic() - pace.first) / (usage.output_tokens - 1))
 
     def tool_called(self, outcome: str, seconds: float) -> None:
-        """Count a call of a tool by what became of it."""
         self.tool_calls.labels(outcome).inc()
         self.tool_seconds.observe(seconds)
 
     def engine_failed(self, failure: EngineError) -> None:
-        """Count a failure of the engine by its kind."""
         self.engine_errors.labels(next(word for kind, word in _FAILURES if isinstance(failure, kind))).inc()
 
 

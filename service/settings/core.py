@@ -47,14 +47,11 @@ LEAST_KEY_CHARS = 20
 """Shorter API keys are warned of, and no administrator's key is."""
 
 LEAST_WEIGHT, MOST_WEIGHT = 0.01, 1000
-"""The bounds of a tenant's weight."""
-
 MAX_SEAL_KEYS = 16
 MAX_CORS_ORIGINS = 64
 MAX_HOSTS = 64
 MAX_PRIVATE_NETWORKS = 64
 MOST_OF_PICTURES = {"bytes": 32 << 20, "pixels": 1 << 30, "request": MOST_PICTURES, "conversation": 1000}
-"""The largest bounds of pictures."""
 
 LEAST_SEAL_KEY_CHARS = 32
 """Twice what an attacker could ever guess, where it is `openssl rand`'s."""
@@ -241,7 +238,6 @@ class ServingSettings(SettingsGroup):
 
     @property
     def tenants(self) -> set[str]:
-        """The names of the tenants."""
         return {each.tenant for each in self.api_keys} or {DEFAULT_TENANT}
 
     @property
@@ -552,7 +548,6 @@ class CoreSettings(
 
     @property
     def weights(self) -> dict[str, float]:
-        """The weights of those tenants that have one."""
         return parse_weights(self.tenant_weights)
 
     @property

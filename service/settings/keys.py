@@ -57,7 +57,6 @@ class Keys:
         return self._tenants.get(_digest(key))
 
     def opens_metrics(self, key: bytes) -> bool:
-        """Whether this key opens the metrics."""
         return _digest(key) in self._scrapers
 
     def administers(self, key: bytes) -> bool:
@@ -95,7 +94,6 @@ def with_short_keys(settings: CoreSettings) -> list[str]:
 
 
 def warn_of_short(settings: CoreSettings) -> None:
-    """Warn of API keys that can be guessed."""
     short = with_short_keys(settings)
     if short:
         message = f"API keys of fewer than {LEAST_KEY_CHARS} characters can be guessed"
@@ -103,7 +101,6 @@ def warn_of_short(settings: CoreSettings) -> None:
 
 
 def _digests(key: SecretStr) -> frozenset[bytes]:
-    """The digest of a key; none where it is empty."""
     value = key.get_secret_value().encode()
     return frozenset([_digest(value)] if value else ())
 

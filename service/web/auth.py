@@ -15,10 +15,7 @@ from service.settings.keys import Keys
 _LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 ADMINISTRATION = "/v1/organization"
-"""The prefix of paths that only administrators may use."""
-
 CONSOLE = "/console/api"
-"""The prefix of the console API's paths."""
 
 HEALTH = f"{CONSOLE}/health"
 """The path of the console's API that only administrators may use."""

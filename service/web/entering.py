@@ -28,7 +28,6 @@ from store.errors import StoreError
 
 
 def process_of(scope: Scope) -> Process:
-    """The process that serves a request."""
     return scope["app"].state.process
 
 
@@ -103,18 +102,15 @@ async def anybody(request: Request) -> Received:
 
 
 async def scraper(received: Annotated[Received, Depends(anybody)]) -> Received:
-    """A request of whoever may read the metrics. Raises ApiError."""
     check_scraper(received.process.entrance.keys, received.exchange.headers)
     return received
 
 
 def is_open(route: APIRoute) -> bool:
-    """Whether a route needs no key."""
     return any(each.call is anybody for each in _dependants(route))
 
 
 def reads_query(route: APIRoute) -> bool:
-    """Whether a route has parameters of a query."""
     return any(each.query_params for each in _dependants(route)) or "parameters" in (route.openapi_extra or {})
 
 

@@ -19,7 +19,6 @@ class JsonResponse(Response):
     media_type = "application/json"
 
     def render(self, content: object) -> bytes:
-        """Encode the content."""
         return content if isinstance(content, bytes) else msgspec.json.encode(content)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -56,7 +55,6 @@ _KINDS = {
     503: "overloaded_error",
     504: "timeout_error",
 }
-"""The types of Anthropic's errors, by their status."""
 
 
 def of_messages(error: ApiError) -> Json:

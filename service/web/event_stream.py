@@ -63,12 +63,10 @@ class AsgiBody:
         self._waiting = bytearray()
 
     def write(self, data: bytes | bytearray) -> bool:
-        """See Body."""
         self._waiting += data
         return False
 
     async def drained(self) -> None:
-        """See Body."""
         data, self._waiting = bytes(self._waiting), bytearray()
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
@@ -130,7 +128,6 @@ class StreamedRun(HttpResponse):
             self._driver.stop()
 
     def put(self, taken: Taken) -> bool:
-        """See Outlet."""
         batch = taken.events
         if not batch:
             return True
@@ -145,7 +142,6 @@ class StreamedRun(HttpResponse):
         return self._body.write(buffer) and not self._admitted.work.crowded()
 
     async def room(self) -> None:
-        """See Outlet."""
         await self._body.drained()
         await self._admitted.work.go_on()
 
@@ -232,7 +228,6 @@ class EventStream(HttpResponse):
             self._exchange.facts["outcome"] = "broken off"
 
     async def _send(self, batch: list[Event], send: Send) -> bool:
-        """Send a batch; whether it was the last one."""
         buffer, last = bytearray(), batch[-1]
         self._encoder.append(batch, buffer)
         if done := isinstance(last, Terminal):
@@ -243,7 +238,6 @@ class EventStream(HttpResponse):
 
 
 def note_outcome(exchange: Exchange, response: Response) -> None:
-    """Note the outcome and usage of a response for the log."""
     exchange.facts["outcome"] = response.status.value
     if response.usage is not None:
         exchange.facts["input_tokens"] = response.usage.input_tokens

@@ -106,7 +106,6 @@ class Exchange:
     facts: dict[str, str | int | float | bool | None] = field(default_factory=dict[str, Any])
     status: int = 0
     is_open: bool = False
-    """Whether it needs no key."""
     span: Span = UNTRACED
     dialect: Dialect = OPENAI
     """The dialect in which it is answered, as its route says."""
@@ -118,7 +117,6 @@ class Exchange:
         if self.scope["type"] == "websocket":
             self.endpoint = self.scope["path"]  # nowhere else is one opened
         self.failure: Exception | None = None
-        """The error that it was answered with."""
         self._place: Admitted | None = None
         self.entry = Entry(self.tenant)
         """The caller of the request, once known."""
@@ -166,7 +164,6 @@ class Exchange:
             spans.current.set(self.span)
 
     def note_wait(self, seconds: float) -> None:
-        """Say in the log how long it waited for a slot."""
         self.facts["waited_ms"] = round(seconds * 1000, 1)
 
     def refusal(self, error: Exception) -> ApiError:
@@ -181,11 +178,9 @@ class Exchange:
         return refusal
 
     def answer_to(self, refusal: ApiError) -> JsonResponse:
-        """A refusal as its sender sees it."""
         return envelope(refusal, self.request_id if self.is_anthropics else None)
 
     def _note_plan(self, made: Prepared) -> None:
-        """Note the plan of its response."""
         self.facts["response_id"] = made.plan.id
         self.left_out(made.left_out, made.items_left_out)
         if not made.real:
@@ -224,12 +219,10 @@ class Exchange:
         return answer
 
     async def take(self, place: "Admitted") -> "Admitted":
-        """Have it served in a place from now on, until its end."""
         self._place = await place.__aenter__()
         return place
 
     async def leave(self) -> None:
-        """Give its place up, if it has one."""
         if self._place is not None:
             error = sys.exc_info()[1] or self.failure
             await self._place.__aexit__(type(error) if error else None, error, None)

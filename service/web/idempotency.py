@@ -87,11 +87,9 @@ class IdempotentCreate(Claim):
         self._driver: Driver | None = None
 
     def runs(self, driver: Driver) -> None:
-        """See Claim."""
         self._driver = driver
 
     async def name(self, id: str, *, kept: bool = True) -> str:
-        """See Claim."""
         prefix, own = id[:-HEX_DIGITS], id[-HEX_DIGITS:]
         self.digits = self.digits or own
         if not await self._requests.name(self._request, self._owner, self.digits, kept=kept):

@@ -42,7 +42,6 @@ class Process(NamedTuple):
 
     @property
     def entrance(self) -> Entrance:
-        """The way in for tenants."""
         return self.service.tenants.entrance
 
 
@@ -59,7 +58,6 @@ class Received:
 
     @property
     def parameters(self) -> QueryParams:
-        """The parameters of its query."""
         return QueryParams(self.exchange.scope["query_string"])
 
     def query(self, kind: type[Q]) -> Q:
@@ -67,7 +65,6 @@ class Received:
         return kind() if not self.exchange.scope["query_string"] else read_query(self.parameters, kind)
 
     def header(self, name: bytes) -> str:
-        """A header, "" where it isn't there."""
         return self.exchange.headers.get(name, b"").decode("latin-1")
 
     async def body(self, *, text: bool = True, times: int = 1) -> bytes:

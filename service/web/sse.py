@@ -45,7 +45,6 @@ class Encoder:
     """
 
     done = DONE
-    """The bytes after the last event."""
 
     def __init__(self, *, obfuscate: bool) -> None:
         self._encoder = msgspec.json.Encoder()
@@ -127,8 +126,6 @@ class Pulse(AbstractContextManager["Pulse"]):
 
 
 def beat_of(send: Send, keep_alive: Callable[[], bytes]) -> Callable[[], Coroutine[None, None, None]]:
-    """The beat of an answer over HTTP."""
-
     async def beat() -> None:
         await send({"type": "http.response.body", "body": keep_alive(), "more_body": True})
 

@@ -35,7 +35,6 @@ class StoredApprovals:
     """Note approvals, and use them up."""
 
     def __init__(self, history: ConversationHistoryStore, *, most: int = MOST_APPROVALS) -> None:
-        """`most` is how many of a tenant's a shard notes."""
         self._history = history
         self._most = most
 

@@ -163,7 +163,6 @@ class Conversations:
         return self._keyspace.conversation(tenant, id)
 
     def _source(self, tenant: str, id: str) -> TurnKeys:
-        """The keys of the source of a fork: a conversation, or a response. Raises ConversationNotFound, NotFound."""
         if id.startswith(CONVERSATION_PREFIX):
             return self._keys(tenant, id)
         return self._keyspace.response(tenant, id)
@@ -171,7 +170,6 @@ class Conversations:
 
 @contextmanager
 def _found(id: str) -> Generator[None]:
-    """Raise ConversationNotFound where a turn is not found."""
     try:
         yield
     except NotFound as error:

@@ -81,7 +81,6 @@ SHOWN_AT_ONCE = 16
 """The most pictures that are asked for, and how many are read by one row of commands."""
 
 FOUND_AT_ONCE = 4
-"""How many archived turns are fetched side by side."""
 
 RETURNS_AT_ONCE = 3
 """How often a turn is brought back that is evicted again before anybody could continue it."""
@@ -349,7 +348,6 @@ class ConversationHistoryStore:
         raise StoreUnavailable(f"what was stored was gone again {TRIES} times: the servers fail over again and again")
 
     def note_removed(self, turns: Mapping[str, int]) -> None:
-        """Tell the watcher of turns that were evicted, or removed as unused."""
         for reason, count in turns.items():
             if count:
                 self.server.watcher.removed(reason, count)
@@ -398,7 +396,6 @@ class ConversationHistoryStore:
         )
 
     async def _archived_turn(self, keys: TurnKeys, id: str) -> ArchivedTurn:
-        """A turn from the archive. Raises NotFound."""
         kept = await self.elsewhere.find(keys.tenant, keys.digits)
         if kept is None:
             raise NotFound(id)
@@ -695,7 +692,6 @@ class ConversationHistoryStore:
         return latest
 
     async def close(self) -> None:
-        """Close the connections."""
         await self.listening.close()
         await self.confirmer.close()
         await self.server.close()
@@ -713,7 +709,6 @@ class ConversationHistoryStore:
         return keys, parent
 
     def _parent(self, tenant: str, id: str) -> TurnKeys:
-        """The keys of a turn to continue. Raises ParentNotFound."""
         return self.keyspace.keys(tenant, self._parent_digits(id))
 
     def _parent_digits(self, id: str) -> str:

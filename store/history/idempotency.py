@@ -72,7 +72,6 @@ class KeyedRequests:
         self._most = most
 
     async def request(self, tenant: str, route: str, key: bytes, body: bytes) -> Keyed:
-        """A request of a tenant to a route."""
         name = blake2b(b"%d %b %b" % (len(route), route.encode(), key), digest_size=HEX_DIGITS // 2).hexdigest()
         keyspace = self._history.keyspace
         shard = int(name[-8:], 16) % keyspace.shards

@@ -40,7 +40,6 @@ class ScoredDigits(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> "ScoredDigits":
-        """The place in the text of page.lua."""
         digits, _, score = text.partition("=")
         return cls(int(score.removesuffix("?")), digits, not score.endswith("?"))
 
@@ -128,7 +127,6 @@ class Listing:
         return await self._show(await self._merged.some(most))
 
     async def _place(self) -> ScoredDigits | None:
-        """The place behind which the list begins."""
         if self._after is None:
             return None
         keys = self._history.keyspace.conversation(self._tenant, self._after)
@@ -138,7 +136,6 @@ class Listing:
         return ScoredDigits(int(float(began)), keys.digits)
 
     async def _show(self, places: list[ScoredDigits]) -> list[ListedConversation]:
-        """The conversations at these places, with their JSON."""
         keys = self._history.keyspace
         blobs: dict[str, bytes | None] = {}
         for digits in by_shard(place.digits for place in places if place.known):
@@ -180,7 +177,6 @@ class Tree(NamedTuple):
     """The id of the conversation that stands there."""
     under_way: int
     status: str
-    """The status of the newest turn."""
     created: int
     """The time when the newest turn was made, in µs since 1970."""
     size: int

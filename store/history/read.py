@@ -57,7 +57,6 @@ class TurnCache:
 
     @property
     def held_bytes(self) -> int:
-        """The estimated size of all entries."""
         return self._new_bytes + self._old_bytes
 
     def get(self, keys: Sequence[str]) -> list[Messages | None]:
@@ -164,7 +163,6 @@ class Uses:
     MOST = 10_000
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """Each use is noted anew after `seconds`."""
         self._seconds, self._clock = seconds, clock
         self._span = -1
         self._noted: dict[str, str] = {}
@@ -177,7 +175,6 @@ class Uses:
         return self._noted.get(turn)
 
     def note(self, turn: str, root: str) -> None:
-        """The use of a turn was noted."""
         self._noted[turn] = root
 
 

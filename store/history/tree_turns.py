@@ -76,7 +76,6 @@ class TreeNode(NamedTuple):
 
     @classmethod
     def of(cls, row: bytes) -> "TreeNode":
-        """The node in a row (lua/tree_jobs.lua)."""
         digits, parent, depth, status, *numbers, deleted = row.decode().split(" ")
         created, used, children, size = map(int, numbers)
         above = None if parent == "-" else parent

@@ -63,7 +63,6 @@ RETRY_MS = 10_000
 """How long a claim's result is kept for its retries, which come within the time limit of an operation."""
 
 CLAIM_BATCH = 64
-"""The most jobs that one call claims."""
 
 SPECS_AT_ONCE = 2
 """How many pieces of specs a process reads at once, so that the time of an operation suffices for each."""
@@ -88,7 +87,6 @@ class Jobs:
     """Submit jobs, claim them, write to their logs, end them."""
 
     def __init__(self, history: ConversationHistoryStore, limits: JobLimits | None = None) -> None:
-        """The jobs of a store's conversations, over its connections."""
         self.limits = limits or JobLimits()
         self.history = history
         self.log = EventLog(history)
@@ -98,11 +96,9 @@ class Jobs:
 
     @property
     def shards(self) -> int:
-        """How many shards there are, each with a queue of its own."""
         return self._keyspace.shards
 
     def shard_of(self, lease: Lease) -> int:
-        """The shard that a job is in."""
         return shard_of(lease.id[5:])
 
     def control(self, shard: int) -> str:

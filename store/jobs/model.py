@@ -161,7 +161,6 @@ class JobLimits:
 
     @property
     def lease_ms(self) -> int:
-        """The length of a lease."""
         return max(1, round(self.lease_seconds * 1000))
 
     @property

@@ -27,7 +27,6 @@ class Webhook(msgspec.Struct, frozen=True):
 
     @property
     def member(self) -> str:
-        """Its name in the outbox."""
         return f"{self.tenant}/{self.id.removeprefix(ID_PREFIX)}/{self.status}"
 
 
@@ -40,7 +39,6 @@ class Outbox:
 
     @property
     def shards(self) -> list[ShardKeys]:
-        """The shards; each has an outbox of its own."""
         return self._keyspace.all_shards()
 
     def shard(self, id: str) -> ShardKeys:

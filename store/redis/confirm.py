@@ -55,12 +55,10 @@ class Safety:
 
     @property
     def wanted(self) -> bool:
-        """Whether there is anything to wait for."""
         return self.replicas > 0 or self.fsync
 
     @property
     def waits(self) -> list[tuple[Argument, ...]]:
-        """The commands that wait for it."""
         ms = max(1, round(self.seconds * 1000))
         replicas: tuple[Argument, ...] = ("WAIT", self.replicas, ms)
         synced: tuple[Argument, ...] = ("WAITAOF", 1, 0, ms)
@@ -81,7 +79,6 @@ class Confirmer:
     """Confirms the turns that this process has stored, many at once."""
 
     def __init__(self, server: Server, safety: Safety) -> None:
-        """A confirmer, which sends nothing yet, and nothing ever where `safety` wants nothing."""
         self.safety = safety
         self._server = server
         self._room = asyncio.Semaphore(max(1, server.wires.most // CONNECTION_PART))

@@ -47,7 +47,6 @@ class Server:
         self.several = isinstance(redis, RedisCluster)
         """Whether shards may be on different nodes."""
         self.timeout_seconds = timeout_seconds
-        """How long an operation may take."""
         self.attempts = attempts
         self.watcher = watcher
         self.health = ServerHealth(watcher)
@@ -90,7 +89,6 @@ class Server:
             return await operation.row(*commands, at=at, ahead=ahead)
 
     async def close(self) -> None:
-        """Close all connections."""
         await self.wires.close()
         await self._redis.aclose()
 
@@ -99,7 +97,6 @@ class Operation:
     """Some commands under one deadline; turns Redis's errors into StoreUnavailable."""
 
     backoff: AbstractBackoff = FullJitterBackoff(base=0.02, cap=0.2)
-    """The pauses before retries, in seconds."""
 
     def __init__(self, server: Server, seconds: float) -> None:
         self._server = server

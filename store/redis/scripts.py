@@ -89,7 +89,6 @@ class Script(Generic[Names, P]):
     ) -> None:
         self.name = declaration.__name__
         self.file = file or self.name
-        """The name of its Lua."""
         kinds = get_type_hints(declaration)
         del kinds["return"]
         about = kinds.pop(next(iter(kinds)))
@@ -99,7 +98,6 @@ class Script(Generic[Names, P]):
         self._key_count = len(self.keys) + 1
         self.arguments = tuple(kinds)
         self._flagged = [at for at, kind in enumerate(kinds.values()) if kind is bool]
-        """The places of the arguments that are 1 or 0."""
         self.flags = flags
         given = {name: f"KEYS[{at}]" for at, name in enumerate(self.keys, 1)}
         names = ("turns", "tenant", "digits") if about is TurnKeys else ("turns",)
@@ -202,7 +200,6 @@ class Script(Generic[Names, P]):
         return ("FCALL", self.function, *self._values(about, values))
 
     def _values(self, about: Names, values: Mapping[str, object]) -> list[Argument]:
-        """The number of KEYS, KEYS and ARGV. Raises TypeError."""
         given = list(map(values.get, self.arguments))
         if None in given or len(values) != len(given):
             raise TypeError(f"{self.name} takes {', '.join(self.arguments)} by name, none of them None")
@@ -215,7 +212,6 @@ class Script(Generic[Names, P]):
 
 @cache
 def lua(name: str) -> str:
-    """The text of lua/NAME.lua."""
     return _LUA.joinpath(f"{name}.lua").read_text()
 
 

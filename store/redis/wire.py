@@ -114,7 +114,6 @@ class Wire(asyncio.Protocol):
             self.lose(redis_errors.ConnectionError(str(strange)))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Note the end of the connection."""
         self.lose(redis_errors.ConnectionError(f"Connection lost: {exc}" if exc else CLOSED))
 
 
@@ -184,7 +183,6 @@ class RowWire(Wire):
             self.lose(redis_errors.ConnectionError(CLOSED))
 
     def lose(self, failure: Exception) -> None:
-        """Close it, and fail all rows that wait."""
         super().lose(failure)
         self.leaving = True
         for answered, _ in self.rows:

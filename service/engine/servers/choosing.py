@@ -51,8 +51,6 @@ class Home(NamedTuple):
 
 
 class Choosing:
-    """Chooses a server by what its cache should hold."""
-
     def __init__(self) -> None:
         self._warm: LRUCache[str, Home] = LRUCache(MAX_WARM)
         """The servers that made the latest responses."""
@@ -88,12 +86,10 @@ class Choosing:
         return alone, max(alone, APART * wait_seconds)
 
     def note_warm(self, generation: Generation, server: EngineServer) -> None:
-        """Notes that a server has a response's prompt in its cache."""
         if generation.response:
             self._warm[generation.response] = Home(server, server.lives, len(generation.prompt))
 
     def note_computed(self, tokens: int, seconds: float) -> None:
-        """Notes that so many tokens of a prompt were not cached, and how long the first sampled token took."""
         self._computed.append((tokens, seconds))
 
     def seconds_to_compute(self, tokens: int) -> float:

@@ -39,21 +39,17 @@ FIRST_FINAL = 200
 BODILESS = (204, 304)
 
 AGENT = "harmonium"
-"""The user agent of our requests."""
 
 KEPT_IN_PATHS = "/%:@!$&'()*+,;=~"
 """Characters that stay as they are in a path (RFC 3986, section 3.3); escapes stay so, too."""
 
 BROKEN = OSError
-"""The error that a connection may raise."""
 
 _TORN = re.compile(r"[\r\n\0]")
 """Characters that would end a header."""
 
 
 class Peer(NamedTuple):
-    """The other end of a connection. `certified` is the name that its certificate has to have."""
-
     tls: bool
     host: str
     port: int
@@ -138,7 +134,6 @@ class Incoming:
 
     @property
     def content_type(self) -> str:
-        """The media type of the body, without parameters."""
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
     def feed(self, data: bytes) -> None:
@@ -212,7 +207,6 @@ class ServerConnection(asyncio.Protocol):
     ) -> None:
         self._on_free, self._on_lost = on_free, on_lost
         self.answer = Incoming()
-        """The answer to the last request, as far as it came."""
         self._asked = False
         self._unread = 0
         """The bytes received since the last read; those between the parts of a body are counted with them."""
@@ -222,15 +216,12 @@ class ServerConnection(asyncio.Protocol):
         self._trouble = ""
         """The reason why nothing more comes, though more should; empty if there is none."""
         self._news: asyncio.Future[None] | None = None
-        """The reader waits for this."""
         self._tap: Tap | None = None
         """Takes the body as it comes, until it wants no more."""
         self._fault: BaseException | None = None
-        """The error that the tap has raised."""
 
     @property
     def closed(self) -> bool:
-        """Whether it is closed, or is about to be."""
         return self._transport.is_closing()
 
     @property
@@ -248,7 +239,6 @@ class ServerConnection(asyncio.Protocol):
         return self.answer.whole and not self.answer.pieces
 
     def send(self, head: bytes, body: bytes) -> None:
-        """Send a request."""
         self.answer, self._asked, self._unread = Incoming(), True, 0
         self._transport.writelines((head, body))
 
@@ -331,7 +321,6 @@ class ServerConnection(asyncio.Protocol):
             self._on_free(self)
 
     def abort(self) -> None:
-        """Close it, whatever is under way."""
         self._fail("it was closed here")
 
     def _more(self) -> asyncio.Future[None]:
@@ -342,7 +331,6 @@ class ServerConnection(asyncio.Protocol):
         return self._news
 
     def _tell(self) -> None:
-        """Wakes the reader."""
         if self._news is not None and not self._news.done():
             self._news.set_result(None)
 
@@ -397,7 +385,6 @@ class ServerConnection(asyncio.Protocol):
         self._on_lost(self)
 
     def _end(self) -> None:
-        """Take what has come for all that comes."""
         if self._trouble:
             return
         try:

@@ -90,7 +90,6 @@ class Access(msgspec.Struct, frozen=True):
     resolve_seconds: float = 10
 
     def weight(self, url: str) -> float:
-        """How much a server gets that is listed with this URL."""
         return self.weights[self.urls.index(url)] if self.weights and url in self.urls else 1.0
 
 
@@ -217,7 +216,6 @@ class ServersEngine:
         self._admission.look()
 
     async def _look_again(self, pool: Pool) -> None:
-        """Follow the names of servers, for ever."""
         while True:
             await asyncio.sleep(self._access.resolve_seconds)
             if any(map(is_name, self._access.urls)):
@@ -233,25 +231,20 @@ class ServersEngine:
             raise self._trouble()
 
     def servers(self) -> Mapping[str, bool]:
-        """By host and port; see the port."""
         return {urlsplit(server.url).netloc: server.state is ServerState.UP for server in self._servers}
 
     def releases(self) -> Mapping[str, str]:
-        """By name and version; see the port."""
         up = [(server.facts.version, server.facts.advice) for server in self._up() if server.facts]
         return {f"{self._kind.name} {version}": advice for version, advice in sorted(up) if version}
 
     @property
     def waiting(self) -> int:
-        """How many generations wait for room."""
         return self._admission.waiting
 
     def loads(self) -> Mapping[str, Load]:
-        """By host and port; see the port."""
         return {urlsplit(each.url).netloc: Load(each.tokens, self._room(each)) for each in self._servers}
 
     async def sample(self, generation: Generation, take: Take, between: Between) -> None:
-        """Sample on one of the servers; see the port. Raises EngineError."""
         ticket = self._ticket(generation)
         async with aclosing(self._tries(ticket)) as tries:
             async for held in tries:
@@ -333,7 +326,6 @@ class ServersEngine:
         raise trouble
 
     async def render(self, transcript: Transcript, model: str) -> list[int]:
-        """Have one of the servers make a prompt; see the port. Raises EngineError."""
         await self._find_one_up()
         trouble: EngineUnavailable | None = None
         for server in sorted(self._up(model), key=lambda server: server.running):
@@ -344,7 +336,6 @@ class ServersEngine:
         raise trouble or self._trouble()
 
     async def finish(self, id: str) -> bool:
-        """Have its server abort it, where that can; see the port."""
         found = self._under_way.get(id)
         if found is None:
             return False
@@ -353,7 +344,6 @@ class ServersEngine:
         return await server.abort(id)
 
     async def close(self) -> None:
-        """Hang up on all servers."""
         self._closed = True
         self._admission.look()
         watchers = [*self._watchers.values(), *([self._looking] if self._looking else [])]
@@ -401,7 +391,6 @@ class ServersEngine:
         return Held(server, ticket.need, asked.answers if isinstance(asked, Passed) else 1, self._admission)
 
     def _up_for(self, ticket: Ticket) -> list[EngineServer]:
-        """The servers that are up and haven't refused it."""
         return [server for server in self._up() if ticket.may_have(server)]
 
     def _has_place(self, server: EngineServer, ticket: Ticket) -> bool:
@@ -423,14 +412,12 @@ class ServersEngine:
         return self._admission.ticket(asked, min(known, default=MAX_CONTEXT_TOKENS))
 
     async def _let_go(self, server: EngineServer) -> None:
-        """Close a server that was taken out, if nothing runs there any more."""
         if server in self._leaving and not server.running:
             self._leaving.remove(server)
             await server.leave()
             event(logger, logging.INFO, f"{self._kind.name} server has left", url=server.url)
 
     def _up(self, model: str = "") -> list[EngineServer]:
-        """The servers that are up, those with another model left out if one is named."""
         if self._closed:
             return []
         up = [server for server in self._servers if server.state is ServerState.UP]
@@ -442,7 +429,6 @@ class ServersEngine:
         return ServerTerms(model, self._context_tokens)
 
     def _trouble(self) -> EngineUnavailable:
-        """Why no server can be had."""
         if self._closed or self._pool is None:
             return EngineUnavailable("the engine is closed")
         if not self._servers:
@@ -472,7 +458,6 @@ class ServersEngine:
             waiting.cancel()
 
     async def _watch(self, server: EngineServer) -> None:
-        """Ask a server how it is, for ever."""
         while True:
             await asyncio.sleep(self._access.probe_seconds)
             await server.probe()

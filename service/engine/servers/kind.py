@@ -26,7 +26,6 @@ from service.engine.servers.answer import Answer
 MODELS = "/v1/models"
 
 SHOWN_CHARS = 500
-"""How much of a server's own words an error repeats."""
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """Errors that decoding a server's bytes may raise."""
@@ -35,7 +34,6 @@ TokenId = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 """An id as a server sends it: of any vocabulary, but within the bounds of all."""
 
 Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
-"""How many of something, as a server sends it."""
 
 Ask = Callable[[str, str, bytes | None], Awaitable[tuple[int, bytes]]]
 """Ask the server something small: the method, the path and the body, to the status and the body. Raises BROKEN."""
@@ -158,7 +156,6 @@ class ServerKind(ABC):
     """A kind of server. Methods that ask raise EngineError, and the errors of `ask`."""
 
     name: str
-    """Its name in messages."""
     naming = ""
     """The hint behind a message that a server has no such model."""
     loading = "; it answers once its model is loaded"
@@ -241,15 +238,11 @@ class ServerKind(ABC):
 
 
 class ServerEvent(msgspec.Struct):
-    """An event of a stream, which may report an error."""
-
     error: Any = None
     object: Any = None
 
 
 class ReportedError(msgspec.Struct):
-    """The error that a server reports."""
-
     message: Any = None
     code: Any = None
     param: Any = None
@@ -273,7 +266,6 @@ _ENVELOPE = msgspec.json.Decoder(Envelope)
 
 
 def decode(decoder: "msgspec.json.Decoder[T]", body: bytes, otherwise: EngineError) -> T:
-    """The decoded body. Raises `otherwise` where it doesn't fit the type."""
     try:
         return decoder.decode(body)
     except UNREADABLE as error:

@@ -57,7 +57,6 @@ HEAD_SECONDS = 30
 """How long a server may take to accept a generation or to say why not; its tokens may take longer."""
 
 RENDER_SECONDS = 30
-"""For how long a server may make a prompt."""
 
 MAX_RENDERED_BYTES = 64 << 20
 """The largest prompt that a server may make: its text, or its ids with their texts."""
@@ -69,7 +68,6 @@ SESSION = "x-session-id"
 """The header by which routers send a conversation's generations to one server."""
 
 MAX_KEY_BYTES = 64
-"""How long a key of the digest in it may be."""
 
 
 class ServerUnreachable(EngineUnavailable):
@@ -81,8 +79,6 @@ NOT_BEGUN = (ServerUnreachable, EngineRefused, EngineOverloaded, ServerChanged)
 
 
 class ServerState(Enum):
-    """How a server is doing."""
-
     UNKNOWN = "unknown"
     UP = "up"
     DOWN = "down"
@@ -97,11 +93,9 @@ class EngineServer:
     ) -> None:
         self.kind, self.place, self.url = kind, place, place.url
         self.weight = 1.0
-        """How much it gets beside the others."""
         self.running = 0
         """How many generations of this process are under way there, those included that are just beginning."""
         self.tokens = 0
-        """How many tokens they take."""
         self.others_running = self.others_tokens = 0
         """The load of other clients at its last report: their generations that ran or waited there, and tokens."""
         self.room = 0
@@ -110,7 +104,6 @@ class EngineServer:
         """How often it came up: each time with a cache of unknown content."""
         self.state = ServerState.UNKNOWN
         self.facts: ServerFacts | None = None
-        """The facts when it was last up."""
         self.trouble = f"the {kind.name} server was not asked yet"
         """Why it is not up. Clients may see it: it names no host."""
         self.away_since: float | None = None
@@ -119,9 +112,7 @@ class EngineServer:
         self.pool = pool
         self._target = target_of(place)
         self._ask = partial(self._ask_within, connect_seconds, MAX_ANSWER_BYTES)
-        """Asks something small."""
         self._ask_at_length = partial(self._ask_within, RENDER_SECONDS, MAX_RENDERED_BYTES)
-        """Asks something about a whole conversation."""
         self._probing: asyncio.Task[None] | None = None
         self._streams: set[ServerConnection] = set()
         self._ends: dict[str, Request] = {}
@@ -132,7 +123,6 @@ class EngineServer:
 
     @property
     def full(self) -> bool:
-        """Whether it has no place for another generation."""
         return self.facts is not None and 0 < self.facts.places <= self.running
 
     async def weigh(self) -> None:
@@ -164,7 +154,6 @@ class EngineServer:
         await self.close()
 
     async def close(self) -> None:
-        """Ends the streams, and all else under way."""
         self.state, self.trouble = ServerState.CLOSED, "the engine is closed"
         for task in self._ending:
             task.cancel()
@@ -245,13 +234,11 @@ class EngineServer:
         return status == 200
 
     def fetch_facts(self) -> ServerFacts:
-        """The server's facts. Raises ServerUnreachable."""
         if self.facts is None or self.state is not ServerState.UP:
             raise ServerUnreachable(self.trouble)
         return self.facts
 
     def broke(self) -> EngineUnavailable:
-        """Note that a connection broke."""
         return self.down(EngineBroke(f"the connection to the {self.kind.name} server broke"))
 
     async def _outcome_of(self, asking: Awaitable[T], trouble: EngineUnavailable) -> T:
@@ -262,7 +249,6 @@ class EngineServer:
             raise self.down(trouble, error) from error
 
     async def render(self, transcript: Transcript) -> list[int]:
-        """The ids of a prompt. Raises EngineError."""
         rendering = self.kind.render(self._ask_at_length, self.fetch_facts(), transcript)
         return await self._outcome_of(rendering, EngineUnavailable(f"the {self.kind.name} server did not answer"))
 

@@ -36,10 +36,7 @@ BAN = -100.0
 """The bias of a token that is never to be sampled."""
 
 SEEDS = 2**63
-"""How many seeds there are."""
-
 GptOssId = Annotated[int, msgspec.Meta(ge=0, le=LAST_LEGAL)]
-"""An id of gpt-oss, as a server sends it."""
 
 MAX_SAMPLES = 512
 """How many samples are read of a page: each of a few names, for each engine in a server and each model."""
@@ -70,18 +67,15 @@ class UsageEvent(ServerEvent):
 
     @property
     def prompt_tokens(self) -> int | None:
-        """How many tokens the prompt has, once the server says."""
         return self.usage and self.usage.prompt_tokens
 
     @property
     def cached_tokens(self) -> int | None:
-        """How much of the prompt was cached, once the server says."""
         details = self.usage and self.usage.prompt_tokens_details
         return details.cached_tokens if details else None
 
 
 def parameters(sampling: Sampling) -> dict[str, Any]:
-    """The parameters that all these servers call by the same names."""
     return {
         "max_tokens": sampling.max_tokens,
         "temperature": sampling.temperature,
@@ -148,7 +142,6 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 def read_page(body: bytes, names: Collection[str]) -> dict[str, list[Sample]]:
-    """The samples with these names, by name."""
     found: dict[str, list[Sample]] = {name: [] for name in names}
     starts = tuple(name.encode() for name in names)
     lines = body[: body.rfind(b"\n") + 1].splitlines()  # a page that is cut off ends in half a number
@@ -164,12 +157,10 @@ def read_page(body: bytes, names: Collection[str]) -> dict[str, list[Sample]]:
 
 
 def total(samples: Collection[Sample]) -> int:
-    """The sum of some, as a whole number."""
     return min(int(sum(each.value for each in samples)), MOST)
 
 
 def mean(samples: Collection[Sample]) -> float:
-    """The mean of some; 0 of none."""
     return sum(each.value for each in samples) / len(samples) if samples else 0.0
 
 
@@ -191,12 +182,10 @@ def prompt_json(generation: Generation, last: int | None = None) -> msgspec.Raw:
 
 @lru_cache(maxsize=MOST_BLOCKS)
 def block_json(salt: str | None, typecode: str, packed: bytes, last: int | None) -> bytes:
-    """The ids of one block, with commas between. Raises EngineRefused."""
     return _id_list(array(typecode, packed).tolist(), last)
 
 
 def _id_list(ids: list[int], last: int | None) -> bytes:
-    """The ids with commas between. Raises EngineRefused."""
     if last is not None and max(ids, default=0) > last:
         raise EngineRefused(f"{max(ids)} is no token id; the last is {last}")
     return _ENCODE(ids)[1:-1]

@@ -159,8 +159,6 @@ class _Choice(msgspec.Struct):
 
 
 class VllmEvent(UsageEvent):
-    """One event of a stream."""
-
     choices: list[_Choice] = []
 
 
@@ -244,7 +242,6 @@ def read_cut(body: bytes) -> CutText:
 
 
 def abort_body(id: str) -> bytes:
-    """The body that ends a generation."""
     return _ENCODE({"request_ids": [GENERATE_PREFIX + id]})
 
 

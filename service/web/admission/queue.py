@@ -80,7 +80,6 @@ class ServedTenants:
         account.served = max(account.served, least)
 
     def begin(self, tenant: str) -> "Bill":
-        """A request of a tenant begins."""
         account = self._account(tenant)
         self._level = account.served
         return Bill(self, tenant, account.mean)
@@ -92,7 +91,6 @@ class ServedTenants:
         account.expected = max(0.0, account.expected + expected)
 
     def took(self, tenant: str, tokens: float) -> None:
-        """A request of a tenant took so many virtual tokens, and has ended."""
         account = self._account(tenant)
         account.mean += (tokens - account.mean) / MEAN_OF
         self._mean += (tokens - self._mean) / MEAN_OF
@@ -123,7 +121,6 @@ class Bill:
     """The virtual tokens of one request, from its beginning to `settle`."""
 
     def __init__(self, served: ServedTenants, tenant: str, mean: float) -> None:
-        """The bill of a request that is expected to take its tenant's `mean`."""
         self._served = served
         self._tenant = tenant
         self._taken = 0
@@ -175,11 +172,9 @@ class Queue(Generic[T]):
         return sum(map(len, self._lines.values()))
 
     def tickets(self) -> list[QueueTicket[T]]:
-        """All that wait."""
         return [ticket for line in self._lines.values() for ticket in line]
 
     def join(self, tenant: str, answer: T) -> QueueTicket[T]:
-        """A request has come, and waits until it is taken."""
         if tenant not in self._lines:
             self._served.come(tenant, self._lines)
         ticket = QueueTicket(tenant, next(self._numbers), answer)

@@ -42,13 +42,11 @@ PREPARED_BYTES = 16 * 1024 * 1024
 """The most bytes of bodies that are made into prompts at the same time."""
 
 PREPARE_SECONDS = 30.0
-"""How long a body may wait until it is prepared."""
 
 PAUSE = 2
 """Others, if there are any, may run so many times as long as the step of a large body's preparation before them."""
 
 SMALL_BODY_BYTES = 64 * 1024
-"""A body of this size is prepared at once."""
 
 
 _Ticket = QueueTicket[asyncio.Future["Slot"]]
@@ -96,7 +94,6 @@ class Admission:
         self._large = 0
         """How many requests have a large body that is prepared, or waits for that."""
         self.open_slots: set[Slot] = set()
-        """The slots of requests."""
         self.empty = asyncio.Event()
         """Set whenever the last of them is given back."""
 
@@ -109,7 +106,6 @@ class Admission:
         return Slot(self, tenant, self._sockets)
 
     def _begin(self, tenant: str) -> "Slot":
-        """The slot of a request for a response, whose turn it is."""
         return self._slot(tenant, self._requests, self._served.begin(tenant))
 
     def _slot(self, tenant: str, place: "_Slots", bill: Bill | None = None) -> "Slot":
@@ -173,7 +169,6 @@ class Admission:
             raise self._requests.refusal(1 + len(self._queue), also)
 
     def _not_waiting(self, tenant: str) -> ApiError | None:
-        """Why a request may not wait, if so."""
         if self._stopping:
             return stopping()
         if not self._queue_seconds:
@@ -237,7 +232,6 @@ class Admission:
 
 
 def _end(ticket: "_Ticket", why: Exception) -> None:
-    """Have one wait no more."""
     if not ticket.answer.done():
         ticket.answer.set_exception(why)
 
@@ -266,7 +260,6 @@ class _Slots(Share):
         self._rate.take(amount)
 
     def give_back(self, tenant: str, amount: int) -> None:
-        """Take so much back from a tenant."""
         super().give_back(tenant, amount)
         self._rate.free(amount)
 
@@ -290,7 +283,6 @@ class Slot(AbstractContextManager["Slot"]):
         self._take(self._admission.bodies, size)
 
     def give_back(self, size: int) -> None:
-        """Give back the room of so many bytes that were read."""
         self._give_back(self._admission.bodies, size)
 
     def take_answers(self, more: int) -> None:
@@ -308,7 +300,6 @@ class Slot(AbstractContextManager["Slot"]):
             self._give_back(slots, self._taken.get(slots, 0))
 
     def leave(self) -> None:
-        """Give back what is left."""
         for slots, amount in list(self._taken.items()):
             self._give_back(slots, amount)
         self._admission.open_slots.discard(self)

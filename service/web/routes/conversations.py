@@ -174,8 +174,6 @@ MAX_LOOKED_AT_BYTES = 4 << 20
 """The most bytes of those conversations; metadata may have 37 KB."""
 
 AT_ONCE = 100
-"""How many are looked at before others have their turn."""
-
 _FILTER = re.compile(r"metadata\[(.*)\]", re.DOTALL)
 
 Filter = dict[str, str]

@@ -42,7 +42,6 @@ router = APIRouter(prefix="/v1", tags=["Responses"])
 
 
 Read = Callable[[bytes], CreateRequest]
-"""Reads and checks the body of a request."""
 
 
 class InputTokens(msgspec.Struct):
@@ -169,7 +168,6 @@ class Folded:
         self._driver, self._slot = driver, slot
 
     def put(self, taken: Taken) -> bool:
-        """See Outlet."""
         if taken.events:
             self.fold.add(taken.events)
             self._slot.served(*self._driver.taken)

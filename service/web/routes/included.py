@@ -100,7 +100,6 @@ def _check_outputs(response: Response) -> None:
 
 
 def _with_seal(raw: msgspec.Raw, seal: Seal) -> msgspec.Raw:
-    """An item as it is listed; reasoning that has ended with its seal."""
     if msgspec.json.decode(raw, type=ObjectKind).type != "reasoning":
         return raw
     item = _REASONING.decode(raw)

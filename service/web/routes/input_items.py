@@ -133,7 +133,6 @@ def _size(item: msgspec.Raw) -> int:
 
 
 def _fitting(items: list[msgspec.Raw]) -> list[msgspec.Raw]:
-    """The items that fit into a page's bytes, and at least one."""
     size = 0
     for place, item in enumerate(items):
         size += _size(item)

@@ -174,8 +174,6 @@ async def input_items(request: Aside, query: Annotated[ItemsQuery, InQuery()], r
 
 
 class _Fetched(msgspec.Struct, frozen=True):
-    """The facts of a fetched response for its trace."""
-
     id: str
     status: str
     model: str

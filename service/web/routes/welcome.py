@@ -171,5 +171,4 @@ def documents() -> dict[str, str]:
 
 
 def _title(text: str) -> str:
-    """The first heading of a document."""
     return text.partition("\n")[0].lstrip("# ")
