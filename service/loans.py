@@ -133,9 +133,7 @@ class Loans:
 
 
 async def renew_for_ever(renew: Callable[[], Awaitable[object]], seconds: float) -> None:
-    """Renew leases every so many seconds, until cancelled. A renewal that fails may be made up for by the
-    next one; without any, they lapse.
-    """
+    """Renew leases every so many seconds, until cancelled. The next renewal may make up for one that fails."""
     while True:
         await asyncio.sleep(seconds)
         with suppress(StoreError):

@@ -65,9 +65,7 @@ class Room:
     """Up to `limit` of something, which tenants share, and for which they wait."""
 
     def __init__(self, limit: int, *, several: Callable[[], bool], parts: int = 1) -> None:
-        """`several` says whether there is more than one tenant at the moment: then each has one of so many `parts` at
-        most.
-        """
+        """With `several` tenants at the moment, each has one of so many `parts` at most."""
         self._share, self._several = Share(limit, several=several), several
         self._most = limit // parts
         self._waiting: dict[asyncio.Event, tuple[str, int]] = {}

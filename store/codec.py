@@ -85,9 +85,7 @@ def _dictionary(number: int) -> zstandard.ZstdCompressionDict | None:
 
 
 class _Contexts(threading.local):
-    """A thread's own zstd contexts, by their dictionaries, which all threads share. A context can be used again, but
-    not by two threads at once.
-    """
+    """A thread's zstd contexts by their dictionaries: two threads can't use one at once."""
 
     def __init__(self) -> None:
         self._compressors: dict[int, zstandard.ZstdCompressor] = {}

@@ -156,9 +156,7 @@ class Steered(IdError):
 
 
 class QueueFull(StoreError):
-    """The queue of the shard is at its limit, of all jobs or of those that have hours: of their number, or of the bytes
-    of their event logs.
-    """
+    """The queue of the shard is at its limit, of all jobs or of those that have hours: in number or in bytes."""
 
     def __init__(self, most: int, *, what: Literal["jobs", "bytes"] = "jobs", hours: bool = False) -> None:
         those = "jobs that have hours" if hours else "jobs"
@@ -266,9 +264,7 @@ DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, "SQLITE_FULL", "SQLITE_IOERR_
 
 
 class ArchiveUnavailable(StoreError):
-    """The archive did not answer within the time limit, or failed, for this `reason`. The request may have been carried
-    out.
-    """
+    """The archive did not answer in time, or failed, for this `reason`; it may have carried the request out."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"the archive is unavailable: {reason}")

@@ -120,15 +120,11 @@ class Limits:
         return LimitsLeft(shown, RefusedByLimit(check, None if us < 0 else us / 1e6, asked))
 
     async def settle(self, tenant: str, id: str, spent: Spent | Unspent) -> bool:
-        """Count the tokens of work in the place of its reservation. Returns whether it still had one. Raises
-        StoreUnavailable.
-        """
+        """Count the tokens of work in the place of its reservation, if it still has one. Raises StoreUnavailable."""
         return await self.settle_all(tenant, [Over(id, spent)]) == 1
 
     async def settle_all(self, tenant: str, over: Sequence[Over]) -> int:
-        """Settle work that is over, at most MOST_SETTLED pieces. Returns how many of them still had a reservation.
-        Raises StoreUnavailable.
-        """
+        """Settle MOST_SETTLED pieces of work at most; how many still had a reservation. Raises StoreUnavailable."""
         return await self._settle(tenant, over, ())
 
     async def hold(self, tenant: str, held: Sequence[str]) -> None:

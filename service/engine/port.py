@@ -118,9 +118,7 @@ class ChatRequest(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """The bytes of its messages and tools: no fewer than their tokens, but for the template's own text and
-        pictures.
-        """
+        """The bytes of its messages and tools: no fewer than their tokens, but for pictures and the template."""
         return len(self.transcript.messages) + len(self.transcript.tools)
 
 
@@ -471,9 +469,7 @@ class PassedReply(Protocol):
         ...
 
     def pieces(self) -> AsyncGenerator[bytes, None]:
-        """The bytes as they come, of a stream whole events, [DONE] the last of them. Raises EngineError where the
-        server says that it failed, or goes away first.
-        """
+        """The bytes as they come, of a stream whole events. Raises EngineError, also where the server goes away."""
         ...
 
     @property
@@ -491,7 +487,5 @@ class PassesOn(Protocol):
     """An engine that has servers."""
 
     def pass_on(self, passed: Passed) -> AbstractAsyncContextManager[PassedReply]:
-        """Ask a server. Leaving early hangs up on it, which ends its work. Raises EngineError: a PassedRefusal is the
-        server's own.
-        """
+        """Ask a server. Leaving early ends its work. Raises EngineError: a PassedRefusal is the server's own."""
         ...

@@ -172,9 +172,7 @@ def _is_network(text: str) -> bool:
 
 
 def parse_pictures(given: str) -> dict[str, int | tuple[str, ...]]:
-    """Bounds of pictures as `NAME=NUMBER`, with commas between; bytes may have a unit, and `urls` has hosts, with + in
-    between. Raises ValueError.
-    """
+    """Bounds of pictures as `NAME=NUMBER`, comma-separated; `urls` has hosts, with + in between. Raises ValueError."""
     found = dict[str, int | tuple[str, ...]]()
     for each in filter(None, map(str.strip, given.split(","))):
         name, _, number = each.partition("=")

@@ -45,9 +45,7 @@ async def identify(process: Process, exchange: Exchange, method: str) -> None:
 
 
 async def enter(scope: Scope, *, uploads: bool = False, body: bool = True) -> Exchange:
-    """A request whose tenant may enter; a program may send a form where it `uploads`, and anything where no `body` is
-    read. Raises ApiError.
-    """
+    """A request whose tenant may enter, with a form where it `uploads`, anything without a `body`. Raises ApiError."""
     process, exchange = process_of(scope), scope[EXCHANGE]
     if process.entrance.keys.open:
         refuse_foreign(exchange.method if body else "", exchange.headers, uploads=uploads)

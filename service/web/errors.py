@@ -64,9 +64,7 @@ def of_messages(error: ApiError) -> Json:
 
 
 def envelope(error: ApiError, anthropics: str | None = None) -> JsonResponse:
-    """The error as its sender sees it; for one of Anthropic's API, with the id of the request. SDKs read whether a
-    retry makes sense.
-    """
+    """The error as its sender sees it; `anthropics` is the request's id for one of Anthropic's API."""
     headers = {"x-should-retry": "true" if error.retry else "false"}
     if error.retry_after is not None:
         headers["retry-after"] = str(error.retry_after)

@@ -95,9 +95,7 @@ class StreamedRun(HttpResponse):
     def __init__(
         self, driver: Driver, admitted: Admitted, settings: CoreSettings, *, obfuscate: bool, lasts: bool
     ) -> None:
-        """The request's resources are what the run needs until its end; they are let go of then. One that `lasts` is
-        made to its end though its client is gone.
-        """
+        """The request's resources go at the run's end. One that `lasts` is made to its end without its client."""
         self.status_code = 200
         self.background = None
         self._driver = driver
@@ -150,9 +148,7 @@ class StreamedRun(HttpResponse):
 
 
 class EventStream(HttpResponse):
-    """The streaming answer to one request for the events of a background response. It needs a follower's slot, and
-    gives the request's back.
-    """
+    """The streaming answer about a background response. It needs a follower's slot, and gives the request's back."""
 
     def __init__(
         self, source: Following | Iterator[list[Event]], admitted: Admitted, settings: CoreSettings, *, obfuscate: bool
@@ -199,9 +195,7 @@ class EventStream(HttpResponse):
             self._source.stop()
 
     async def _batches(self) -> AsyncGenerator[list[Event], None]:
-        """The events in batches, the first of which may be empty. Raises ApiError or StoreError where there is nothing
-        to follow.
-        """
+        """The events in batches, the first perhaps empty. Raises ApiError, StoreError where nothing is there."""
         following = self._source
         if not isinstance(following, Following):
             for batch in following:

@@ -131,9 +131,7 @@ class Exchange:
     async def reserve(
         self, entrance: Entrance, resources: AsyncExitStack, model: str, id: str, *, reads: int, writes: int
     ) -> Reservation | None:
-        """A reservation against the caller's limits for an answer, as long as its `resources`; None without limits.
-        Raises ApiError 429, StoreUnavailable.
-        """
+        """A reservation for as long as `resources`; None without limits. Raises ApiError 429, StoreUnavailable."""
         within = entrance.reserving(self.entry, model, id, reads=reads, writes=writes)
         reservation = await resources.enter_async_context(within)
         if reservation is not None:
@@ -187,9 +185,7 @@ class Exchange:
             self.answer_headers.append((ENGINE, DEMO.encode()))
 
     def left_out(self, tools: Iterable[str], items: Iterable[str]) -> None:
-        """Say in the answer and in the log which hosted tools, and items of which kinds, the prompt leaves out, besides
-        those that were said before.
-        """
+        """Say in the answer and in the log which hosted tools, and which kinds of items, the prompt leaves out."""
         for header, fact, kinds in ((LEFT_OUT, "tools_left_out", tools), (ITEMS_LEFT_OUT, "items_left_out", items)):
             names = self._left_out.setdefault(header, LeftOut())
             names.add_all(kinds)

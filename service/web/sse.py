@@ -95,9 +95,7 @@ class Encoder:
 
 
 class Pulse(AbstractContextManager["Pulse"]):
-    """Beats for every `seconds` in which nothing else is sent, so that nobody closes the connection, until the end of a
-    `with` block.
-    """
+    """Beats for every `seconds` in which nothing else is sent, until the end of a `with` block."""
 
     def __init__(self, beat: Callable[[], Coroutine[None, None, None]], seconds: float) -> None:
         self._beat = beat

@@ -45,9 +45,7 @@ class Conversations:
         self._keyspace = history.keyspace
 
     def new_id(self, source: str | None = None) -> str:
-        """The id of a new conversation, in any shard, or for a fork in the tree of its `source`. Raises NotFound,
-        ConversationNotFound.
-        """
+        """A new conversation's id, of a fork in the tree of its `source`. Raises NotFound, ConversationNotFound."""
         beside = "" if source is None else self._source("-", source).digits
         return conversation_id(self.history.ids.new(beside, mark=CONVERSATION_MARK))
 
@@ -149,9 +147,7 @@ class Conversations:
             return await self.history.chain(tenant, id, keys=self._keys(tenant, id))
 
     async def release(self, tenant: str, id: str, hold: str) -> None:
-        """Release a conversation, or the source of a fork; the hold may be over already. Raises ConversationNotFound,
-        NotFound, StoreUnavailable.
-        """
+        """Release a conversation, or a fork's source. Raises ConversationNotFound, NotFound, StoreUnavailable."""
         await self.history.server.run(release, self._source(tenant, id), hold)
 
     async def lineage(self, tenant: str, id: str) -> Sequence[str]:

@@ -156,9 +156,7 @@ class ConversationHistoryStore:
         """Whether the last turn was refused because the server's disk is nearly full: the next may be, too."""
 
     def new_id(self, parent: str | None = None, *, together: str = "") -> str:
-        """A new id, in the parent's tree, or for a root in any shard, but all that are `together` in the same. Raises
-        ParentNotFound.
-        """
+        """A new id, in the parent's tree or any shard; in one for all that are `together`. Raises ParentNotFound."""
         shard = self._shard_of(together) if together else None
         return id_of(self.ids.new("" if parent is None else self._parent_digits(parent), shard=shard))
 
@@ -505,9 +503,7 @@ class ConversationHistoryStore:
         return found
 
     async def lineage(self, tenant: str, id: str, *, keys: TurnKeys | None = None) -> tuple[str, ...]:
-        """The ids from the root to `id`, or to a conversation with these `keys`, deleted ancestors among them. Raises
-        NotFound, StoreUnavailable.
-        """
+        """The ids from the root to `id` or the conversation of `keys`. Raises NotFound, StoreUnavailable."""
         keys = keys or self.keyspace.response(tenant, id)
         word, *detail = await self.server.run(scripts.lineage, keys, idle_us=self.caps.idle_us)
         if word != b"missing":
@@ -662,9 +658,7 @@ class ConversationHistoryStore:
         return ""
 
     async def prove(self, id: str) -> None:
-        """Return if a turn with this id could be written now, and would be safe in time; or raise StoreUnavailable, or
-        DiskFull where the server takes none.
-        """
+        """Return if this turn could be written now, and safe in time. Raises StoreUnavailable, and DiskFull."""
         shard = self.keyspace.shard(self.keyspace.digits(id))
         (word,) = await self.server.run(scripts.prove, shard, takes_turns=True)
         if word == b"closed":

@@ -202,9 +202,7 @@ class TreeListing:
         self._merged = Merged(history, "trees", tenant, ascending=False, after=after)
 
     async def some(self, most: int) -> list[tuple[ScoredDigits, Tree | None]]:
-        """The next ones, at most so many, each with None where it is unknown by now; none once all were read. Raises
-        StoreUnavailable.
-        """
+        """The next ones, with None where one is unknown by now; none once all were read. Raises StoreUnavailable."""
         places = await self._merged.some(most)
         found = await self._summed_up([place for place in places if place.known])
         return [(place, found.get(place.digits)) for place in places]

@@ -176,9 +176,7 @@ async def shown_of(
 
 
 async def under_way(history: ConversationHistoryStore, tenant: str, most: int) -> tuple[list[TreeNode], bool]:
-    """At most `most` responses of a tenant under way, the newest first, and whether these are all. Raises
-    StoreUnavailable.
-    """
+    """A tenant's responses under way, the newest first, and whether these are all. Raises StoreUnavailable."""
     shards, run = history.keyspace.all_shards(), history.server.run
     found: list[TreeNode] = []
     whole = True

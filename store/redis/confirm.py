@@ -45,9 +45,7 @@ CONFIRM_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Safety:
-    """The safety that a stored turn needs: on so many replicas, and with `fsync` on the primary's disk. A row waits
-    `seconds` for each of both.
-    """
+    """The safety of a stored turn: on so many replicas, and on the disk. A row waits `seconds` for each of both."""
 
     replicas: int = 0
     fsync: bool = False

@@ -72,9 +72,7 @@ class Server:
     async def run(
         self, work: Callable[Concatenate["Operation", P], Awaitable[T]], *args: P.args, **values: P.kwargs
     ) -> T:
-        """The result of one script, or of other work, in an operation of its own. Raises its errors, and
-        StoreUnavailable.
-        """
+        """The result of one script, or other work, in an operation of its own. Raises its errors."""
         async with self.operation() as operation:
             return await work(operation, *args, **values)
 
@@ -164,9 +162,7 @@ class Operation:
         return int(1000 * (cast(float, self._deadline.when()) + ahead))
 
     def late(self, shard: ShardKeys, ms: int) -> None:
-        """Note the clock of a shard's server, which says that `not_after` has passed. Raises StoreUnavailable where it
-        says so LATE_TRIES times.
-        """
+        """Note the clock of a server that calls `not_after` over; LATE_TRIES times raise StoreUnavailable."""
         self._server.note_clock(shard, ms)
         self._lates += 1
         if self._lates == LATE_TRIES:

@@ -165,9 +165,7 @@ class Script(Generic[Names, P]):
         *,
         ahead: bool = False,
     ) -> list[Any]:
-        """The replies where the whole script is sent, to a server that is new, or whose libraries are gone: it gets
-        them. Raises any other `refusal`.
-        """
+        """The replies where the whole script is sent, as the server lacks its library. Raises any other `refusal`."""
         if _UNKNOWN not in str(refusal):
             raise refusal
         if self.flags != _READ_ONLY and not operation.loading.locked():  # what only reads, a replica runs as well

@@ -157,9 +157,7 @@ class EngineAdmission:
         servers: Callable[[], Collection[EngineServer]],
         give: Callable[[Ticket, Sequence[EngineServer], EngineServer | None], Held | None],
     ) -> None:
-        """`servers` are those that have places, or will have. `give` gives a place at one of some, if there is one now,
-        and at home where a home is named.
-        """
+        """`servers` have places, or will have. `give` gives one at one of some, and at home where a home is named."""
         self._servers = servers
         self._give = give
         self._numbers = count()
@@ -174,9 +172,7 @@ class EngineAdmission:
         return len(self._waiting)
 
     def ticket(self, asked: Generation | Passed, context_tokens: int) -> Ticket:
-        """A ticket, which sets the order of waiting; keep it through all attempts. No ticket counts more than the
-        model's context.
-        """
+        """A ticket, to be kept through all attempts: it sets the order. None counts more than the model's context."""
         expected = int(self._expected)
         if isinstance(asked, Generation):
             prompt = len(asked.prompt) + PICTURE_TOKENS * len(asked.pictures)

@@ -100,9 +100,7 @@ class Choosing:
             return 0.0
 
     def _warm_for(self, asked: Generation | Passed) -> Home | None:
-        """The server that had the response's generation before this one, or the response which it continues, if it
-        hasn't been away since then.
-        """
+        """The server of the response's generation before this one, or of what it continues, if it stayed up since."""
         if isinstance(asked, Passed):
             return None
         found = (self._warm.get(response) for response in (asked.response, asked.continues))

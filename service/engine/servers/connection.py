@@ -79,9 +79,7 @@ def target_of(place: ServerAddress) -> RequestTarget:
 
 
 def head(method: str, target: RequestTarget, path: str, headers: Mapping[str, str], length: int | None) -> bytes:
-    """The head of a request whose body has so many bytes, or comes in chunks. Raises ValueError where a header would
-    become two.
-    """
+    """The head of a request; without a `length` its body comes in chunks. Raises ValueError for a torn header."""
     lines = [f"{name}: {value}" for name, value in headers.items()]
     if "user-agent" not in headers:
         lines.append(f"user-agent: {AGENT}")
@@ -310,9 +308,7 @@ class ServerConnection(asyncio.Protocol):
         return data
 
     def leave(self) -> None:
-        """Leaves the answer. If it was read to its end, the connection may be used again; else it is closed, by which a
-        server notices that its output isn't wanted.
-        """
+        """Leave the answer. One that wasn't read to its end closes the connection, which tells the server to stop."""
         self._asked = False
         if self.closed or not self.at_eof or not self.answer.keeps or self._transport.get_write_buffer_size():
             self.abort()

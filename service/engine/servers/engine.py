@@ -357,9 +357,7 @@ class ServersEngine:
             await self._pool.close()
 
     async def _place(self, ticket: Ticket) -> Held | None:
-        """A place at a server, once there is one; None where there will be none. Raises EngineOverloaded where too many
-        wait, or it has waited for too long.
-        """
+        """A place at a server; None where there will be none. Raises EngineOverloaded where too many wait."""
         while True:
             await self._find_one_up()
             ticket.home = self._choosing.home(ticket.asked, ticket.need.prompt, self._up_for(ticket))

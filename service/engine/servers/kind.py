@@ -50,15 +50,11 @@ class Speeches:
     """How models speak that don't speak Harmony, found by asking a server. As it stands: nobody here knows."""
 
     async def speech_of(self, pieces: Pieces, written: Written, model: str) -> Speech:
-        """The speech of the model with this name, by how its server cuts texts and what its template has `written`.
-        Raises EngineError.
-        """
+        """The speech of a model, by how its server cuts texts and what its template writes. Raises EngineError."""
         raise EngineUnavailable(f"the model {model!r} doesn't speak Harmony, and this service reads no other model")
 
     async def disarm(self, pieces: Pieces, transcript: Transcript, *, sees: bool = False) -> Transcript:
-        """A transcript in which only our own marks are spelled. Of a model that `sees` the places of pictures are among
-        the marks. Raises EngineError.
-        """
+        """A transcript in which only our own marks are spelled, of pictures for one that `sees`. Raises EngineError."""
         raise EngineRefused("this service reads no model with a chat template")
 
 
@@ -71,9 +67,7 @@ class RefusedAlone(EngineRefused):
 
 
 class Request(msgspec.Struct, frozen=True):
-    """A body to post to a server. `end` is the request that ends this generation, whose stream then says
-    so; None where it can only be hung up on.
-    """
+    """A body to post. `end` is the request that ends this generation, where it can't only be hung up on."""
 
     path: str
     body: bytes

@@ -295,9 +295,7 @@ class EngineServer:
         refused: Callable[[int, bytes], EngineError],
         seconds: float | None,
     ) -> ServerConnection:
-        """The connection with the answer to a request, its body unread. Raises ServerUnreachable, and the
-        error with which the server refuses it.
-        """
+        """The connection with the answer, its body unread. Raises ServerUnreachable, and the error of a refusal."""
         name = self.kind.name
         try:
             async with asyncio.timeout(seconds):
@@ -367,9 +365,7 @@ class EngineServer:
 
 
 def headers_of(asked: Generation | Passed) -> dict[str, str]:
-    """The headers of a request. One tells a router which generations belong together, but not whose: two tenants never
-    share one.
-    """
+    """The headers of a request. One tells a router which generations belong together, but of no two tenants."""
     key = (asked.cache_salt or "").encode()[:MAX_KEY_BYTES]
     session = blake2b(asked.affinity.encode(), key=key, digest_size=16).hexdigest()
     return {"x-request-id": asked.id, **({SESSION: session} if asked.affinity else {}), **dict(asked.trace)}

@@ -89,9 +89,7 @@ def parameters(sampling: Sampling) -> dict[str, Any]:
 
 
 def stops(sampling: Sampling) -> dict[str, Any]:
-    """The ends of a generation where `ignore_eos` would switch off stop_token_ids as well: the model's own ends stay
-    on, so the ones not asked for are banned.
-    """
+    """The ends where `ignore_eos` would switch off stop_token_ids, too: the model's other ends are banned."""
     if not sampling.stop_ids:
         return {"ignore_eos": True}
     asked: dict[str, Any] = {"stop_token_ids": list(sampling.stop_ids)}

@@ -220,9 +220,7 @@ def tokenize_body(text: str, model: str) -> bytes:
 
 
 def template_body(transcript: Transcript, model: str, *, texts: bool = False, **more: Any) -> bytes:
-    """The body that asks for the ids of a prompt; `texts` is whether each comes with its text. `more` are members for
-    the endpoint alone.
-    """
+    """The body that asks for the ids of a prompt, with `texts` for their texts, too; `more` are further members."""
     tools = {} if transcript.tools == b"[]" else {"tools": msgspec.Raw(transcript.tools)}
     body = {
         "model": model,
@@ -251,9 +249,7 @@ def _with_the_sampled(logprobs: int) -> int:
 
 
 def parameters(sampling: Sampling) -> dict[str, Any]:
-    """The parameters that both endpoints, and vLLM as a library, call by the same names; parameters not asked for are
-    left out. Each caller adds the constraint.
-    """
+    """The parameters that both endpoints, and vLLM as a library, call by the same names, without the constraint."""
     asked = {
         **token_ids.parameters(sampling),
         "stop_token_ids": list(sampling.stop_ids),

@@ -44,9 +44,7 @@ _ID = msgspec.json.Decoder(_Id)
 
 
 async def added_items(store: ConversationHistoryStore, tenant: str, turn: str) -> ListPage[msgspec.Raw] | None:
-    """All items that are left of a turn that somebody added by hand; None where it is deleted. Raises
-    StoreUnavailable.
-    """
+    """The items that are left of a turn by hand; None where it is deleted. Raises StoreUnavailable."""
     ((response, items),) = await store.items(tenant, [turn])
     if not response:
         return None
@@ -121,9 +119,7 @@ async def item_of(
 
 
 def _turns_needed(items: int, found: int, read: int, size: int) -> int:
-    """How many turns likely have so many items, and fit into a read, where as many as were read have `found` items and
-    this size.
-    """
+    """How many turns likely have so many items, and fit into a read, by those that were read."""
     likely = -(-items * read // max(found, 1))
     return max(1, min(likely, BYTES_A_READ * read // max(size, 1), TURNS_A_READ))
 

@@ -209,9 +209,7 @@ STORING = b"private, no-cache"
 
 
 async def unless_known(headers: Iterable[tuple[bytes, bytes]], answer: Response) -> Response:
-    """The answer with its ETag, or a 304 without a body if the request's `headers` say that the client has it. A list
-    of tags may come in several of them.
-    """
+    """The answer with its ETag, or a 304 without a body if `headers` say, perhaps several times, that it is known."""
     hashed, body = blake2b(digest_size=TAG_BYTES), answer.body
     for start in range(0, len(body), BYTES_A_STEP):
         if start:
