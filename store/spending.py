@@ -82,10 +82,7 @@ class Spending:
             if len(found) >= MOST_FIELDS:
                 return found, hour
             fields: list[bytes] = await server.command("HGETALL", names[hour])
-            found += [_read(hour, *pair) for pair in zip(fields[::2], fields[1::2], strict=True)]
+            for spender, value in zip(fields[::2], fields[1::2], strict=True):
+                sums = Sums(*map(int, value.split()[:5]))
+                found.append(HourSpent(hour, Spender(*spender.decode().split("/", 2)), sums))
         return found, behind
-
-
-def _read(hour: int, field: bytes, value: bytes) -> HourSpent:
-    tenant, key, model = field.decode().split("/", 2)
-    return HourSpent(hour, Spender(tenant, key, model), Sums(*map(int, value.split()[:5])))

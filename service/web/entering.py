@@ -20,7 +20,7 @@ from service.entrance import WrongKey
 from service.responses.refusals import refusal_of
 from service.web import auth
 from service.web.auth import check_scraper, refuse_foreign
-from service.web.exchange import Admitted, Exchange, admit, admit_aside, nobody_says
+from service.web.exchange import Admitted, Exchange, admit
 from service.web.http_protocol import WHEN_GONE, WHOSE
 from service.web.queries import refuse_unknown
 from service.web.received import EXCHANGE, Process, Received
@@ -56,12 +56,17 @@ async def enter(scope: Scope, *, uploads: bool = False, body: bool = True) -> Ex
 
 async def aside(process: Process, exchange: Exchange) -> Admitted:
     """The place of a request that waits for nobody. Raises ApiError 503."""
-    return await admit_aside(exchange, process.admission, process.service.tenants.pacing)
+    work = await process.service.tenants.pacing.begin(exchange.tenant)
+    try:
+        return Admitted(exchange, process.admission.slot(exchange.tenant), work)
+    except BaseException:
+        work.close()
+        raise
 
 
 async def in_line(process: Process, exchange: Exchange) -> Admitted:
     """The place of a request for a response, once it is its turn. Raises ApiError, ClientGone."""
-    when_gone = exchange.scope.get("extensions", {}).get(WHEN_GONE, {}).get("tell", nobody_says)
+    when_gone = exchange.scope.get("extensions", {}).get(WHEN_GONE, {}).get("tell", lambda _: None)
     return await admit(exchange, process.admission, process.service.tenants.pacing, when_gone)
 
 

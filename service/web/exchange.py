@@ -7,7 +7,7 @@ import logging
 import re
 import secrets
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -126,7 +126,7 @@ class Exchange:
     def caller(self) -> Caller:
         """The caller of a response that it asks for. A span of ours comes between the client's and the engine's."""
         trace = self.span.headers or trace_headers(self.headers)
-        return Caller(self.entry, trace, session_of(self.headers), user_of(self.headers))
+        return Caller(self.entry, trace, session_of(self.headers), first_named(self.headers, USER_HEADERS))
 
     async def reserve(
         self, entrance: Entrance, resources: AsyncExitStack, model: str, id: str, *, reads: int, writes: int
@@ -308,12 +308,8 @@ class Admitted:
         self.work.close()
 
 
-def nobody_says(call: Callable[[], None] | None) -> None:
-    """Nobody says when a client disconnects."""
-
-
 async def admit(
-    exchange: Exchange, admission: Admission, pacing: Pacing, when_gone: DisconnectHook = nobody_says
+    exchange: Exchange, admission: Admission, pacing: Pacing, when_gone: DisconnectHook = lambda _: None
 ) -> Admitted:
     """A request for a response, once it is its turn. Raises ApiError, ClientGone, as the admission does."""
     slot = await admission.slot_in_line(exchange.tenant, exchange.note_wait, when_gone)
@@ -321,16 +317,6 @@ async def admit(
         return Admitted(exchange, slot, await pacing.begin(exchange.tenant))
     except BaseException:
         slot.leave()
-        raise
-
-
-async def admit_aside(exchange: Exchange, admission: Admission, pacing: Pacing) -> Admitted:
-    """A request that asks no model, which waits for nobody. Raises ApiError 503."""
-    work = await pacing.begin(exchange.tenant)
-    try:
-        return Admitted(exchange, admission.slot(exchange.tenant), work)
-    except BaseException:
-        work.close()
         raise
 
 
@@ -347,18 +333,13 @@ def trace_headers(headers: Mapping[bytes, bytes]) -> tuple[tuple[str, str], ...]
     return tuple(passed)
 
 
-def user_of(headers: Mapping[bytes, bytes]) -> str:
-    """The user of a front end for whom a request with these lower-case headers asks, empty where none is named."""
-    for name in USER_HEADERS:
-        if _SESSION.fullmatch(user := headers.get(name, b"")):
-            return user.decode()
-    return ""
-
-
 def session_of(headers: Mapping[bytes, bytes]) -> str:
     """The session that a request with these lower-case headers belongs to, empty where it doesn't say."""
     named = (name for name in headers if name.startswith(b"x-") and name.endswith(b"-session-id"))
-    for name in (*SESSION_HEADERS, *named):
-        if _SESSION.fullmatch(session := headers.get(name, b"")):
-            return session.decode()
-    return ""
+    return first_named(headers, (*SESSION_HEADERS, *named))
+
+
+def first_named(headers: Mapping[bytes, bytes], names: Iterable[bytes]) -> str:
+    """The first of these headers that can name somebody or something, else empty."""
+    values = (headers.get(name, b"") for name in names)
+    return next((value.decode() for value in values if _SESSION.fullmatch(value)), "")

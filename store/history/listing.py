@@ -75,14 +75,10 @@ class Merged:
             waiting = [part.waiting for part in self._parts if part.waiting]
             if not waiting:
                 break
-            self._last = min(waiting, key=self._rank).popleft()
+            first = min if self._ascending else max
+            self._last = first(waiting, key=lambda each: (each[0].score, int(each[0].digits, 16))).popleft()
             places.append(self._last)
         return places
-
-    def _rank(self, waiting: deque[ScoredDigits]) -> tuple[int, int]:
-        score, digits, _ = waiting[0]
-        sign = 1 if self._ascending else -1
-        return sign * score, sign * int(digits, 16)
 
     async def _read(self, part: _Part, wanted: int) -> None:
         """Read on in a shard, behind the last place of all; with many shards each gives a part of the wanted places."""

@@ -53,7 +53,11 @@ class Outbox:
         _, *taken = await self._server.run(
             scripts.take_webhooks, shard, token=secrets.token_hex(TOKEN_BYTES), most=limit, hold_ms=hold_ms
         )
-        return [_webhook(*each.decode().split(" ")) for each in taken]
+        webhooks = list[Webhook]()
+        for member, tries, ended_ms in (each.decode().split(" ") for each in taken):
+            tenant, digits, status = member.split("/")
+            webhooks.append(Webhook(tenant, id_of(digits), status, int(ended_ms) // 1000, int(tries)))
+        return webhooks
 
     async def later(self, webhook: Webhook, delay_ms: int) -> None:
         """Make a webhook due again after `delay_ms`, 1 or more, unless somebody else has taken it since."""
@@ -63,8 +67,3 @@ class Outbox:
     async def remove(self, webhook: Webhook) -> None:
         """Remove a webhook that was accepted or given up; it may be gone already."""
         await self.later(webhook, 0)
-
-
-def _webhook(member: str, tries: str, ended_ms: str) -> Webhook:
-    tenant, digits, status = member.split("/")
-    return Webhook(tenant, id_of(digits), status, int(ended_ms) // 1000, int(tries))

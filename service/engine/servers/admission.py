@@ -186,9 +186,6 @@ class EngineAdmission:
         prompt = min(prompt, most)
         return Ticket(next(self._numbers), asked, Need(asked.tenant, prompt, min(output, expected, most - prompt)))
 
-    def hopes(self, ticket: Ticket) -> bool:
-        return any(map(ticket.may_have, self._servers()))
-
     def now(self, ticket: Ticket) -> Held | None:
         """A place for it at once, if there is one and nobody that waits for it goes first."""
         for stand, servers in self._firsts(self._stands([*self._waiting, ticket])):

@@ -112,12 +112,11 @@ def _calm(
 ) -> list[EngineServer]:
     """The free servers that aren't far busier than the others, by how much is `running` at each."""
     even = (sum(map(running, up)) + 1) / sum(server.weight for server in up)
+
+    def bearable(share: float) -> int:
+        return max(LEAST_SHARE, math.ceil(SLACK * share + CHANCE * math.sqrt(share)))
+
     return [server for server in free if running(server) < bearable(even * server.weight)]
-
-
-def bearable(share: float) -> int:
-    """The most generations that a server may have for an even share of so many."""
-    return max(LEAST_SHARE, math.ceil(SLACK * share + CHANCE * math.sqrt(share)))
 
 
 def first(affinity: str, servers: Collection[EngineServer]) -> EngineServer:

@@ -199,7 +199,8 @@ class ServersEngine:
             if not self._servers:  # among them, the first that is up says which model is wanted
                 self._servers = servers
             try:
-                await self._probe(new)
+                await asyncio.gather(*(server.probe() for server in new))
+                await asyncio.gather(*(server.weigh() for server in new))
             except asyncio.CancelledError:
                 await asyncio.gather(*(server.close() for server in new))
                 raise
@@ -362,7 +363,7 @@ class ServersEngine:
             await self._find_one_up()
             ticket.home = self._choosing.home(ticket.asked, ticket.need.prompt, self._up_for(ticket))
             held = self._admission.now(ticket)
-            if held is not None or not self._admission.hopes(ticket):
+            if held is not None or not any(map(ticket.may_have, self._open())):
                 return held
             ticket.wait_for_home(*self._choosing.patience(ticket.home, self._access.wait_seconds))
             if ticket.deadline is None and any(self._room(server) for server in self._up()):
@@ -440,10 +441,6 @@ class ServersEngine:
             return EngineUnavailable(self._servers[0].trouble)
         since, trouble = max(away)  # the last one that answered
         return EngineAway(trouble, monotonic() - since)
-
-    async def _probe(self, servers: list[EngineServer]) -> None:
-        await asyncio.gather(*(server.probe() for server in servers))
-        await asyncio.gather(*(server.weigh() for server in servers))
 
     async def _find_one_up(self) -> None:
         """Where none is up, ask all of them, and wait until one is or all have answered."""

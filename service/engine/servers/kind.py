@@ -272,11 +272,9 @@ def said_in(body: bytes) -> ReportedError:
         said = _ENVELOPE.decode(body)
     except UNREADABLE:
         return ReportedError()
-    return (
-        said.error
-        if isinstance(said.error, ReportedError)
-        else ReportedError(said.error or said.message or said.detail)
-    )
+    if isinstance(said.error, ReportedError):
+        return said.error
+    return ReportedError(said.error or said.message or said.detail)
 
 
 def read_refusal(name: str, status: int, body: bytes) -> EngineError:

@@ -211,15 +211,11 @@ class EngineServer:
                 self.down(error)
             raise
         finally:
-            if not over:
-                self._left(request)
-
-    def _left(self, request: Request) -> None:
-        """Ends a generation that was hung up on, where the server doesn't notice that soon."""
-        if request.end is not None and not self.kind.notices_hang_ups and self.state is not ServerState.CLOSED:
-            task = asyncio.create_task(self._end(request.end))
-            self._ending.add(task)
-            task.add_done_callback(self._ending.discard)
+            unnoticed = not over and not self.kind.notices_hang_ups and self.state is not ServerState.CLOSED
+            if unnoticed and request.end is not None:
+                task = asyncio.create_task(self._end(request.end))
+                self._ending.add(task)
+                task.add_done_callback(self._ending.discard)
 
     async def _end(self, request: Request) -> bool:
         """Has it end a generation; whether it does. The log has a refusal once in each of its lives."""
@@ -334,24 +330,11 @@ class EngineServer:
                 self.lives += 1
                 self.room = self.others_running = self.others_tokens = 0
                 self.away_since = None
-                event(
-                    logger,
-                    logging.INFO,
-                    f"{name} server is up",
-                    url=self.url,
-                    model=self.facts.model,
-                    context_tokens=self.facts.context_tokens,
-                    endpoint=str(self.facts.endpoint),
-                    **({"version": self.facts.version} if self.facts.version else {}),
-                )
-                if self.facts.advice:
-                    event(
-                        logger,
-                        logging.WARNING,
-                        f"{name} server lacks something",
-                        url=self.url,
-                        advice=self.facts.advice,
-                    )
+                facts, url = self.facts, self.url
+                told = {"model": facts.model, "context_tokens": facts.context_tokens, "endpoint": str(facts.endpoint)}
+                event(logger, logging.INFO, f"{name} server is up", url=url, **told, version=facts.version or None)
+                if facts.advice:
+                    event(logger, logging.WARNING, f"{name} server lacks something", url=url, advice=facts.advice)
         except EngineError as error:
             self.down(error if isinstance(error, EngineUnavailable) else EngineUnavailable(str(error)))
         except BROKEN as error:

@@ -199,7 +199,8 @@ def request_body(endpoint: TokensEndpoint, generation: Generation, model: str, m
     }
     if endpoint is TokensEndpoint.GENERATE:
         if generation.sampling.logprobs:
-            sampling["logprobs"] = _with_the_sampled(generation.sampling.logprobs)
+            asked = generation.sampling.logprobs  # the sampled token is counted among them
+            sampling["logprobs"] = max(asked, min(asked + 1, MOST_LOGPROBS))
         # without need of the text none is made; a constraint holds from the first token, whatever parser a server has
         text = {"skip_special_tokens": False} if generation.decoded else {"detokenize": False}
         mode: dict[str, Any] = {"output_mode": "text"} if generation.decoded else {}
@@ -237,15 +238,6 @@ def template_body(transcript: Transcript, model: str, *, texts: bool = False, **
 def read_cut(body: bytes) -> CutText:
     """The ids of a text. Raises EngineError."""
     return decode(_CUT, body, EngineError("the vLLM server sent something else than ids"))
-
-
-def abort_body(id: str) -> bytes:
-    return _ENCODE({"request_ids": [GENERATE_PREFIX + id]})
-
-
-def _with_the_sampled(logprobs: int) -> int:
-    """How many log probabilities to ask `/inference/v1/generate` for: it counts the sampled token among them."""
-    return max(logprobs, min(logprobs + 1, MOST_LOGPROBS))
 
 
 def parameters(sampling: Sampling) -> dict[str, Any]:
@@ -441,7 +433,8 @@ class Vllm(ServerKind):
 
     def request(self, facts: ServerFacts, generation: Generation) -> Request:
         endpoint = TokensEndpoint(facts.endpoint)
-        end = Request(ABORT, abort_body(generation.id)) if endpoint is TokensEndpoint.GENERATE else None
+        abort = Request(ABORT, _ENCODE({"request_ids": [GENERATE_PREFIX + generation.id]}))
+        end = abort if endpoint is TokensEndpoint.GENERATE else None
         mark = facts.speech.mark if facts.speech is not None else ()
         return Request(endpoint, request_body(endpoint, generation, facts.model, mark), end)
 

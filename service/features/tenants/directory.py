@@ -426,7 +426,7 @@ class Directory:
         try:
             await self.registry.change(changes, places=places, entries=entries, tell=tell)
         except RegistryFull as error:
-            raise _limit_reached(error.name.partition("/")[0]) from None
+            raise _limit_reached(error.id.partition("/")[0]) from None
         for each in happened:
             each.log(actor)
 

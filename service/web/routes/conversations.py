@@ -219,7 +219,7 @@ async def page_of_conversations(
             raise not_in_list("conversation", brief(error.id)) from None
         for id, json in some:
             size += len(json or b"")
-            if json is not None and _has(json, wanted):
+            if json is not None and (not wanted or wanted.items() <= decode_conversation(json).metadata.items()):
                 found.append((id, json))
             if len(found) > limit:
                 return _page(found[:limit], found[limit - 1][0], more=True)
@@ -228,10 +228,6 @@ async def page_of_conversations(
         if not some:
             return _page(found, found[-1][0] if found else None, more=False)
     return _page(found, last, more=True)
-
-
-def _has(json: bytes, wanted: Filter) -> bool:
-    return not wanted or wanted.items() <= decode_conversation(json).metadata.items()
 
 
 def _page(found: list[tuple[str, bytes]], last_id: str | None, *, more: bool) -> ListPage[msgspec.Raw]:

@@ -27,7 +27,6 @@ from tests.support.waiting import until
 DONE = b"data: [DONE]\n\n"
 PAGE = b"<!doctype html><title>Sign in</title>\n\n<p>You are not signed in.</p>\n\n"
 MANY = 20
-"""How many tokens are asked for."""
 
 
 def begun(voice: Voice, *rest: bytes, then: Then = Then.END) -> Instead:

@@ -41,7 +41,6 @@ def test_a_server_gets_what_its_weight_says() -> None:
 
 
 def access(*servers: Standin, **fields: Any) -> Access:
-    """How to reach these from now on."""
     given = {"probe_seconds": NEVER_SECONDS, "connect_seconds": 20, **fields}
     return Access(tuple(server.url for server in servers), **given)
 

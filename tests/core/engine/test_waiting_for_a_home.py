@@ -16,7 +16,6 @@ from tests.support.waiting import until
 
 ROOM = 1000
 LONG = [1] * 600
-"""A prompt of which a server has room for one."""
 
 # --- how long it is worth it ------------------------------------------------------------------------------------------
 

@@ -16,7 +16,6 @@ class ProbeSettings(SettingsGroup):
     heading = "Probes"
 
     probe_seconds: float = Field(1, gt=0, le=90)
-    """How long a probe may take."""
 
 
 class ProbedSettings(ProbeSettings, CoreSettings):

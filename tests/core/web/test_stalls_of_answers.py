@@ -27,7 +27,6 @@ LOGPROBS = {"top_logprobs": 20, "include": ["message.output_text.logprobs"]}
 
 
 def doubling(depth: int, word: str) -> dict[str, Any]:
-    """A schema whose every level looks twice at the next one."""
     definitions: dict[str, Any] = {"d0": {"enum": [0, word]}}
     for level in range(depth):
         ends = [
@@ -44,7 +43,6 @@ def doubling(depth: int, word: str) -> dict[str, Any]:
 
 
 def played(*texts: str, chunk: int = CHUNK) -> Script:
-    """An answer as an engine says it, chunk by chunk."""
     ids = [*opened(""), *(id for text in texts for id in encode(text)), RETURN]
     return [ids[:3], *(ids[place : place + chunk] for place in range(3, len(ids), chunk))]
 

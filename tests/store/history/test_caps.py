@@ -16,7 +16,6 @@ from tests.support.store.sample import LONG_AGO, TENANT, alive, grow, said, set_
 
 
 def bulky(id: str, parent: str | None = None, *, size: int = 20_000) -> Turn:
-    """A turn with a response that can't be compressed."""
     return Turn(id, parent, Status.COMPLETED, (), random.randbytes(size))
 
 

@@ -25,13 +25,11 @@ SECONDS = 600.0
 
 
 async def listed(redis: Redis, prefix: str) -> list[tuple[str, float]]:
-    """The conversations of the only shard, and when they began in µs."""
     found = await redis.zrange(f"{prefix}:{{00}}:conversations:{TENANT}", 0, -1, withscores=True)
     return [(conversation_id(digits.decode()), score) for digits, score in found]
 
 
 async def ids_of(listing: Listing, at_once: int = 7) -> list[str]:
-    """The ids of those in a list that are known."""
     found: list[str] = []
     while some := await listing.some(at_once):
         found += [each.id for each in some if each.shown is not None]

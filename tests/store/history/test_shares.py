@@ -19,12 +19,10 @@ IMAGE_BYTES = 60_000
 
 
 async def roots(store: ConversationHistoryStore, tenant: str, count: int) -> list[str]:
-    """So many conversations of one turn, one after the other."""
     return [(await grow(store, str(number), tenant=tenant))[0] for number in range(count)]
 
 
 async def image(store: ConversationHistoryStore, tenant: str, size: int = IMAGE_BYTES) -> str:
-    """A turn that can't be compressed."""
     id = store.new_id()
     await store.append(tenant, Turn(id, None, Status.COMPLETED, (), random.randbytes(size)))
     return id

@@ -25,7 +25,6 @@ LOG_BYTES = len(b"accepted") + len(b"the end") + 2 * ENTRY_BYTES
 
 
 async def logged(history: ConversationHistoryStore, ids: list[str]) -> list[str]:
-    """Those of `ids` whose events can be read."""
     return [id for id in ids if (await history.find(TENANT, id)).logged]
 
 

@@ -26,7 +26,6 @@ from tests.support.store.work import (
 )
 
 SOON = 0.05
-"""A lease that runs out by itself, in seconds."""
 
 
 async def test_a_job_whose_holder_fell_silent_is_next_and_what_that_one_does_is_refused(

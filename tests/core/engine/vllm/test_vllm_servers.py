@@ -14,7 +14,6 @@ from tests.support.waiting import until
 
 
 def logged(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
-    """The fields of what was logged."""
     return [getattr(record, "fields", {}) for record in caplog.records]
 
 

@@ -26,7 +26,6 @@ def held(service: ServiceProcess, **body: object) -> sockets.socket:
 
 
 def waiting(service: ServiceProcess, how_many: int) -> None:
-    """Return once so many requests wait."""
     http = service.http()
     wait_until(lambda: scraped(http).value(WAITING), 20, wanted=lambda found: found == how_many)
 
