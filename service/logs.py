@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -144,11 +145,9 @@ class QueuedHandler(logging.Handler):
         super().close()
 
     def _write(self) -> None:
-        try:
+        with suppress(OSError, ValueError):  # stderr is closed: nothing can be logged, and serving goes on
             while self._write_some():
                 pass
-        except (OSError, ValueError):
-            return  # stderr is closed: nothing can be logged, and serving goes on
 
     def _write_some(self) -> bool:
         """Write what waits, once there is something; whether more may come."""

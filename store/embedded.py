@@ -147,7 +147,8 @@ class EmbeddedServer:
             self._undo.callback(self._forget)
             self._runtime = _runtime_folder()
             self._undo.callback(_remove, self._runtime)
-            _record_owner(lock, self._runtime)
+            os.ftruncate(lock, 0)
+            os.pwrite(lock, f"{os.getpid()}\n{self._runtime}\n".encode(), 0)
             for file in self._folder.glob(REWRITES):
                 file.unlink()
             if not self._reads_back(lock) and not (self._repair() and self._reads_back(lock)):
@@ -336,25 +337,16 @@ def _acquire(folder: Path, handover_seconds: float) -> int:
                 raise DataFolderBusy(str(folder), owner) from None
             time.sleep(POLL_SECONDS)
         else:
-            _remove_leftover(lock)
+            _, runtime = _recorded_owner(lock)  # of an owner that was killed
+            if runtime is not None and runtime.name.startswith(RUNTIME_PREFIX):
+                _remove(runtime)
             return lock
-
-
-def _record_owner(lock: int, runtime: Path) -> None:
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, f"{os.getpid()}\n{runtime}\n".encode(), 0)
 
 
 def _recorded_owner(lock: int) -> tuple[int | None, Path | None]:
     """The process id and the runtime folder of the last owner, where they are known."""
     owner, _, runtime = os.pread(lock, 4096, 0).decode().strip().partition("\n")
     return int(owner) if owner else None, Path(runtime) if runtime else None
-
-
-def _remove_leftover(lock: int) -> None:
-    _, runtime = _recorded_owner(lock)
-    if runtime is not None and runtime.name.startswith(RUNTIME_PREFIX):
-        _remove(runtime)
 
 
 def _remove(runtime: Path) -> None:

@@ -253,7 +253,12 @@ class Listening:
         listener = Listener()
         subscription.listeners.add(listener)
         try:
-            await self._confirmed(subscription)
+            try:
+                async with asyncio.timeout(self._seconds):
+                    await subscription.stands.wait()
+            except TimeoutError as late:
+                reason = subscription.failure or late
+                raise StoreUnavailable(f"not subscribed within {self._seconds} s: {reason}") from reason
             listener.begin()
             yield listener
         finally:
@@ -280,14 +285,6 @@ class Listening:
         """Make every connection anew: somebody found that the address has led to a server that is no primary."""
         for wire in self._connections.values():
             wire.lose(NotPrimary("the server may no longer be the primary"))
-
-    async def _confirmed(self, subscription: _Subscription) -> None:
-        try:
-            async with asyncio.timeout(self._seconds):
-                await subscription.stands.wait()
-        except TimeoutError as late:
-            reason = subscription.failure or late
-            raise StoreUnavailable(f"not subscribed within {self._seconds} s: {reason}") from reason
 
     def _lose(self, group: Sequence[_Subscription], failure: Exception) -> None:
         """Make subscriptions that failed together again, together, after a pause."""

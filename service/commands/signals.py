@@ -132,20 +132,16 @@ class OpenApplication:
 async def watching_loop(settings: CoreSettings) -> AsyncGenerator[None]:
     """Until the end of the block this process ends where its loop stands still for STALL_SECONDS."""
     faulthandler.register(signal.SIGPROF, file=STDERR, chain=True)  # of all threads: any may get the signal
-    beating = asyncio.create_task(_beat(_seconds(settings)))
+    threads = len(os.sched_getaffinity(0)) if settings.engine == "vllm-local" else 1  # all of them count
+
+    async def beat() -> None:
+        while True:
+            signal.setitimer(signal.ITIMER_PROF, STALL_SECONDS * threads)
+            await asyncio.sleep(BEAT_SECONDS)
+
+    beating = asyncio.create_task(beat())
     try:
         yield
     finally:
         beating.cancel()
         signal.setitimer(signal.ITIMER_PROF, 0)
-
-
-def _seconds(settings: CoreSettings) -> float:
-    """The processor time until the end. It is that of all threads, of which vLLM has one for each core."""
-    return STALL_SECONDS * (len(os.sched_getaffinity(0)) if settings.engine == "vllm-local" else 1)
-
-
-async def _beat(seconds: float) -> None:
-    while True:
-        signal.setitimer(signal.ITIMER_PROF, seconds)
-        await asyncio.sleep(BEAT_SECONDS)

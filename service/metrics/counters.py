@@ -92,16 +92,12 @@ class Description:
 
     def make(self, kind: type[Kind], registry: CollectorRegistry) -> Kind:
         """The metric itself, in `registry`. A gauge of several processes is the sum over those that live."""
-        names = tuple(self.labels)
-        if issubclass(kind, Gauge):
-            metric = kind(self.name, self.tells, names, registry=registry, multiprocess_mode="livesum")
-        elif issubclass(kind, Histogram):
-            metric = kind(self.name, self.tells, names, registry=registry, buckets=self.buckets)
-        else:
-            metric = kind(self.name, self.tells, names, registry=registry)
-        if names:
-            for values in product(*self.labels.values()):
-                metric.labels(*values)
+        more: dict[str, Any] = {"buckets": self.buckets} if self.buckets else {}
+        if kind is Gauge:
+            more["multiprocess_mode"] = "livesum"
+        metric = kind(self.name, self.tells, tuple(self.labels), registry=registry, **more)
+        for values in product(*self.labels.values()) if self.labels else ():
+            metric.labels(*values)
         return metric
 
 

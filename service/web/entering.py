@@ -21,7 +21,7 @@ from service.responses.refusals import refusal_of
 from service.web import auth
 from service.web.auth import check_scraper, refuse_foreign
 from service.web.exchange import Admitted, Exchange, admit
-from service.web.http_protocol import WHEN_GONE, WHOSE
+from service.web.http_protocol import WHOSE
 from service.web.queries import refuse_unknown
 from service.web.received import EXCHANGE, Process, Received
 from store.errors import StoreError
@@ -66,8 +66,7 @@ async def aside(process: Process, exchange: Exchange) -> Admitted:
 
 async def in_line(process: Process, exchange: Exchange) -> Admitted:
     """The place of a request for a response, once it is its turn. Raises ApiError, ClientGone."""
-    when_gone = exchange.scope.get("extensions", {}).get(WHEN_GONE, {}).get("tell", lambda _: None)
-    return await admit(exchange, process.admission, process.service.tenants.pacing, when_gone)
+    return await admit(exchange, process.admission, process.service.tenants.pacing)
 
 
 def way_in(

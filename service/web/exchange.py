@@ -35,6 +35,7 @@ from service.spans import UNTRACED, Fact, Span, Tracer
 from service.web.admission.slots import Admission, DisconnectHook, Slot
 from service.web.dialect import OPENAI, Dialect
 from service.web.errors import JsonResponse, envelope, is_anthropics
+from service.web.http_protocol import WHEN_GONE
 from store.keys import id_of
 
 logger = logging.getLogger(__name__)
@@ -308,11 +309,10 @@ class Admitted:
         self.work.close()
 
 
-async def admit(
-    exchange: Exchange, admission: Admission, pacing: Pacing, when_gone: DisconnectHook = lambda _: None
-) -> Admitted:
+async def admit(exchange: Exchange, admission: Admission, pacing: Pacing) -> Admitted:
     """A request for a response, once it is its turn. Raises ApiError, ClientGone, as the admission does."""
-    slot = await admission.slot_in_line(exchange.tenant, exchange.note_wait, when_gone)
+    told: dict[str, DisconnectHook] = exchange.scope.get("extensions", {}).get(WHEN_GONE, {})
+    slot = await admission.slot_in_line(exchange.tenant, exchange.note_wait, told.get("tell"))
     try:
         return Admitted(exchange, slot, await pacing.begin(exchange.tenant))
     except BaseException:

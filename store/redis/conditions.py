@@ -90,15 +90,11 @@ class ServerHealth:
             self._wrote = now
         if confirmed:
             self._confirmed = now
-        if self.away is not None and self._is_back(wrote=wrote, confirmed=confirmed):
-            failure, self.away = self.away, None
+        unconfirmed, failure = isinstance(self.away, StoreUnconfirmed), self.away
+        is_back = confirmed if unconfirmed else wrote or not isinstance(failure, StoreReadOnly)
+        if failure is not None and is_back:
+            self.away = None
             self._watcher.back(now - self._since, failure)
-
-    def _is_back(self, *, wrote: bool, confirmed: bool) -> bool:
-        """Whether an operation shows that the server is back."""
-        if isinstance(self.away, StoreUnconfirmed):
-            return confirmed
-        return wrote or not isinstance(self.away, StoreReadOnly)
 
     def note(self, failure: StoreUnavailable, why: str, begun: float) -> None:
         """Note the failure of an operation that began at `begun`, by the monotonic clock."""

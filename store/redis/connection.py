@@ -179,19 +179,16 @@ class Operation:
             await self._deadline.__aexit__(kind, error, trace)
         except TimeoutError as late:
             self._server.wires.late(*self._last, self._seconds)
-            raise self._note(self._late(), "timeout") from late
+            reason = f"the server did not answer within {self._seconds} s. {advice(late)}"
+            if (refusal := self._refusal) is not None:
+                reason = f"the server failed: {_sentence(refusal)} {advice(refusal)}"
+            raise self._note(StoreUnavailable(reason), "timeout") from late
         if isinstance(error, redis_errors.RedisError):
             refused = StoreReadOnly if refuses_writes(error) else StoreUnavailable
             raise self._note(refused(f"the server failed: {_sentence(error)} {advice(error)}"), "error") from error
         if error is None:
             self._server.health.succeeded(wrote=self.wrote)
             self._server.watcher.took(time.monotonic() - self._begun)
-
-    def _late(self) -> StoreUnavailable:
-        """The error of an operation that ran out of time, with the reason."""
-        if self._refusal is not None:
-            return StoreUnavailable(f"the server failed: {_sentence(self._refusal)} {advice(self._refusal)}")
-        return StoreUnavailable(f"the server did not answer within {self._seconds} s. {advice(TimeoutError())}")
 
     def _note(self, failure: StoreUnavailable, why: str) -> StoreUnavailable:
         self._server.health.note(failure, why, self._begun)

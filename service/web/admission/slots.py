@@ -114,7 +114,7 @@ class Admission:
         return slot
 
     async def slot_in_line(
-        self, tenant: str, waited: Callable[[float], None] = lambda _: None, when_gone: DisconnectHook = lambda _: None
+        self, tenant: str, waited: Callable[[float], None] = lambda _: None, when_gone: DisconnectHook | None = None
     ) -> "Slot":
         """A slot of a request for a response, until the end of a block, once it is its turn.
 
@@ -127,7 +127,7 @@ class Admission:
         ticket = self._queue.join(tenant, asyncio.get_running_loop().create_future())
         self.let_begin()
         if not ticket.answer.done():
-            await self._wait(ticket, waited, when_gone)
+            await self._wait(ticket, waited, when_gone or (lambda _: None))
         return ticket.answer.result()
 
     def stop(self) -> None:
@@ -189,7 +189,8 @@ class Admission:
     async def _preparing_large(self, tenant: str, size: int) -> AsyncGenerator[None]:
         self._large += 1
         pause_before, aside_before = pause_after.get(), aside.get()
-        pause_after.set(self._pause)
+        # an answer takes many turns of the loop, and would wait for a step in each of them
+        pause_after.set(lambda seconds: PAUSE * seconds if len(self.open_slots) > self._large else BRIEFLY)
         try:
             async with AsyncExitStack() as room:
 
@@ -214,12 +215,6 @@ class Admission:
             pause_after.set(pause_before)
             aside.set(aside_before)
             self._large -= 1
-
-    def _pause(self, seconds: float) -> float:
-        """The seconds for which a large body lets others run after a step: an answer takes many turns of the loop, and
-        would wait for a step in each of them.
-        """
-        return PAUSE * seconds if len(self.open_slots) > self._large else BRIEFLY
 
     async def wait_until_empty(self, seconds: float) -> bool:
         """Wait until no slot is taken, for so many seconds at most; whether that came true."""
