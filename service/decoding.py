@@ -158,9 +158,7 @@ def _refusal(message: str, raw: bytes | msgspec.Raw, where: str, expected: Any) 
         structs = [kind for kind in _kinds_at(expected, path) if isinstance(kind, inspect.StructType)]
         members = [member.encode_name for kind in structs for member in kind.fields]
         return InvalidRequest(
-            f"Unknown parameter: '{param}'. {advice(match[1], members)}",
-            code="unknown_parameter",
-            param=param,
+            f"Unknown parameter: '{param}'. {advice(match[1], members)}", code="unknown_parameter", param=param
         )
     if match := _MISSING.search(message):
         param = _join(where, f"{path}.{match[1]}")
@@ -206,9 +204,7 @@ def _inside(kind: inspect.Type, member: str | None) -> list[inspect.Type]:
 def _words(message: str) -> str:
     """`Expected `int | null`, got `str`` → expected an integer or null, but got a string."""
     message = re.sub(
-        r"`([a-z |]+)`",
-        lambda match: " or ".join(_TYPES.get(name, name) for name in match[1].split(" | ")),
-        message,
+        r"`([a-z |]+)`", lambda match: " or ".join(_TYPES.get(name, name) for name in match[1].split(" | ")), message
     )
     return (message[0].lower() + message[1:]).replace(", got ", ", but got ")
 

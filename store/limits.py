@@ -138,8 +138,7 @@ class Limits:
             async with self.history.server.operation() as operation:
                 now = await operation.now_us(shard.reservations) // 1000
                 members: list[bytes] = await operation.command(
-                    *("ZRANGEBYSCORE", shard.reservations, "-inf", now),
-                    *("LIMIT", 0, MOST_DUE),
+                    *("ZRANGEBYSCORE", shard.reservations, "-inf", now), *("LIMIT", 0, MOST_DUE)
                 )
             for tenant, digits in (member.decode().split("/") for member in members):
                 found.append(DueReservation(tenant, id_of(digits)))

@@ -199,11 +199,9 @@ def _request_to_paste(settings: Settings, url: str) -> str:
     model = (
         first
         or settings.model
-        or {
-            DEMO: DEMO,
-            "vllm-local": settings.loaded_model,
-            "llama-local": Path(settings.loaded_model).stem,
-        }.get(settings.engine)
+        or {DEMO: DEMO, "vllm-local": settings.loaded_model, "llama-local": Path(settings.loaded_model).stem}.get(
+            settings.engine
+        )
     )
     lines = [f"curl {url}/v1/models" if model is None else f"curl {url}/v1/responses"]
     if settings.has_keys:

@@ -313,8 +313,7 @@ class Metrics:
         kind=ARCHIVE_ERRORS,
     )
     archive_waiting: Gauge = metric(
-        "archive_waiting_trees",
-        "Trees with changes that the archive lacks, in the shards that this process archives.",
+        "archive_waiting_trees", "Trees with changes that the archive lacks, in the shards that this process archives."
     )
     archive_lag_seconds: Gauge = metric(
         "archive_lag_seconds",

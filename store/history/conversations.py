@@ -17,14 +17,7 @@ from store.history.delete import release
 from store.history.history import ConversationHistoryStore
 from store.history.listing import Listing
 from store.ids import with_mark
-from store.keys import (
-    BY_HAND_MARK,
-    CONVERSATION_MARK,
-    CONVERSATION_PREFIX,
-    TurnKeys,
-    conversation_id,
-    id_of,
-)
+from store.keys import BY_HAND_MARK, CONVERSATION_MARK, CONVERSATION_PREFIX, TurnKeys, conversation_id, id_of
 from store.redis import scripts
 from store.turn import Chain, Messages, Status, Turn
 

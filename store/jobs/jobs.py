@@ -205,13 +205,7 @@ class Jobs:
             return await operation.command("GETRANGE", key, start, start + SPEC_PIECE_BYTES - 1)
 
     async def write(
-        self,
-        lease: Lease,
-        entry: LogEntry,
-        *,
-        after: int | None = None,
-        progress: bool = True,
-        snapshot: bytes = b"",
+        self, lease: Lease, entry: LogEntry, *, after: int | None = None, progress: bool = True, snapshot: bytes = b""
     ) -> None:
         """Add an entry to the job's log, and renew its lease; a retry changes nothing.
 
@@ -260,11 +254,7 @@ class Jobs:
         the lease then ends by itself.
         """
         await self._server.run(
-            scripts.hand_back,
-            self._keys(lease),
-            token=lease.token,
-            counts=failed,
-            gives_way=gives_way,
+            scripts.hand_back, self._keys(lease), token=lease.token, counts=failed, gives_way=gives_way
         )
 
     async def cancel(self, tenant: str, id: str) -> Job | None:

@@ -89,13 +89,7 @@ def head(method: str, target: RequestTarget, path: str, headers: Mapping[str, st
         lines.append(f"content-length: {length}")
     if any(map(_TORN.search, lines)):
         raise ValueError("a header has a line break, or a NUL")
-    said = "\r\n".join(
-        (
-            f"{method} {target.prefix}{path} HTTP/1.1",
-            f"host: {target.authority}",
-            *lines,
-        )
-    )
+    said = "\r\n".join((f"{method} {target.prefix}{path} HTTP/1.1", f"host: {target.authority}", *lines))
     return said.encode() + b"\r\n\r\n"
 
 

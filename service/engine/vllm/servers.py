@@ -270,10 +270,7 @@ def read_logprobs(choice: _Choice, most: int, *, decoded: bool = False) -> list[
                 [_TopLogprob(each, token=text) for text, each in (top or {}).items()],
             )
             for token, logprob, top in zip(
-                given.tokens or [""] * count,
-                given.token_logprobs,
-                given.top_logprobs or [None] * count,
-                strict=True,
+                given.tokens or [""] * count, given.token_logprobs, given.top_logprobs or [None] * count, strict=True
             )
         ]
         read = [_logprobs(each, most, decoded) for each in entries]

@@ -143,10 +143,7 @@ def _abilities(card: ModelCard, written: MarkupTags) -> dict[str, Any]:
     capabilities = {"completion": True, "tools": written.calls, "thinking": written.reasoning, "vision": sees}
     return {
         "markup": written.markup,
-        "architecture": {
-            "input_modalities": ["text", "image"] if sees else ["text"],
-            "output_modalities": ["text"],
-        },
+        "architecture": {"input_modalities": ["text", "image"] if sees else ["text"], "output_modalities": ["text"]},
         "capabilities": [name for name, there in capabilities.items() if there],
         "supported_parameters": [name for name, there in parameters.items() if there],
     }
