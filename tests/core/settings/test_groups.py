@@ -16,6 +16,7 @@ class ProbeSettings(SettingsGroup):
     heading = "Probes"
 
     probe_seconds: float = Field(1, gt=0, le=90)
+    """How long a probe may take."""
 
 
 class ProbedSettings(ProbeSettings, CoreSettings):

@@ -45,7 +45,7 @@ async def endpoint() -> None: ...
 )
 def test_what_is_not_there_is_refused_with_a_way_out(method: str, path: str, allow: list[str], advice: str) -> None:
     refusal = Nowhere([router]).refusal(method, path)
-    assert (refusal.status, refusal.allow) == (405 if allow else 404, allow)
+    assert (refusal.status, list(refusal.allow)) == (405 if allow else 404, allow)
     assert refusal.message.startswith(f"Invalid URL ({method} {path}). ")
     assert refusal.message.endswith(advice)
 
