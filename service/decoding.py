@@ -214,7 +214,6 @@ def _join(where: str, path: str) -> str:
 
 
 def shown_raw(raw: bytes | msgspec.Raw) -> str:
-    """A short form of a value's JSON for its own sender."""
     return brief(bytes(memoryview(raw)[:SHOWN_BYTES]).decode("utf-8", "replace").strip())
 
 

@@ -120,7 +120,6 @@ class Loans:
             await self._rest(pause)
 
     async def _rest(self, seconds: float) -> bool:
-        """Wait, unless this process ends; whether it does."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._closing.wait()

@@ -141,7 +141,6 @@ async def _first_of(*awaited: Awaitable[object]) -> None:
 
 
 async def _quick() -> bool:
-    """Whether the loop is quick for a while."""
     lasted = 0.0
     while lasted < QUICK_SECONDS:
         took = await _round()
@@ -152,7 +151,6 @@ async def _quick() -> bool:
 
 
 async def _round() -> float:
-    """How long the loop takes for all that is ready."""
     began = perf_counter()
     await asyncio.sleep(0)
     return perf_counter() - began

@@ -108,7 +108,6 @@ class Room:
             turn.set()
 
     def _is_allowed(self, tenant: str, amount: int) -> bool:
-        """Whether a tenant with so much more has no more than its part."""
         taken = self._share.taken_by(tenant)
         return not taken or not self._several() or taken + amount <= self._most
 

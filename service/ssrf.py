@@ -128,6 +128,5 @@ def is_public(address: str) -> bool:
 
 
 def _inner(address: IPv6Address) -> IPv4Address | None:
-    """The IPv4 address that an IPv6 one stands for, or of which a NAT64 makes it."""
     translated = IPv4Address(address.packed[-4:]) if address in NAT64 else None
     return address.ipv4_mapped or address.sixtofour or translated

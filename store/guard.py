@@ -177,7 +177,6 @@ class ServerGuard:
             self._rewrites = None
 
     def _rewrite(self, free: int, state: Mapping[str, Any]) -> None:
-        """Have the files rewritten where that is due, and there is room for it."""
         if not self._due(state) or _rewriting(state):
             return
         # The most that a rewrite takes. Where it is needed to get out of trouble, it may use the reserve.

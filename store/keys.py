@@ -109,7 +109,6 @@ class ShardKeys:
 
     @property
     def all_changes(self) -> str:
-        """The prefix of the changes of all trees of the shard."""
         return self.key_named("changes:")
 
     def fence_of(self, tenant: str, member: str) -> Key:
@@ -118,7 +117,6 @@ class ShardKeys:
 
     @property
     def all_fences(self) -> str:
-        """The prefix of all fences of the shard."""
         return self.key_named("fence:")
 
     def conversations_of(self, tenant: str) -> Key:
@@ -166,7 +164,6 @@ class Keyspace:
         return self._match(_ID, id)
 
     def shard(self, digits: str) -> ShardKeys:
-        """The keys shared by the trees of this turn's shard."""
         return self._shards[shard_of(digits)]
 
     def turn(self, tenant: str, id: str) -> TurnKeys:
@@ -216,7 +213,6 @@ def is_conversation(id: str) -> bool:
 
 
 def id_of(digits: str) -> str:
-    """The id of a turn; of a response, as clients see it."""
     return ID_PREFIX + digits
 
 

@@ -151,7 +151,6 @@ class Layout:
         return word == b"ok"
 
     def _raise(self, found: LayoutMismatch | None) -> None:
-        """Raise a mismatch, if there is one, and tell the watcher once of it."""
         told, self._told = self._told, str(found or "")
         if found is not None:
             if told != self._told:

@@ -170,11 +170,9 @@ class Chain(msgspec.Struct, frozen=True):
         return Chain((*self.ids, id), (*self.turns, messages), cut=self.cut)
 
     def messages(self) -> list[StoredMessage]:
-        """Every message of the chain that a prompt may have, oldest first."""
         return self.part()[0]
 
     def notes(self) -> Notes:
-        """Every note by its role, oldest first."""
         return self.part()[1]
 
     def part(self) -> tuple[list[StoredMessage], Notes]:

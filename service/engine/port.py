@@ -404,8 +404,6 @@ class Engine(Protocol):
 
 
 class FormFile(msgspec.Struct, frozen=True):
-    """The file of a form: its name, its type, and its bytes."""
-
     name: str
     kind: str
     content: bytes

@@ -324,7 +324,6 @@ class Metrics:
     """By template, method and status of the answers that there were: to look both up takes longer than to count."""
 
     def answered(self, endpoint: str, method: str, status: int, seconds: float) -> None:
-        """Count an answer, which took so many seconds."""
         kind = endpoint, method, status
         if kind not in self.answers:
             counted = self.requests.labels(endpoint, method, str(status)).inc
@@ -356,7 +355,6 @@ class Metrics:
 
 
 def declarations() -> Iterator[tuple[str, type[Kind], Description]]:
-    """Every metric: its attribute, its kind and what is declared of it."""
     kinds = get_type_hints(Metrics)
     for each in fields(Metrics):
         if _DECLARED in each.metadata:

@@ -47,8 +47,6 @@ ReadShards = Callable[[], Awaitable[Mapping[int, QueueFigures]]]
 """Reads what every shard holds, by its number. Raises StoreError."""
 
 SHARD_LIMITS = ("max_responses", "max_bytes", "max_queued", "max_log_bytes")
-"""The settings of a shard that have a gauge of what they bound."""
-
 BUILD = Description("build_info", "Always 1; the build is its labels.", **dict.fromkeys(Build._fields, ()))
 ENGINE_UP = Description(
     "engine_up",

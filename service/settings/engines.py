@@ -53,10 +53,7 @@ ENGINE_URLS = {
     "llama": "http://127.0.0.1:8080",
     "chat": "http://127.0.0.1:8001",
 }
-"""Where the servers of an engine are unless ENGINE_URL says otherwise."""
-
 VLLM_MODEL = "openai/gpt-oss-20b"
-"""The model that `vllm-local` loads unless LOCAL_MODEL says otherwise."""
 
 UNSAID_CONTEXT = "tensorrt"
 """The engine whose servers don't say how long their context is."""

@@ -117,12 +117,10 @@ def key_of(least: int) -> AfterValidator:
 
 
 def mask(secret: SecretStr) -> str:
-    """A secret as it is shown."""
     return MASK if secret.get_secret_value() else ""
 
 
 Words = Annotated[tuple[str, ...], parsed_by(comma_separated), shown_as(",".join)]
-"""A list with commas."""
 
 WholePath = Annotated[str, AfterValidator(_whole_path)]
 """A path in full, whatever the folder in which the process runs later; empty for none."""

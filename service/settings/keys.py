@@ -60,7 +60,6 @@ class Keys:
         return _digest(key) in self._scrapers
 
     def administers(self, key: bytes) -> bool:
-        """Whether this is the administrator's key of the settings."""
         return _digest(key) in self._administrators
 
     def may_go_first(self, tenant: str) -> bool:
@@ -89,7 +88,6 @@ class Keys:
 
 
 def with_short_keys(settings: CoreSettings) -> list[str]:
-    """The tenants that have API keys that can be guessed."""
     return sorted({each.tenant for each in settings.api_keys if len(each.key.get_secret_value()) < LEAST_KEY_CHARS})
 
 

@@ -48,7 +48,6 @@ def is_service_link(name: str, value: str | None) -> bool:
 
 
 def service_links() -> list[str]:
-    """The variables in the environment that are passed over."""
     return sorted(name for name, value in os.environ.items() if is_service_link(name, value))
 
 
@@ -124,7 +123,6 @@ class InFile:
 
 
 def in_files(group: type[SourcedSettings]) -> dict[str, InFile]:
-    """The settings of a group that may be in files, by name."""
     fields = group.model_fields.items()
     return {name: mark for name, field in fields for mark in field.metadata if isinstance(mark, InFile)}
 

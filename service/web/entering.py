@@ -117,7 +117,6 @@ def reads_query(route: APIRoute) -> bool:
 
 
 def _dependants(route: APIRoute) -> list[Dependant]:
-    """The endpoint of a route and all that it depends on, as FastAPI reads them."""
     found = [route.dependant]
     for each in found:
         found += each.dependencies

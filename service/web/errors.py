@@ -10,7 +10,6 @@ from service.decoding import Json
 from service.errors import ApiError
 
 PIECE_BYTES = 65_536
-"""How much of a long answer is sent at once."""
 
 
 class JsonResponse(Response):
@@ -34,15 +33,12 @@ class JsonResponse(Response):
 
 
 MESSAGES = "/v1/messages"
-"""The prefix of the paths that are Anthropic's API."""
-
 MODELS = "/v1/models"
 VERSION = b"anthropic-version"
 """The header with which that path is Anthropic's API, too."""
 
 
 def is_anthropics(path: str, headers: Mapping[bytes, bytes]) -> bool:
-    """Whether a request to `path` is one to Anthropic's API."""
     return path.startswith(MESSAGES) or (VERSION in headers and f"{path}/".startswith(f"{MODELS}/"))
 
 

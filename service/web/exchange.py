@@ -50,7 +50,6 @@ CREATE = "CREATE"
 COUNTED = (*METHODS, CREATE)
 
 PLAIN_PATH = re.compile(r"[A-Za-z0-9_./-]{0,200}")
-"""The paths that a log may show."""
 
 PARAM_START = re.compile(r"[a-z_]+(\[[0-9]+\])*")
 """The part of a param that a log may show: a field of the API and an index, but no name that the request made up."""
@@ -103,7 +102,6 @@ class Exchange:
     """The template of its path; `none` where there is none, or the request was refused before it was looked up."""
     request_id: str = field(default_factory=lambda: f"req_{secrets.token_hex(16)}")
     answer_headers: list[tuple[bytes, bytes]] = field(default_factory=list[tuple[bytes, bytes]])
-    """Headers that the answer gets besides those that every one has."""
     facts: dict[str, str | int | float | bool | None] = field(default_factory=dict[str, Any])
     status: int = 0
     is_open: bool = False
@@ -120,7 +118,6 @@ class Exchange:
         self.failure: Exception | None = None
         self._place: Admitted | None = None
         self.entry = Entry(self.tenant)
-        """The caller of the request, once known."""
         self._left_out: dict[bytes, LeftOut] = {}
 
     @property
@@ -147,7 +144,6 @@ class Exchange:
         claim: Claim = NO_KEY,
         recall: Recall | None = None,
     ) -> Maker:
-        """The maker of the response that it asks for, which is read and planned within `preparing`."""
         caller = self.caller
         if claim.digits:
             caller = msgspec.structs.replace(caller, response_id=id_of(claim.digits))
@@ -157,7 +153,6 @@ class Exchange:
         )
 
     def trace(self, tracer: Tracer) -> None:
-        """Trace what is done for it from now on, in this task."""
         if tracer.on:
             self.span = tracer.request(self.method, trace_headers(self.headers))
             spans.current.set(self.span)
@@ -196,8 +191,6 @@ class Exchange:
                 self.facts[fact] = ", ".join(dict.fromkeys(each if each in LOGGED else UNKNOWN for each in names))
 
     def answering(self, send: Send) -> Send:
-        """`send` with our headers on the first message, whose status is noted."""
-
         async def answer(message: Message) -> None:
             if message["type"] in _FIRST:
                 self.status = message.get("status", SWITCHING)

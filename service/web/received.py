@@ -26,7 +26,6 @@ from service.web.queries import Query, read_query
 Q = TypeVar("Q", bound=Query)
 
 EXCHANGE = "harmonium.exchange"
-"""The key of a request's scope that has its Exchange."""
 
 
 class Process(NamedTuple):

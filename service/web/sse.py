@@ -64,7 +64,6 @@ class Encoder:
         return b"%b%b\n\n" % (_HEADS[events.Keepalive], self._encoder.encode(events.Keepalive(self.number)))
 
     def append(self, batch: Sequence[Event], buffer: bytearray) -> None:
-        """Write the events at the buffer's end, each in one piece."""
         encode = self._encoder.encode
         ends = self._ends
         for event in batch:

@@ -351,7 +351,6 @@ class ConversationHistoryStore:
                 self.server.watcher.removed(reason, count)
 
     def note_written(self, tenant: str, turn: Turn) -> None:
-        """Cache the messages of a turn that this process has stored."""
         self._cache.put(self.keyspace.turn(tenant, turn.id).key("messages"), turn.messages)
 
     async def settle(self, tenant: str, id: str) -> None:

@@ -147,7 +147,6 @@ class Listing:
 
 
 def by_shard(digits: Iterable[str]) -> Iterable[list[str]]:
-    """The digits, grouped by shard."""
     found: dict[int, list[str]] = {}
     for each in digits:
         found.setdefault(shard_of(each), []).append(each)
@@ -204,7 +203,6 @@ class TreeListing:
         return [(place, found.get(place.digits)) for place in places]
 
     async def _summed_up(self, places: list[ScoredDigits]) -> dict[str, Tree]:
-        """The summaries of the trees at these places, by their digits; without those that are gone."""
         at = {place.digits: place for place in places}
         found: dict[str, Tree] = {}
         for left in by_shard(at):

@@ -126,14 +126,12 @@ class TurnCache:
         return longer
 
     def _keep(self, family: str, known: KnownChain) -> None:
-        """Keep a long chain whose turns are all cached, where there is room in the new half."""
         size = _chain_bytes(known)
         if len(known.ids) >= LONG_CHAIN and self._new_bytes + size <= self.max_bytes // 2:
             self._chains[family + known.path[:HEX_DIGITS].decode()] = known
             self._new_bytes += size
 
     def _forget_chains(self) -> int:
-        """Drop all chains; the bytes that they had."""
         chains, self._chains = self._chains, {}
         return sum(map(_chain_bytes, chains.values()))
 

@@ -157,7 +157,6 @@ class Jobs:
         )
 
     def _job_arguments(self, entry: LogEntry, spec: bytes) -> dict[str, Any]:
-        """The arguments of scripts that accept a response, about its job."""
         return {
             "last": entry.last,
             "max_queued": self.limits.waiting,
@@ -168,7 +167,6 @@ class Jobs:
         }
 
     def _refuse_queueing(self, reply: scripts.Reply) -> None:
-        """Raise QueueFull for a script's reply about a place in the queue, if it is a refusal."""
         word, *detail = reply
         if word in (b"queue", b"crowded"):
             most, part = map(int, detail)
@@ -364,7 +362,6 @@ class Jobs:
     def _ending(
         self, lease: Lease, turn: Turn, *, after: int | None, announced: bool, steers: Sequence[Steer]
     ) -> dict[str, Any]:
-        """The arguments of scripts that end a response, beside its turn."""
         return {
             "token": lease.token,
             "after": "" if after is None else str(after),
@@ -454,13 +451,11 @@ class Jobs:
 
 
 def _check_end(lease: Lease, turn: Turn) -> None:
-    """Raise ValueError for a turn that no job with this lease can end with."""
     if turn.id != lease.id or turn.status not in TERMINAL:
         raise ValueError(f"{lease.id} can't end with {turn.id}, which is {turn.status}")
 
 
 def _refuse_lease(word: bytes, detail: list[bytes], id: str) -> None:
-    """Raise the error for a script's reply about the writer of a job's log, if it is a refusal."""
     if word == b"lost":
         raise LeaseLost(id)
     if word == b"behind":
@@ -468,7 +463,6 @@ def _refuse_lease(word: bytes, detail: list[bytes], id: str) -> None:
 
 
 def _refuse_end(reply: list[bytes], turn: Turn) -> None:
-    """Raise the error for a script's reply about how a response ends, if it is a refusal."""
     word, *detail = reply
     _refuse_lease(word, detail, turn.id)
     if word == b"steered":

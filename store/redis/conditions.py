@@ -65,7 +65,6 @@ _ADVICE_BY_CODE = {
 
 
 def advice(error: BaseException) -> str:
-    """The advice on an error, in a sentence."""
     by_class = (words for kind, words in _ADVICE if isinstance(error, kind))
     by_code = (words for code, words in _ADVICE_BY_CODE.items() if str(error).startswith(code))
     return next(by_class, next(by_code, "Check that it runs and can be reached."))

@@ -123,7 +123,6 @@ class Confirmer:
         await asyncio.gather(*self._tasks)
 
     async def _confirm_all(self, shard: ShardKeys) -> None:
-        """Confirm the waiting turns and proofs of a shard, row by row, until none waits."""
         try:
             while self._waiting[shard]:
                 async with self._room:
@@ -149,7 +148,6 @@ class Confirmer:
                 answer.set_result(turn.rpartition("=")[0] not in missing)
 
     async def _row(self, shard: ShardKeys, turns: list[str]) -> set[str]:
-        """Confirm some turns of a shard; returns the missing ones. Raises StoreUnconfirmed, StoreUnavailable."""
         waits, began = self.safety.waits, time.monotonic()
         async with self._server.operation(longer=self.safety.seconds * len(waits)) as operation:
             (_, *missing), *found = await scripts.mark.in_a_row(operation, shard, waits, there=" ".join(turns))

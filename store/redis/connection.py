@@ -196,5 +196,4 @@ class Operation:
 
 
 def _sentence(error: object) -> str:
-    """The text of an error, with one full stop at its end."""
     return f"{str(error).rstrip('. ')}."

@@ -33,7 +33,6 @@ FIRST_EXPECTED = 512.0
 """The output tokens that are expected before any generation has ended."""
 
 MEAN_OF = 64
-"""About how many of the latest generations the mean covers."""
 
 BYTES_A_TOKEN = 4
 """The bytes of one token in a request that is passed on, or whose prompt the server makes."""

@@ -30,8 +30,6 @@ MAX_HEAD_BYTES = 64 * 1024
 come in a row outside the body."""
 
 FRAME_BYTES = len(": \r\n")
-"""The bytes of a header besides its name and its value."""
-
 SWITCHING = 101
 FIRST_FINAL = 200
 """Statuses below this one announce another head (RFC 9110, section 15.2)."""
@@ -293,7 +291,6 @@ class ServerConnection(asyncio.Protocol):
         return False
 
     def _take_pieces(self) -> bytes:
-        """The bytes of the body that came since the last call."""
         pieces = self.answer.pieces
         data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         pieces.clear()

@@ -377,11 +377,9 @@ class ServersEngine:
                 return held
 
     def _open(self) -> list[EngineServer]:
-        """The servers that are up and have places, or will have, sooner or later."""
         return [server for server in self._up() if server.full or server.running < self._access.connections]
 
     def _give(self, ticket: Ticket, servers: Sequence[EngineServer], home: EngineServer | None) -> Held | None:
-        """A place at one of the servers, if one has some now, and so has its home if it waits for that."""
         free = [server for server in servers if self._has_place(server, ticket)]
         if not free or (home is not None and home not in free):
             return None
@@ -403,7 +401,6 @@ class ServersEngine:
         return not room or not server.running or ticket.begun or taken + ticket.need.tokens <= room
 
     def _room(self, server: EngineServer) -> int:
-        """For how many tokens a server has room, 0 where nobody knows."""
         return self._access.kv_tokens or server.room
 
     def _ticket(self, asked: Generation | Passed) -> Ticket:

@@ -155,7 +155,6 @@ class ServerKind(ABC):
     loading = "; it answers once its model is loaded"
     """The hint behind a message that a server isn't there, or not ready; empty where it would be none."""
     health = "/health"
-    """The path that answers 200 where a server is well."""
     keeps_connections = True
     """Whether a connection can be used again behind a stream; where not, each request has its own."""
     notices_hang_ups = True

@@ -238,7 +238,6 @@ class EngineServer:
         return self.down(EngineBroke(f"the connection to the {self.kind.name} server broke"))
 
     async def _outcome_of(self, asking: Awaitable[T], trouble: EngineUnavailable) -> T:
-        """The outcome of something asked. Raises EngineError; `trouble` where the connection breaks."""
         try:
             return await asking
         except BROKEN as error:
@@ -343,7 +342,6 @@ class EngineServer:
     async def _ask_within(
         self, seconds: float, most: int, method: str, path: str, body: bytes | None
     ) -> tuple[int, bytes]:
-        """The status and the body of an answer that may take so many seconds, and have so many bytes."""
         return await self.pool.ask(self._target, method, path, body, seconds=seconds, most=most)
 
 

@@ -33,8 +33,6 @@ LEAST_TOP_P = 1e-6
 """None of them takes a top_p of 0; this one leaves the likeliest token alone too."""
 
 BAN = -100.0
-"""The bias of a token that is never to be sampled."""
-
 SEEDS = 2**63
 GptOssId = Annotated[int, msgspec.Meta(ge=0, le=LAST_LEGAL)]
 
@@ -114,7 +112,6 @@ def read_format(tag: str) -> Mapping[str, Any]:
 
 
 def _check(form: Any) -> None:
-    """Checks a format and all inside it. Raises the error of a malformed one."""
     if not isinstance(form, Mapping):
         raise TypeError("a format is an object")
     known = cast(Mapping[str, Any], form)

@@ -236,7 +236,6 @@ def template_body(transcript: Transcript, model: str, *, texts: bool = False, **
 
 
 def read_cut(body: bytes) -> CutText:
-    """The ids of a text. Raises EngineError."""
     return decode(_CUT, body, EngineError("the vLLM server sent something else than ids"))
 
 
@@ -421,7 +420,6 @@ class Vllm(ServerKind):
         return await self._ids_of(ask, facts, disarmed)
 
     async def _ids_of(self, ask: Ask, facts: ServerFacts, transcript: Transcript) -> list[int]:
-        """The ids of a prompt as the model reads it. Raises EngineError."""
         return read_cut(await self.ask_body(ask, TOKENIZE, template_body(transcript, facts.model))).tokens
 
     async def load(self, ask: Ask) -> ServerLoad:
@@ -443,8 +441,6 @@ class Vllm(ServerKind):
         return {"cache_salt": passed.cache_salt, "priority": passed.priority} if passed.cache_salt else {}
 
     def pieces(self, ask: Ask, model: str) -> Pieces:
-        """A function that cuts a text into pieces, marks among them."""
-
         async def pieces(text: str) -> Sequence[tuple[int, str]]:
             cut = read_cut(await self.ask_body(ask, TOKENIZE, tokenize_body(text, model)))
             return list(zip(cut.tokens, cut.token_strs or (), strict=False))
@@ -452,7 +448,6 @@ class Vllm(ServerKind):
         return pieces
 
     async def _speech(self, ask: Ask, model: str) -> Speech | None:
-        """How the model speaks, None where that is Harmony."""
         status, body = await ask("POST", TOKENIZE, tokenize_body(HARMONY_START, model))
         if status in (403, 404, 405):
             return None

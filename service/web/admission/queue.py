@@ -26,7 +26,6 @@ FIRST_EXPECTED = 1024.0
 """The virtual tokens expected of a request before any has ended."""
 
 MEAN_OF = 16
-"""The approximate number of a tenant's latest requests in its mean."""
 
 LEAST = 1
 """The cost of a request that took no tokens, such as one that is refused: a tenant that sends thousands of these
@@ -107,7 +106,6 @@ class ServedTenants:
         return account
 
     def _account(self, tenant: str) -> _Account:
-        """A tenant's account, which may begin here."""
         account = self._account_of(tenant)
         if account is None:
             if len(self._accounts) >= MOST:
@@ -125,7 +123,6 @@ class Bill:
         self._tenant = tenant
         self._taken = 0
         self._expected = mean
-        """How much more than that is expected."""
         self._open = True
         served.add(tenant, 0.0, mean)
 

@@ -131,7 +131,6 @@ class Admission:
         return ticket.answer.result()
 
     def stop(self) -> None:
-        """The service stops: nobody waits for a slot any more."""
         self._stopping = True
         for ticket in self._queue.tickets():
             _end(ticket, stopping())

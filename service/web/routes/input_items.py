@@ -18,7 +18,6 @@ from store.errors import NotFound
 from store.history.history import ConversationHistoryStore
 
 TURNS_A_READ = 8
-"""The most turns that are read at once."""
 
 LIKELY_ITEMS = 3
 """The items expected of a turn until one was read: a question, a thought, and the answer."""

@@ -24,7 +24,6 @@ from service.web.received import Received
 router = APIRouter(prefix="/v1", tags=["Models"])
 
 MAX_MODELS = 1_000
-"""The most models of a page in Anthropic's form."""
 
 
 class ModelQuery(BaseModel):

@@ -192,7 +192,6 @@ def fetching(cursor: int | None = None) -> Span:
 
 
 def fetch_facts(response: bytes) -> dict[str, Fact]:
-    """The span's facts of a response, which is given as JSON."""
     found = msgspec.json.decode(response, type=_Fetched)
     known = {} if found.conversation is None else conversation(found.conversation["id"])
     facts: dict[str, Fact] = {"gen_ai.response.id": found.id, "gen_ai.response.model": found.model}
