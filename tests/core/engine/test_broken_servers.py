@@ -4,15 +4,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from service.engine.port import (
-    Chunk,
-    EngineBroke,
-    EngineError,
-    EngineRefused,
-    EngineUnavailable,
-    Finish,
-    Sampling,
-)
+from service.engine.port import Chunk, EngineBroke, EngineError, EngineRefused, EngineUnavailable, Finish, Sampling
 from service.engine.servers import server as server_module
 from service.harmony.tokens import STOPS
 from tests.support.engine.connected import CARD, ask, connected, failure, generation, hold, scripted

@@ -5,11 +5,7 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from store.errors import (
-    ConversationHeld,
-    ConversationMoved,
-    NotFound,
-)
+from store.errors import ConversationHeld, ConversationMoved, NotFound
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
 from store.history.listing import Listing

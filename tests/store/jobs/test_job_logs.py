@@ -12,12 +12,7 @@ from store.jobs.log import LogEntry
 from store.jobs.model import JobLimits
 from tests.support.store.audit import dump
 from tests.support.store.sample import TENANT, turn
-from tests.support.store.work import (
-    claim,
-    date_log,
-    do_all,
-    submit,
-)
+from tests.support.store.work import claim, date_log, do_all, submit
 
 ENTRY_BYTES = 32
 LOG_BYTES = len(b"accepted") + len(b"the end") + 2 * ENTRY_BYTES

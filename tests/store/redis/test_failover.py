@@ -15,15 +15,7 @@ from store.redis.connection import Server, connect
 from tests.support.store.counted import usage
 from tests.support.store.link import Link, link
 from tests.support.store.sample import TENANT, grow, said, turn
-from tests.support.store.servers import (
-    PLAIN,
-    SERVICE,
-    Process,
-    cluster,
-    eventually,
-    sentinels,
-    server,
-)
+from tests.support.store.servers import PLAIN, SERVICE, Process, cluster, eventually, sentinels, server
 from tests.support.store.talkers import HEALED_SECONDS, talking
 from tests.support.waiting import until as soon
 

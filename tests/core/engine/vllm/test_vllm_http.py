@@ -6,14 +6,7 @@ from array import array
 
 import pytest
 
-from service.engine.port import (
-    Chunk,
-    EngineError,
-    EngineUnavailable,
-    Finish,
-    Sampling,
-    TokenLogprobs,
-)
+from service.engine.port import Chunk, EngineError, EngineUnavailable, Finish, Sampling, TokenLogprobs
 from service.engine.vllm.servers import TokensEndpoint
 from service.harmony.tokens import RETURN
 from tests.support.engine.connected import ask, connected, failure, generation, scripted
