@@ -1,5 +1,5 @@
 --- include idle
---- include making_room
+--- include eviction
 --- include standing
 --- include using
 -- Change how a conversation is shown.
