@@ -37,13 +37,6 @@ if not found then
   end
   found = {}
 end
-write_keyed({
-  body = body,
-  owner = owner,
-  lease = now_ms + lease_ms,
-  named = found.named,
-  kept = found.kept,
-  calls = found.calls,
-  shared = found.shared or (found.named and found.owner ~= owner) or nil,
-}, kept_ms)
+write_keyed({ body = body, owner = owner, lease = now_ms + lease_ms, named = found.named, kept = found.kept,
+  calls = found.calls, shared = found.shared or (found.named and found.owner ~= owner) or nil }, kept_ms)
 return { 'mine', found.named or '', exact(found.calls or 0) }

@@ -1,4 +1,6 @@
-"""Failovers behind one address: the connections to the former primary stay open, and everybody leaves them."""
+"""Failovers, behind one address and by Sentinels: who is primary now is found, and everybody leaves the connections to
+the former one that stay open.
+"""
 
 import asyncio
 import os
