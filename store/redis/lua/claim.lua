@@ -4,7 +4,6 @@
 -- ones whose lease ran out, which only have to be ended, are added.
 --
 -- Arguments: token       names whoever takes them, and this call among its retries
---            not_after   the ms after which the caller has given up
 --            lease_ms    for how long they are his at least, once he was heard of
 --            first_ms    for how long they are his until then
 --            retry_ms    for how long a retry of this call is known
