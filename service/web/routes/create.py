@@ -117,7 +117,7 @@ async def count_tokens(request: Received, body: bytes) -> int:
 
 
 async def _again(request: Received, body: bytes, read: Read, id: str) -> HttpResponse:
-    """What an earlier request with the same key made: its response, or its events. Raises ApiError, StoreError."""
+    """The response of an earlier request with the same key, or its events. Raises ApiError, StoreError."""
     service, exchange = request.service, request.exchange
     exchange.facts["response_id"] = id
     async with request.preparing(len(body)):
