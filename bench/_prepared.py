@@ -23,7 +23,7 @@ from service.commands import serve
 from service.engine.port import MODEL_CREATED, Between, Chunk, Finish, Generation, ModelCard, Take
 from service.features.demo.prose import story
 from service.harmony import tokens
-from service.settings.settings import Settings, load_settings
+from service.process import Settings, load_settings
 
 MODEL = "gpt-oss-20b"
 PATH = "/v1/responses"

@@ -202,7 +202,7 @@ async def create(watch: Watch) -> None:
     from httpx import ASGITransport, AsyncClient
 
     from service.app import create_app
-    from service.settings.settings import Settings
+    from service.process import Settings
     from store.embedded import EmbeddedServer
 
     with tempfile.TemporaryDirectory() as home, EmbeddedServer(Path(home)) as server:

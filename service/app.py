@@ -38,11 +38,10 @@ from service.harmony import tokens
 from service.logs import event
 from service.metrics.counters import lag_counted
 from service.metrics.scrape import Exposition, limits_of, read_shards
-from service.process import close_service, open_service, reread, start_service
+from service.process import Settings, close_service, open_service, reread, start_service
 from service.responses.prompt.read import MAX_ITEMS, MAX_TOOLS
 from service.responses.service import Service
 from service.settings.core import BODIES, MAX_FOLLOWERS, MAX_QUEUED_REQUESTS, MAX_SOCKETS
-from service.settings.settings import Settings
 from service.web.admission.slots import Admission
 from service.web.dialect import OPENAI, Dialect
 from service.web.exchange import METHODS

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as examples
 
-from service.settings.settings import Settings, load_settings
+from service.process import Settings, load_settings
 from service.settings.sources import PREFIX
 from store.embedded import EmbeddedServer
 from tests.support.oracles.harmony import Oracle

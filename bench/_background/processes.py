@@ -19,10 +19,9 @@ from bench import _rig
 from bench._harness import HOST, Server
 from service.api.request import read_create
 from service.entrance import Entry
-from service.process import close_service, open_service
+from service.process import close_service, load_settings, open_service
 from service.responses.service import Caller, Service
 from service.settings.core import DEFAULT_TENANT
-from service.settings.settings import load_settings
 from service.settings.sources import variable
 from tests.support.service.making import queue_response
 

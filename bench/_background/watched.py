@@ -18,9 +18,8 @@ import uvloop
 from service.background.tasks import Background
 from service.engine.port import MODEL_CREATED, Between, Generation, ModelCard, Take
 from service.features.demo.engine import DemoEngine
-from service.process import DEMO_CONTEXT_TOKENS, close_service, open_service
+from service.process import DEMO_CONTEXT_TOKENS, close_service, load_settings, open_service
 from service.settings.engines import DEMO_MODEL
-from service.settings.settings import load_settings
 
 
 class WatchedEngine(DemoEngine):

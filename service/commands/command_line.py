@@ -22,8 +22,8 @@ from service.features.client.options import command_line
 from service.features.operator.doctor import doctor
 from service.features.operator.fsck import fsck
 from service.features.tenants.command import audit, keys, projects, usage
+from service.process import Settings
 from service.settings.group import display
-from service.settings.settings import Settings
 from service.settings.sources import variable
 from service.settings.urls import MASK
 from store.errors import LayoutMismatch, Unsupported

@@ -21,8 +21,8 @@ from rich.table import Table
 from service.commands.signals import be_interruptible
 from service.errors import ApiError
 from service.features.client.options import flag, option
+from service.process import Settings, load_settings
 from service.settings.engines import ENGINE_URLS
-from service.settings.settings import Settings, load_settings
 from service.settings.sources import SettingsError
 from store.errors import StoreError
 

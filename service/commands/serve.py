@@ -46,12 +46,11 @@ from service.features.open_responses.dialect import OPEN_RESPONSES
 from service.features.sockets.protocol import SocketProtocol
 from service.metrics.processes import take_number
 from service.metrics.scrape import read_shards
-from service.process import open_jobs, open_layout, open_store, open_store_archive
+from service.process import Settings, open_jobs, open_layout, open_store, open_store_archive
 from service.settings.core import counting_together
 from service.settings.engines import DEMO, ENGINE_URLS, no_name_of_demo
 from service.settings.group import display
 from service.settings.keys import Keys, warn_of_short
-from service.settings.settings import Settings
 from service.settings.sources import env_file, service_links, variable
 from service.web.dialect import OPENAI
 from service.web.http_protocol import LINGER_BYTES, BoundedHttpProtocol, ConnectionLimits

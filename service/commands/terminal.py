@@ -18,10 +18,10 @@ from rich.text import Text
 
 from service import logs
 from service.build import this_build
+from service.process import Settings
 from service.settings.core import DEFAULT_TENANT
 from service.settings.engines import DEMO, DEMO_MODEL, ENGINE_NAMES
 from service.settings.group import display
-from service.settings.settings import Settings
 from service.settings.sources import variable
 from service.web.exchange import CREATE
 

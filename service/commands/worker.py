@@ -23,9 +23,8 @@ from service.commands.signals import exit_on_signals, watching_loop
 from service.engine.port import EngineUnavailable
 from service.harmony import tokens
 from service.metrics.counters import lag_counted
-from service.process import close_service, open_service, reread, start_service
+from service.process import Settings, close_service, open_service, reread, start_service
 from service.responses.service import Service
-from service.settings.settings import Settings
 from service.settings.sources import variable
 from service.web.http_protocol import BoundedHttpProtocol, ConnectionLimits
 from service.web.stopping import STOP_SIGNALS, rereading

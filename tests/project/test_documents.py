@@ -15,11 +15,11 @@ from service.api import events
 from service.api.outcome import Outcome
 from service.api.tools.callee import Callee, Hosted, HostedKind
 from service.harmony.header import Header
+from service.process import SECRETS
 from service.responses.output.calls import ShellCallEmitter, ToolSearchCallEmitter
 from service.responses.output.hosted import HOSTED, ApprovalRequestEmitter, listing_events
 from service.responses.output.open_message import Making, emitter_for
 from service.responses.output.rules import Rules, ServerTools
-from service.settings.settings import SECRETS
 from service.settings.sources import CLIENTS, file_variable, is_service_link
 from store.turn import MOVES
 from tests.project.test_architecture import files

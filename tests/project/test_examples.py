@@ -22,8 +22,8 @@ from service.engine.port import Between, Chunk, Generation, ModelCard, Take
 from service.features.demo.engine import DemoEngine
 from service.harmony import tokens
 from service.harmony.segments import Closed, Opened, Segment, Segmenter
+from service.process import Settings
 from service.settings.core import DEFAULT_TENANT
-from service.settings.settings import Settings
 from service.settings.sources import PREFIX
 from store.turn import StoredMessage
 from tests.support import ROOT

@@ -16,7 +16,7 @@ from typing import Any, cast
 import pytest
 import yaml
 
-from service.settings.settings import Settings
+from service.process import Settings
 from service.settings.sources import variable
 from tests.support import ROOT
 from tests.support.deploy.manifests import default

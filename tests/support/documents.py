@@ -16,7 +16,7 @@ from pydantic import SecretStr
 
 from service.api.read import ITEMS
 from service.api.replay import BLOCKS, CHAT_PARTS, PARTS
-from service.settings.settings import SECRETS, Settings
+from service.process import SECRETS, Settings
 from service.settings.sources import file_variable, variable
 from service.settings.units import unit_of, with_unit
 from store.fsck.faults import MEANINGS

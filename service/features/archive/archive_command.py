@@ -30,9 +30,8 @@ from service.features.client.options import flag, option
 from service.features.operator.doctor import on_store, with_archive
 from service.features.tenants.audit import COMMAND_LINE, Actor, AuditEvent, note
 from service.logs import event
-from service.process import open_archive, open_layout
+from service.process import Settings, open_archive, open_layout
 from service.settings.group import display
-from service.settings.settings import Settings
 from store.archive.archive import Archive
 from store.backup import ownership
 from store.backup.archiving.marks import Marks

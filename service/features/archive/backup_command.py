@@ -34,7 +34,7 @@ from service.commands.options import (
 )
 from service.features.client.options import argument, flag
 from service.features.operator.doctor import on_store
-from service.settings.settings import Settings
+from service.process import Settings
 from store.archive.archive import Archive
 from store.backup.upkeep.backup import Backup, BackupScope
 from store.backup.upkeep.backup_file import BackupHeader, BackupProgress, Contents, reading

@@ -30,11 +30,10 @@ from service.features.client.service import ClientBounds, Json, RemoteService
 from service.features.operator.gpu import examine_gpu
 from service.features.sandbox.choose import sandbox_of
 from service.features.sandbox.port import Sandbox, Unusable
-from service.process import open_archive, open_engine, open_engines, open_store
+from service.process import Settings, open_archive, open_engine, open_engines, open_store
 from service.settings.core import LEAST_KEY_CHARS, is_loopback
 from service.settings.group import display
 from service.settings.keys import with_short_keys
-from service.settings.settings import Settings
 from service.settings.sources import variable
 from store.archive.archive import Archive
 from store.backup import ownership

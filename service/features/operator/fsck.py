@@ -21,8 +21,7 @@ from service.features.archive.backup_command import last_of
 from service.features.archive.settings import SQLITE
 from service.features.client.options import flag
 from service.features.operator.doctor import server_url, with_archive
-from service.process import open_archive, open_store
-from service.settings.settings import Settings
+from service.process import Settings, open_archive, open_store
 from store.backup import ownership
 from store.backup.archiving.archived_turns import ArchivedTurns
 from store.backup.upkeep.backup_file import BackupProgress as Shown

@@ -21,7 +21,7 @@ from service.features.sandbox.app import sandbox_app
 from service.features.sandbox.choose import own_sandbox
 from service.features.sandbox.port import Unusable
 from service.features.sandbox.settings import UNIX
-from service.settings.settings import Settings
+from service.process import Settings
 from service.settings.sources import variable
 from service.web.stopping import STOP_SIGNALS
 

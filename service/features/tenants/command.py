@@ -24,8 +24,7 @@ from service.features.tenants.permissions import ALL, ListMode, read_permissions
 from service.features.tenants.records import Account, Key, Project, checked_name, checked_weight
 from service.features.tenants.settings import parse_limits
 from service.features.tenants.usage import DAY_HOURS, UsageScope, usage_of
-from service.process import open_directory
-from service.settings.settings import Settings
+from service.process import Settings, open_directory
 from store.history.history import ConversationHistoryStore
 from store.spending import HOUR_SECONDS, Spending
 

@@ -9,8 +9,7 @@ import pytest
 from redis import Redis
 
 from service.errors import ApiError
-from service.process import close_service, open_service
-from service.settings.settings import load_settings
+from service.process import close_service, load_settings, open_service
 from tests.support.bad.requests import READ, REPLAYED, SMALL, TABLES, over_http, refusal
 from tests.support.bad.table import Bad
 

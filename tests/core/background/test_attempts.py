@@ -12,8 +12,8 @@ from service.background.timing import Timing
 from service.backoff import Backoff
 from service.engine.port import EngineError, EngineRefused, Finish
 from service.harmony.tokens import RETURN, encode
+from service.process import Settings
 from service.responses.output.journal import Batch, encode_batch
-from service.settings.settings import Settings
 from store.jobs.jobs import Jobs
 from store.jobs.log import LogEntry
 from tests.support.engine.scripted import Die, EndWithoutFinish, FinishWith, ScriptedEngine

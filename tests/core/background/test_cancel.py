@@ -11,7 +11,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from service.engine.port import EngineRefused
-from service.settings.settings import Settings
+from service.process import Settings
 from store.redis.connection import connect
 from tests.core.web.test_errors import UNKNOWN
 from tests.support.engine.scripted import Die, ScriptedEngine, Stall

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from service.background import tasks
-from service.settings.settings import Settings
+from service.process import Settings
 from service.settings.sources import variable
 from tests.support.service.background import changed, ended, submitted
 from tests.support.service.inside import Inside, answer, scripted, serving

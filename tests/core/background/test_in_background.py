@@ -12,7 +12,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from service.harmony.tokens import CHANNEL, CONSTRAIN, MESSAGE, RETURN, encode
-from service.settings.settings import Settings
+from service.process import Settings
 from tests.core.web.test_bad_input import LITERAL
 from tests.core.web.test_errors import UNKNOWN
 from tests.support.engine.scripted import Stall

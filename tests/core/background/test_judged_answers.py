@@ -14,7 +14,7 @@ from openai import AsyncOpenAI, InternalServerError
 from service.background.timing import Timing
 from service.backoff import Backoff
 from service.engine.servers.engine import Access, ServersEngine
-from service.settings.settings import Settings
+from service.process import Settings
 from tests.support.engine.standing import standing
 from tests.support.service import inside
 from tests.support.service.background import changed, ended, reached

@@ -7,8 +7,7 @@ import httpx
 from service.app import create_probe_app
 from service.background.tasks import Background
 from service.engine.port import EngineUnavailable
-from service.process import close_service, open_service
-from service.settings.settings import load_settings
+from service.process import close_service, load_settings, open_service
 from store.embedded import EmbeddedServer
 from tests.support.service.inside import answer, scripted
 from tests.support.service.scraped import Scraped

@@ -6,7 +6,7 @@ import openai
 import pytest
 
 from service.engine.port import Generation
-from service.settings.settings import Settings
+from service.process import Settings
 from tests.support.engine.scripted import Stall, Step
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.service.background import changed, ended, opened_stream, streamed, submitted

@@ -14,8 +14,8 @@ import pytest
 from openai import APIConnectionError, InternalServerError
 
 from service.engine.port import Generation
+from service.process import Settings
 from service.settings.core import parse_api_keys
-from service.settings.settings import Settings
 from store.jobs.log import GONE
 from tests.core.web.test_errors import UNKNOWN
 from tests.support.engine.scripted import Stall, Step

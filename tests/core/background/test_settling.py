@@ -3,8 +3,8 @@
 from service.api.request import read_create
 from service.entrance import Entry
 from service.features.tenants.settling import settle_due
+from service.process import Settings
 from service.responses.service import Caller, Service
-from service.settings.settings import Settings
 from store.limits import MOST_DUE, Check
 from tests.support.chaos.inside import opened
 from tests.support.service.background import changed

@@ -9,7 +9,7 @@ import pytest
 from openai import AsyncOpenAI
 from openai.types.responses import ResponseSteerAcceptedEvent
 
-from service.settings.settings import Settings, load_settings
+from service.process import Settings, load_settings
 from store.jobs.jobs import MAX_STEER_BYTES, MAX_STEERS
 from store.limits import Check, Limits
 from tests.features.sockets.test_steering import Answers, Paused

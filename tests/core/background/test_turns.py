@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from service.process import Settings
 from service.settings.core import parse_api_keys
-from service.settings.settings import Settings
 from tests.features.sockets.test_steering import Paused
 from tests.support.service.background import changed, reached
 from tests.support.service.inside import Inside, answer, opened, scripted, serving

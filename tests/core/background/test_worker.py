@@ -22,9 +22,8 @@ from service.background.worker import Worker
 from service.backoff import Backoff
 from service.engine.port import EngineBroke, EngineOverloaded, EngineUnavailable
 from service.entrance import Entry
-from service.process import close_service, open_service
+from service.process import close_service, load_settings, open_service
 from service.responses.service import Caller, Service
-from service.settings.settings import load_settings
 from store.embedded import EmbeddedServer
 from store.errors import StoreUnavailable
 from store.jobs.jobs import Jobs

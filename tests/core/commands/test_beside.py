@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from service.commands.serve import vllm_beside
-from service.settings.settings import load_settings
+from service.process import load_settings
 from tests.support.engine.connected import scripted
 from tests.support.engine.standin import standing_in
 from tests.support.service.process import MODEL, ServiceProcess

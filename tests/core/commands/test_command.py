@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from service.commands.command_line import app
 from service.commands.serve import StartError, redis_for
-from service.settings.settings import load_settings
+from service.process import load_settings
 from service.settings.sources import variable
 from store.embedded import EmbeddedServer
 from tests.support import ROOT

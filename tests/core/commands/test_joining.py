@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from service.commands.command_line import app
 from service.commands.serve import StartError, join
-from service.settings.settings import Settings
+from service.process import Settings
 from store.archive.opening import open_archive
 from store.backup import ownership
 from tests.support.archive.back import gone_back, remembered

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from service.commands.terminal import TerminalFormatter, card
-from service.settings.settings import load_settings
+from service.process import load_settings
 
 
 def line(message: str, **fields: Any) -> str:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from service.settings.settings import Settings
+from service.process import Settings
 from tests.support.service.background import ended, submitted
 from tests.support.service.inside import answer, scripted, serving, then, thought
 from tests.support.service.seen import made, prompts

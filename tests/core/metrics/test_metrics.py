@@ -14,7 +14,7 @@ from service.errors import ApiError
 from service.metrics import scrape
 from service.metrics.counters import LOOK_SECONDS, declarations, lag_counted, make_metrics
 from service.metrics.scrape import MAX_SCRAPES, SCRAPED, Exposition, limits_of
-from service.settings.settings import load_settings
+from service.process import load_settings
 from store.jobs.model import QueueFigures
 from tests.support.documents import read, rows
 from tests.support.service.scraped import Scraped

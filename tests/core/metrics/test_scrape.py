@@ -9,8 +9,8 @@ import pytest
 from pydantic import SecretStr
 
 from service.engine.port import EngineError, EngineOverloaded
+from service.process import Settings
 from service.settings.core import parse_api_keys
-from service.settings.settings import Settings
 from tests.core.web.test_health import stopped
 from tests.support.engine.scripted import Die, EndWithoutFinish, Stall
 from tests.support.service.inside import Inside, answer, opened, scripted, serving

@@ -8,8 +8,8 @@ import pytest
 from openai import AsyncOpenAI
 from openai.types.responses import Response
 
+from service.process import Settings
 from service.settings.core import DEFAULT_TENANT
-from service.settings.settings import Settings
 from tests.support.responses.samples import harmony
 from tests.support.service.inside import Inside, answer, scripted, serving, then, thought
 from tests.support.service.process import MODEL

@@ -6,7 +6,7 @@ import pytest
 
 from service.engine.port import Generation
 from service.harmony.tokens import ASSISTANT, END, MESSAGE, RETURN, START, decode, encode
-from service.settings.settings import Settings
+from service.process import Settings
 from tests.support.service.inside import answer, scripted, serving
 from tests.support.service.process import MODEL, ServiceProcess
 from tests.support.service.streams import parsed

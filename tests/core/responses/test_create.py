@@ -8,7 +8,7 @@ import pytest
 from openai.types.responses import Response
 
 from service.harmony import tokens
-from service.settings.settings import Settings
+from service.process import Settings
 from tests.support.service.inside import answer, scripted, serving
 from tests.support.service.process import MODEL, ServiceProcess
 

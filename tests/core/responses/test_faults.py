@@ -12,9 +12,9 @@ import pytest
 
 from service.engine.port import EngineError, EngineUnavailable
 from service.harmony.tokens import RETURN, encode
+from service.process import Settings
 from service.responses.output.emitter import MessageEmitter
 from service.responses.output.machine import Machine
-from service.settings.settings import Settings
 from tests.core.web.test_health import stopped
 from tests.support.engine.scripted import Die, EndWithoutFinish, Stall
 from tests.support.service.inside import Inside, opened, scripted, serving

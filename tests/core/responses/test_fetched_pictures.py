@@ -11,7 +11,7 @@ from aiohttp import web
 from openai import BadRequestError
 
 from service.api.content import IMAGE
-from service.settings.settings import Settings
+from service.process import Settings
 from tests.core.responses.test_pictures import CAT, DOG, TOOL, Seeing, seeing
 from tests.support.chat.standin import Say
 from tests.support.pictures import gif, png, said, url_of

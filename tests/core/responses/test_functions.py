@@ -8,7 +8,7 @@ from openai import AsyncOpenAI, BadRequestError
 from openai.types.responses import Response
 
 from service.harmony.tokens import CALL, MESSAGE
-from service.settings.settings import Settings
+from service.process import Settings
 from tests.support.engine.scripted import ScriptedEngine
 from tests.support.service.inside import CARD, answer, called, scripted, serving, then, thought
 from tests.support.service.process import MODEL

@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 
 from service.engine.port import EngineError, Finish
 from service.harmony.tokens import decode
-from service.settings.settings import Settings, load_settings
+from service.process import Settings, load_settings
 from tests.core.web.test_health import stopped
 from tests.support.engine.scripted import Die, FinishWith, ScriptedEngine, Stall, Step
 from tests.support.service.background import changed, ended, submitted

@@ -10,7 +10,7 @@ from openai import AsyncOpenAI, OpenAI
 
 from service.engine.port import EngineError, Generation
 from service.harmony.tokens import RETURN, encode
-from service.settings.settings import Settings
+from service.process import Settings
 from store.history.conversations import Conversations, by_hand
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from service.settings.settings import Settings
+from service.process import Settings
 from tests.support.service.inside import answer, scripted, serving
 from tests.support.service.process import MODEL, ServiceProcess
 from tests.support.store.counted import usage

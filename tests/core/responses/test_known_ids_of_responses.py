@@ -11,7 +11,7 @@ import pytest
 from openai import AsyncOpenAI, AsyncStream
 
 from service.harmony.tokens import CHANNEL, RETURN, decode, encode
-from service.settings.settings import Settings, load_settings
+from service.process import Settings, load_settings
 from tests.support.engine.scripted import ScriptedEngine, Stall
 from tests.support.service.beside import ServiceBeside
 from tests.support.service.inside import answer, called, opened, scripted, serving

@@ -4,7 +4,7 @@ import openai
 import pytest
 
 from service.engine.engines import names_of
-from service.settings.settings import Settings, load_settings
+from service.process import Settings, load_settings
 from tests.support.service.inside import answer, scripted, serving
 from tests.support.service.process import MODEL
 

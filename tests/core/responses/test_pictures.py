@@ -17,7 +17,7 @@ from service.api.content import IMAGE
 from service.background.timing import Timing
 from service.backoff import Backoff
 from service.engine.servers.engine import Access, ServersEngine
-from service.settings.settings import Settings, load_settings
+from service.process import Settings, load_settings
 from tests.support.chat.standin import ChatStandin, Say, answer, chatting
 from tests.support.markup.writing import Turn
 from tests.support.pictures import part, png, said, shown_in, url_of

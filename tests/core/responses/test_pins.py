@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from service.engine.port import EngineUnavailable
+from service.process import Settings
 from service.settings.core import DEFAULT_TENANT
-from service.settings.settings import Settings
 from store.redis.connection import connect
 from tests.support.engine.scripted import Die
 from tests.support.service.background import changed

@@ -5,7 +5,7 @@ Seals by themselves, foreign and forged ones among them, are in test_sealed_cont
 
 from typing import Any
 
-from service.settings.settings import Settings
+from service.process import Settings
 from tests.support.service.inside import answer, called, scripted, serving, then, thought
 from tests.support.service.process import MODEL
 from tests.support.service.seen import made, prompts, streamed

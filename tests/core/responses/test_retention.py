@@ -13,7 +13,7 @@ from openai import OpenAI
 from redis import Redis as SyncRedis
 from redis.asyncio import Redis
 
-from service.settings.settings import Settings
+from service.process import Settings
 from store.guard import CLOSED
 from tests.support.service.inside import answer, scripted, serving
 from tests.support.service.process import MODEL

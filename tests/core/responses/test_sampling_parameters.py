@@ -5,8 +5,8 @@ from typing import Any
 import openai
 import pytest
 
+from service.process import Settings, load_settings
 from service.settings.core import parse_api_keys
-from service.settings.settings import Settings, load_settings
 from tests.support.service.background import changed, ended, submitted
 from tests.support.service.inside import answer, scripted, serving, then, thought
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY

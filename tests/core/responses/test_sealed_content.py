@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from openai import BadRequestError
 
-from service.settings.settings import Settings, load_settings
+from service.process import Settings, load_settings
 from tests.support.engine.scripted import ScriptedEngine
 from tests.support.service.inside import Inside, answer, scripted, serving, then, thought
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL

@@ -8,7 +8,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from service.harmony.tokens import decode
-from service.settings.settings import Settings
+from service.process import Settings
 from tests.support.engine.scripted import ScriptedEngine
 from tests.support.service.inside import answer, scripted, serving
 from tests.support.service.process import MODEL

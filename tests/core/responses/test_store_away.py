@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from service.harmony.tokens import RETURN
-from service.settings.settings import Settings
+from service.process import Settings
 from tests.core.web.test_health import stopped
 from tests.support.engine.scripted import ScriptedEngine, Stall
 from tests.support.service.inside import opened, scripted, serving

@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from service.settings.settings import Settings
+from service.process import Settings
 from store.redis.confirm import Safety
 from tests.core.web.test_health import stopped
 from tests.support.service.inside import answer, scripted, serving

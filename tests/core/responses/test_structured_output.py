@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from service.harmony.tokens import MESSAGE
-from service.settings.settings import Settings
+from service.process import Settings
 from tests.support.service.inside import answer, called, scripted, serving, then, thought
 from tests.support.service.process import MODEL
 from tests.support.service.seen import addressed, made, prompts, tags

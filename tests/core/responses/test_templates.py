@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from service.api.request import PromptParam, read_create
 from service.errors import ApiError, InvalidRequest
+from service.process import Settings, load_settings
 from service.responses import templates
 from service.responses.templates import Filled, fill
-from service.settings.settings import Settings, load_settings
 from tests.support.service.inside import answer, scripted, serving
 from tests.support.service.seen import ask
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from service.process import load_settings
 from service.settings.engines import MAX_ENGINES, REPLACED, BadEngines, read_engines
-from service.settings.settings import load_settings
 from service.settings.sources import SettingsError
 
 TWO = """\

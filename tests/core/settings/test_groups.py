@@ -4,9 +4,9 @@ import pytest
 from pydantic import Field
 
 from service.features.webhooks.settings import WebhookSettings
+from service.process import Settings
 from service.settings.core import CoreSettings
 from service.settings.group import SettingsGroup, display
-from service.settings.settings import Settings
 from service.settings.sources import GivenSources, SettingsError
 
 

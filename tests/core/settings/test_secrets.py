@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from service.process import SECRETS, Settings, load_settings
 from service.settings import sources
 from service.settings.group import display
-from service.settings.settings import SECRETS, Settings, load_settings
 from service.settings.sources import SettingsError, file_variable, in_files, variable
 
 KEY = "sk-0123456789abcdef0123"

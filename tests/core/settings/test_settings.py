@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from service.process import Settings, load_settings
 from service.settings.core import ApiKey, is_loopback, parse_api_keys
 from service.settings.group import display
-from service.settings.settings import Settings, load_settings
 from service.settings.sources import SettingsError, service_links, variable
 from service.settings.units import unit_of
 

@@ -16,7 +16,7 @@ from service.engine.servers.engine import Access
 from service.engine.vllm.servers import Vllm
 from service.features.models.speech import Disarming
 from service.features.proxy.passing import PassingEngine
-from service.settings.settings import Settings
+from service.process import Settings
 from tests.support.service.background import changed
 from tests.support.service.inside import serving
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, ServiceProcess

@@ -18,7 +18,7 @@ from service.engine.servers.kind import ServerKind
 from service.engine.vllm.servers import Vllm
 from service.features.chat_servers.servers import VllmByChat
 from service.features.models.speech import Disarming
-from service.settings.settings import Settings, load_settings
+from service.process import Settings, load_settings
 from tests.support.chaos.storm import QUICK
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.pictures import png, said

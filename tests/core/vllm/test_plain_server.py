@@ -14,7 +14,7 @@ import pytest
 from service.engine.servers.engine import Access, ServersEngine
 from service.engine.vllm.servers import TokensEndpoint, Vllm
 from service.features.models.speech import Disarming
-from service.settings.settings import Settings
+from service.process import Settings
 from tests.support.engine.watched import WatchedHttp
 from tests.support.service.inside import Inside, serving
 from tests.support.service.streams import Event, parsed

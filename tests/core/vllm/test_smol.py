@@ -16,7 +16,7 @@ from service.engine.servers.engine import Access, ServersEngine
 from service.engine.servers.kind import Ask, ServerFacts, Wanted
 from service.engine.vllm.servers import TokensEndpoint, Vllm
 from service.features.models.speech import Disarming
-from service.settings.settings import Settings
+from service.process import Settings
 from tests.support.service.inside import serving
 from tests.support.vllm.server import SMOL
 

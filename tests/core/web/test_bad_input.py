@@ -11,7 +11,7 @@ import pytest
 
 from service.engine.port import Generation
 from service.harmony.tokens import ASSISTANT, END, MESSAGE, START, encode
-from service.settings.settings import Settings
+from service.process import Settings
 from tests.support.bad.heavy import HEAVY, LEGAL
 from tests.support.bad.requests import content, over_http
 from tests.support.bad.table import LIMIT, MIB, Bad, Table

@@ -10,7 +10,7 @@ import pytest
 import uvicorn
 
 from service.commands.serve import listen
-from service.settings.settings import load_settings
+from service.process import load_settings
 from service.web.http_protocol import MAX_HEAD_BYTES, MAX_HEADERS, MAX_PIPELINED, BoundedHttpProtocol, ConnectionLimits
 from tests.support.service.standin import create_app
 from tests.support.waiting import until

@@ -10,10 +10,9 @@ from openai import OpenAI
 
 from service.api.conversation import New
 from service.entrance import Entry
-from service.process import close_service, open_service
+from service.process import Settings, close_service, open_service
 from service.responses.edit_conversation import begin
 from service.responses.service import Caller, Service
-from service.settings.settings import Settings
 from service.web.queries import OrderedQuery
 from service.web.routes.conversations import AT_ONCE, MAX_LOOKED_AT, page_of_conversations
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, Served, ServiceProcess

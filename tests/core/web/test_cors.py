@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from service.settings.settings import load_settings
+from service.process import load_settings
 from service.settings.sources import SettingsError
 from tests.support.service.process import ACME_KEY, MODEL, Served
 

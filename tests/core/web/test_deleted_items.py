@@ -7,7 +7,7 @@ import pytest
 from openai import OpenAI
 
 from service.harmony.tokens import decode, encode, pack
-from service.settings.settings import Settings
+from service.process import Settings
 from store.codec import decode_response
 from tests.core.responses.test_in_conversation import ask, kinds
 from tests.support.engine.scripted import ScriptedEngine

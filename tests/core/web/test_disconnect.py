@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from service.engine.port import Generation
-from service.settings.settings import Settings
+from service.process import Settings
 from tests.support.engine.scripted import Stall, Step
 from tests.support.service.beside import ServiceBeside
 from tests.support.service.inside import Inside, opened, scripted, serving

@@ -12,7 +12,7 @@ from service.backoff import Backoff
 from service.engine.port import ModelCard
 from service.engine.servers.engine import WAIT_SECONDS
 from service.harmony.tokens import RETURN
-from service.settings.settings import Settings
+from service.process import Settings
 from tests.support.engine.scripted import ScriptedEngine, Stall
 from tests.support.engine.standin import Standin, standing_in
 from tests.support.service.background import ended, submitted

@@ -11,8 +11,8 @@ import pytest
 from openai.types.responses import Response
 from pydantic import SecretStr
 
+from service.process import Settings
 from service.settings.core import ApiKey
-from service.settings.settings import Settings
 from service.web.gate import STRANGERS_LOGGED
 from store.redis.connection import connect
 from tests.support.engine.scripted import Stall

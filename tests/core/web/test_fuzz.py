@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from openai.types.responses import ResponseOutputItem
 from pydantic import TypeAdapter
 
+from service.process import Settings
 from service.responses.prompt.compaction import CompactBody
-from service.settings.settings import Settings
 from tests.support.fuzz.fuzzing import Json, Maker
 from tests.support.lengths import lengths
 from tests.support.oracles import open_responses

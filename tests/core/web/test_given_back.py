@@ -13,7 +13,7 @@ import pytest
 from redis.asyncio import Redis
 from websockets.exceptions import ConnectionClosed
 
-from service.settings.settings import Settings, load_settings
+from service.process import Settings, load_settings
 from store.redis.connection import connect
 from tests.support.service.background import changed
 from tests.support.service.inside import Inside, answer, scripted, serving

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from service.engine.port import EngineAway, EngineUnavailable
-from service.settings.settings import Settings
+from service.process import Settings
 from store.history.history import POLICY_SECONDS
 from store.layout import Layout, Terms
 from tests.support.service.inside import answer, scripted, serving

@@ -11,7 +11,7 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
-from service.settings.settings import Settings
+from service.process import Settings
 from store.limits import Check, Limits
 from store.spent import Unspent
 from tests.support.engine.scripted import Stall

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from service.settings.settings import Settings, load_settings
+from service.process import Settings, load_settings
 from service.web.http_protocol import LINGER_BYTES
 from tests.support.service.inside import serving
 from tests.support.service.process import ACME_KEY

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 import httpx
 import pytest
 
-from service.settings.settings import Settings
+from service.process import Settings
 from tests.support.engine.scripted import Stall
 from tests.support.pictures import png, said
 from tests.support.service.background import changed

@@ -18,10 +18,10 @@ from service.api.request import CreateBody, read_create
 from service.api.steer import read_posted
 from service.decoding import decode_list
 from service.errors import ApiError
+from service.process import Settings
 from service.responses import edit_conversation as by_hand
 from service.responses.prompt.compaction import CompactBody, read_compact
 from service.settings.core import parse_api_keys
-from service.settings.settings import Settings
 from service.web.dialect import OPENAI
 from service.web.routes.welcome import DOCS, OPENAPI
 from service.web.sse import Encoder

@@ -12,7 +12,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from service.engine.port import EngineUnavailable, Generation
-from service.settings.settings import Settings, load_settings
+from service.process import Settings, load_settings
 from store.keys import BY_HAND_MARK, CONVERSATION_MARK, NO_RESPONSES, mark_of
 from tests.support.engine.scripted import Die, Script, ScriptedEngine, Stall
 from tests.support.service.inside import Inside, answer, opened, scripted, serving

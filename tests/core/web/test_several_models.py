@@ -13,7 +13,7 @@ import pytest
 
 from service.engine.port import ModelCard
 from service.harmony.tokens import decode
-from service.settings.settings import Settings, load_settings
+from service.process import Settings, load_settings
 from tests.support.engine.scripted import ScriptedEngine
 from tests.support.engine.standin import Standin, standing_in
 from tests.support.service.inside import Inside, answer, serving

@@ -10,10 +10,10 @@ from pydantic import SecretStr
 from service.api.content import MAX_PARTS
 from service.api.request import MAX_STOP_CHARS, MAX_STOPS
 from service.harmony.tokens import RETURN, encode
+from service.process import Settings
 from service.responses.output import sealed
 from service.responses.output.sealed import MAX_KEPT_BYTES, REASONING
 from service.responses.seal import Sealer
-from service.settings.settings import Settings
 from tests.support.bad.heavy import BODIES, HEAVY, LEGAL, fresh, shape, strict
 from tests.support.engine.scripted import Script
 from tests.support.service.background import changed

@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.settings.settings import Settings
+from service.process import Settings
 from service.web.exchange import MAX_SESSION_CHARS, MAX_STATE_CHARS, session_of, trace_headers
 from tests.support.service.inside import answer, scripted, serving
 from tests.support.service.process import MODEL

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from service.engine.port import EngineError, EngineOverloaded, EngineRefused
-from service.settings.settings import Settings
+from service.process import Settings
 from tests.support.documents import read, rows, section
 from tests.support.engine.scripted import Die
 from tests.support.service.inside import called, opened, scripted, serving

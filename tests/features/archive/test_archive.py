@@ -15,8 +15,7 @@ from openai import APIStatusError, AsyncOpenAI
 from redis.asyncio import Redis
 
 from service.commands.serve import join
-from service.process import open_archive
-from service.settings.settings import Settings
+from service.process import Settings, open_archive
 from store.archive.archive import Archive
 from store.backup import ownership
 from store.backup.archiving.marks import Marks

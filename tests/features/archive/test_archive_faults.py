@@ -14,7 +14,7 @@ from openai import APIStatusError, AsyncOpenAI
 from redis.asyncio import Redis
 
 from service.commands.serve import join
-from service.settings.settings import Settings
+from service.process import Settings
 from store.archive.archive import Archive
 from store.archive.opening import open_archive
 from store.backup.archiving.parts import MAGIC, VERSION, key_of

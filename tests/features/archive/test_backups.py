@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from openai import NotFoundError
 
-from service.settings.settings import Settings
+from service.process import Settings
 from tests.features.archive.test_archive import Stored, prefix, redis, say, settings, stored
 from tests.support import ROOT
 from tests.support.service.inside import serving

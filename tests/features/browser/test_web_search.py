@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from service.harmony import tokens
-from service.settings.settings import Settings
+from service.process import Settings
 from tests.support.service.inside import answer, scripted, serving, then, thought
 from tests.support.service.seen import asking, prompts
 

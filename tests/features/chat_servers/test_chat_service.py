@@ -12,7 +12,7 @@ from openai import AsyncOpenAI, BadRequestError
 from service.background.timing import Timing
 from service.backoff import Backoff
 from service.engine.servers.engine import Access, ServersEngine
-from service.settings.settings import Settings
+from service.process import Settings
 from tests.support.chat.standin import BREAK, CHAT, ChatStandin, Say, answer, chatting, delta, spoken
 from tests.support.engine.misbehaviour import Instead
 from tests.support.engine.standin_wire import DONE

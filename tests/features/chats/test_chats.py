@@ -11,7 +11,7 @@ from openai.types.chat import ChatCompletion
 
 from service.engine.port import EngineError
 from service.harmony.tokens import END, decode, encode
-from service.settings.settings import Settings
+from service.process import Settings
 from tests.support.engine.scripted import Die
 from tests.support.service.inside import Inside, answer, called, opened, scripted, serving, then, thought
 from tests.support.service.process import MODEL

@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 
-from service.settings.settings import Settings
+from service.process import Settings
 from tests.features.tenants.admin.test_admin import ADMIN, STATIC, administered, new_key
 from tests.support.service.background import changed
 from tests.support.service.inside import Inside

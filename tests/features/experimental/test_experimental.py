@@ -8,8 +8,7 @@ from aiohttp import web
 
 from service.engine.port import EngineUnavailable
 from service.features.experimental.servers import ABORT, COMPLETIONS, GENERATE, INFO, METRICS, MODEL, READY, Sglang
-from service.process import open_engine
-from service.settings.settings import load_settings
+from service.process import load_settings, open_engine
 from tests.support.engine.connected import ask, connected, generation, hold, scripted
 from tests.support.engine.hooks import complete
 from tests.support.engine.misbehaviour import Instead, Then

@@ -15,7 +15,7 @@ import pytest
 from service.api.tools.offer import Routed
 from service.features.mcp.settings import BadServers, read_servers
 from service.harmony import tokens
-from service.settings.settings import Settings
+from service.process import Settings
 from tests.support.documents import blocks, read, section
 from tests.support.service.inside import answer, called, scripted, serving, then, thought
 from tests.support.service.seen import asking, prompts

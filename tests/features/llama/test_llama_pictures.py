@@ -5,7 +5,7 @@ from typing import Any
 
 from service.engine.servers.engine import Access, ServersEngine
 from service.features.chat_servers.servers import LlamaByChat
-from service.settings.settings import Settings
+from service.process import Settings
 from tests.support.llama.seeing import PICTURE_TOKENS, seeing_server
 from tests.support.llama.talker import KEY
 from tests.support.pictures import png, said

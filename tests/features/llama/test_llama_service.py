@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from openai import AsyncOpenAI
 
-from service.settings.settings import Settings
+from service.process import Settings
 from tests.support.llama.talker import KEY
 from tests.support.service.inside import Inside, serving
 

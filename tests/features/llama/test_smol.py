@@ -15,7 +15,7 @@ from service.engine.servers.engine import Access, ServersEngine
 from service.features.chat_servers.servers import ByChat, LlamaByChat
 from service.features.llama.local import LlamaLocalEngine
 from service.features.llama.servers import Llama
-from service.settings.settings import Settings
+from service.process import Settings
 from tests.support.llama.smol import small, smol_server
 from tests.support.llama.talker import KEY, OPTIONS, LlamaProcess
 from tests.support.service.inside import serving

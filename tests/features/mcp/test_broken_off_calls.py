@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from service.settings.settings import Settings
+from service.process import Settings
 from tests.features.mcp.test_mcp_responses import call, server
 from tests.features.python.test_code_interpreter import OUTPUTS, code
 from tests.support.sandbox.sandboxes import SandboxProcess, folder_for_all

@@ -10,9 +10,9 @@ import pytest
 from openai import AsyncOpenAI
 
 from service.api.outcome import ApprovalRequest
+from service.process import Settings
 from service.responses.parent import Parent
 from service.settings.core import parse_api_keys
-from service.settings.settings import Settings
 from store.errors import StoreUnavailable
 from store.history.approvals import StoredApprovals
 from store.turn import Chain

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from service.settings.settings import Settings, load_settings
+from service.process import Settings, load_settings
 from tests.core.responses.test_pictures import HELLO, Seeing, seeing
 from tests.support.chaos.storm import QUICK
 from tests.support.chat.standin import answer, chatting, stall

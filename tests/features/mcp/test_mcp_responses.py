@@ -10,7 +10,7 @@ from openai.types.responses import Response
 from redis import Redis
 
 from service.harmony import tokens
-from service.settings.settings import Settings
+from service.process import Settings
 from store.codec import unsqueeze
 from tests.support.service.inside import answer, called, scripted, serving, then, thought
 from tests.support.service.process import MODEL

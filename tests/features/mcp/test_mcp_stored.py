@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from service.harmony.tokens import CALL, unpack
+from service.process import Settings
 from service.responses.output.journal import decode_sampled
-from service.settings.settings import Settings
 from store.errors import LeaseLost, StoreUnavailable
 from store.jobs.jobs import Jobs
 from store.jobs.log import LogEntry

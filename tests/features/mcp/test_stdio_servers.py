@@ -15,7 +15,7 @@ import pytest
 from service.features.mcp.session import ToolSession
 from service.features.mcp.settings import McpConnection, Program, servers_in, trusted_connection
 from service.features.mcp.transports import COMPLAINT_BYTES, Processes
-from service.settings.settings import Settings
+from service.process import Settings
 from service.tools.port import ToolFailure, ToolLimits, ToolUnreachable
 from tests.features.mcp.test_mcp_responses import call, kinds
 from tests.support.service.inside import answer, scripted, serving

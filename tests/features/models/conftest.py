@@ -6,7 +6,7 @@ from inspect import iscoroutinefunction
 import pytest
 from openai import AsyncOpenAI
 
-from service.settings.settings import Settings
+from service.process import Settings
 from tests.support.markup.speaker import Speaker
 from tests.support.service.inside import Inside, serving
 

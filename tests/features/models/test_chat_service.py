@@ -13,8 +13,8 @@ import pytest
 from openai import AsyncOpenAI, BadRequestError
 
 from service.api.ids import response_of
+from service.process import Settings
 from service.responses.output.reading import READ
-from service.settings.settings import Settings
 from tests.support.markup.speaker import ASSISTANT, END, Speaker, encoded
 from tests.support.service.inside import serving
 from tests.support.service.process import MODEL

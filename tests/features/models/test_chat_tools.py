@@ -8,7 +8,7 @@ import pytest
 
 from service.background.timing import Timing
 from service.backoff import Backoff
-from service.settings.settings import Settings
+from service.process import Settings
 from tests.support.markup.speaker import END, Speaker
 from tests.support.service import inside
 from tests.support.service.background import ended

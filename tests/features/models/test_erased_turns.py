@@ -15,7 +15,7 @@ from openai import AsyncOpenAI
 
 from service.engine.port import Transcript
 from service.harmony.tokens import encode
-from service.settings.settings import Settings
+from service.process import Settings
 from store.codec import dictionary
 from store.redis.connection import connect
 from tests.support.markup.speaker import ASSISTANT, END, START, Speaker, encoded

@@ -5,7 +5,7 @@ from typing import Any
 import httpx
 
 from service.engine.port import EngineError
-from service.settings.settings import Settings
+from service.process import Settings
 from service.web.auth import CONSOLE, HEALTH
 from tests.core.responses.test_input_tokens import WEATHER
 from tests.support.documents import read, rows, section

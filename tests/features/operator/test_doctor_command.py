@@ -15,7 +15,7 @@ from service.features.client.profile import Profile
 from service.features.client.service import Json, RemoteService
 from service.features.operator import gpu
 from service.features.operator.doctor import diagnose, expected_of, one_response
-from service.settings.settings import load_settings
+from service.process import load_settings
 from store.embedded import EmbeddedServer
 from store.redis.address import AddressKind
 from tests.support.engine.connected import scripted

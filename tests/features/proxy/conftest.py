@@ -7,7 +7,7 @@ from typing import Protocol
 
 import pytest
 
-from service.settings.settings import Settings
+from service.process import Settings
 from tests.support.engine.connected import scripted
 from tests.support.engine.standin import Standin, standing_in
 from tests.support.llama.fixtures import *

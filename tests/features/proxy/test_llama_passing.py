@@ -7,8 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
+from service.process import Settings
 from service.settings.core import ApiKey
-from service.settings.settings import Settings
 from tests.support.llama.talker import KEY
 from tests.support.service.inside import Inside, serving
 from tests.support.waiting import until

@@ -6,8 +6,8 @@ from typing import Any
 import httpx
 import pytest
 
+from service.process import Settings
 from service.settings.core import ApiKey
-from service.settings.settings import Settings
 from tests.features.proxy.conftest import Behind, standing_before
 from tests.support.engine.chatting import TOLD
 from tests.support.engine.misbehaviour import Instead, Then

@@ -9,8 +9,8 @@ import httpx
 import pytest
 from openai import APIError, AsyncOpenAI, BadRequestError, InternalServerError, RateLimitError
 
+from service.process import Settings
 from service.settings.core import ApiKey
-from service.settings.settings import Settings
 from store.limits import Check, Limits
 from tests.features.proxy.conftest import ENGINE_KEY, Behind, standing_before
 from tests.support.engine.chatting import FOR_EVER

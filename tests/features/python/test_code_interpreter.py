@@ -8,7 +8,7 @@ from openai import BadRequestError, NotFoundError
 
 from service.features.sandbox.local import LocalSandbox
 from service.harmony.tokens import decode
-from service.settings.settings import Settings, load_settings
+from service.process import Settings, load_settings
 from tests.support.responses.samples import harmony
 from tests.support.sandbox.sandboxes import bare
 from tests.support.service.background import changed

@@ -12,7 +12,7 @@ from openai import APIStatusError, AsyncOpenAI, BadRequestError, NotFoundError
 
 from service.errors import InvalidRequest
 from service.features.sandbox.local import LocalSandbox
-from service.settings.settings import Settings, load_settings
+from service.process import Settings, load_settings
 from service.web.uploads import read_form
 from tests.features.python.test_code_interpreter import OUTPUTS, code, ran
 from tests.support.sandbox.sandboxes import bare

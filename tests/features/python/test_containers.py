@@ -14,7 +14,7 @@ from service.features.python.containers import FRESH_SECONDS, Containers
 from service.features.python.interpreter import PythonRun
 from service.features.python.shapes import WantedContainer
 from service.features.sandbox.port import Cell, Full, OpenedSession, SessionFile, SessionGone, SessionLimits, Unusable
-from service.settings.settings import Settings
+from service.process import Settings
 from store.errors import StoreUnavailable
 from store.history.containers import StoredContainers as Records
 from store.history.history import ConversationHistoryStore

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.settings.settings import Settings
+from service.process import Settings
 from tests.support.fuzz.fuzzing import Json, Maker
 from tests.support.lengths import lengths
 from tests.support.oracles import open_responses

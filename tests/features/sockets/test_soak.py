@@ -17,7 +17,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.frames import CloseCode
 
-from service.settings.settings import Settings
+from service.process import Settings
 from tests.support.lengths import lengths
 from tests.support.service.inside import serving
 from tests.support.service.process import MODEL, ServiceProcess

@@ -10,7 +10,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from service.engine.port import Generation
 from service.features.sockets.protocol import SocketProtocol
-from service.settings.settings import Settings
+from service.process import Settings
 from tests.support.bad.frames import raw
 from tests.support.engine.scripted import Stall, Step
 from tests.support.oracles.event_grammar import check_stream

@@ -10,7 +10,7 @@ import pytest
 
 from service.errors import InvalidRequest
 from service.features.sockets.frames import read_envelope
-from service.settings.settings import Settings
+from service.process import Settings
 from tests.support.bad.frames import TEXT, raw
 from tests.support.bad.table import LIMIT
 from tests.support.service.inside import serving

@@ -11,7 +11,7 @@ from openai import AsyncOpenAI
 from service.engine.port import EngineUnavailable, Generation
 from service.features.sockets.steering import MAX_STEERS
 from service.harmony import tokens
-from service.settings.settings import Settings
+from service.process import Settings
 from tests.support.engine.scripted import Die, Stall, Step
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.responses.samples import MARKS

@@ -8,10 +8,10 @@ from pydantic import SecretStr
 from service.entrance import Entrance, Entry, WrongKey
 from service.errors import ApiError
 from service.features.tenants.entrance import CountingEntrance, LimitingEntrance, ProjectEntrance
+from service.process import Settings
 from service.responses.service import Service
 from service.settings.core import ApiKey
 from service.settings.keys import Keys
-from service.settings.settings import Settings
 from store.spent import Over, Spent
 from store.turn import Expense
 from tests.support.chaos.inside import opened

@@ -13,7 +13,7 @@ from service.features.tenants.audit import Actor
 from service.features.tenants.directory import ChangedProject, Directory, Wish
 from service.features.tenants.keyring import LOOKED_UP_AT_ONCE, MEMORY_SECONDS, KeyRing
 from service.features.tenants.records import new_value
-from service.settings.settings import Settings
+from service.process import Settings
 from store.errors import StoreUnavailable
 from store.history.history import ConversationHistoryStore
 from store.listening import Listener, Listening

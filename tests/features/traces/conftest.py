@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from service.settings.settings import Settings
+from service.process import Settings
 from tests.support.tools.server import McpServer, mcp_server
 from tests.support.tracing.receiver import Receiver, receiving
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from service.settings.settings import Settings
+from service.process import Settings
 from tests.support.chaos.storm import QUICK
 from tests.support.service.background import ended, submitted
 from tests.support.service.inside import answer, scripted, serving

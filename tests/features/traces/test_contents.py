@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.features.traces.tracing import TEXT_BYTES, content_facts, shorten
-from service.settings.settings import Settings
+from service.process import Settings
 from tests.support.service.background import ended, submitted
 from tests.support.service.inside import answer, called, scripted, serving, then, thought
 from tests.support.service.process import MODEL

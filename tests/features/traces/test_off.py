@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from service.features.traces.settings import from_otel
-from service.settings.settings import Settings
+from service.process import Settings
 from tests.support import ROOT
 from tests.support.service.inside import answer, scripted, serving
 from tests.support.service.process import MODEL
@@ -15,7 +15,7 @@ from tests.support.service.process import MODEL
 IMPORTED = """
 import asyncio, sys, tempfile
 from pathlib import Path
-from service.settings.settings import load_settings
+from service.process import load_settings
 from store.embedded import EmbeddedServer
 from tests.support.service.background import ended, submitted
 from tests.support.service.inside import serving

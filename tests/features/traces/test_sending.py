@@ -4,7 +4,7 @@ import pytest
 from pydantic import SecretStr
 
 from service.features.traces.tracing import CLOSE_SECONDS
-from service.settings.settings import Settings
+from service.process import Settings
 from tests.support.ports import free_port
 from tests.support.service.inside import answer, scripted, serving
 from tests.support.service.process import MODEL

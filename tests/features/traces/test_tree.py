@@ -5,8 +5,8 @@ import pytest
 from pydantic import SecretStr
 
 from service.engine.port import EngineBroke
+from service.process import Settings
 from service.settings.core import ApiKey
-from service.settings.settings import Settings
 from tests.support.engine.scripted import Die, Stall
 from tests.support.engine.standin import standing_in
 from tests.support.service.inside import answer, opened, scripted, serving, then, thought

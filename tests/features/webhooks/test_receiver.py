@@ -12,7 +12,7 @@ from aiohttp import web
 
 from service.features.webhooks.deliver import retry_after, sign
 from service.features.webhooks.settings import signing_key
-from service.settings.settings import load_settings
+from service.process import load_settings
 from service.settings.sources import SettingsError
 from store.turn import Status
 from tests.support.waiting import until

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from service.settings.settings import Settings
+from service.process import Settings
 from tests.support.service.process import MODEL
 
 MIB = 1 << 20

@@ -10,10 +10,10 @@ from redis.asyncio import Redis
 
 from service.api import events
 from service.api.response import Response, decode_response
+from service.process import Settings
 from service.responses.output.fold import Fold
 from service.responses.output.journal import decode_batch
 from service.settings.core import DEFAULT_TENANT
-from service.settings.settings import Settings
 from store.fsck.faults import Fault
 from store.history.history import ConversationHistoryStore
 from store.jobs.log import EventLog

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanag
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from service.settings.settings import Settings, load_settings
+from service.process import Settings, load_settings
 from store.embedded import EmbeddedServer
 from tests.support.chaos.inside import WatchedEngine
 from tests.support.chaos.mortals import Mortals, mortals

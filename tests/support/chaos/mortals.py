@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from service.settings.settings import Settings
+from service.process import Settings
 from tests.support import ROOT
 from tests.support.ports import free_port
 from tests.support.waiting import until

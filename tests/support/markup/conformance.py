@@ -16,7 +16,7 @@ from openai import AsyncOpenAI
 
 from service.background.timing import Timing
 from service.backoff import Backoff
-from service.settings.settings import Settings
+from service.process import Settings
 from tests.support.markup.conformance_reading import ReadingConformance
 from tests.support.markup.hooks import MarkupHooks
 from tests.support.markup.speaker import Speaker

@@ -13,7 +13,7 @@ from openai import AsyncOpenAI
 from openai.types.responses import Response
 
 from service.engine.port import Generation
-from service.settings.settings import Settings
+from service.process import Settings
 from tests.support.engine.scripted import Script, Step
 from tests.support.service.inside import Inside
 from tests.support.service.process import MODEL

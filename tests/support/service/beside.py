@@ -6,7 +6,7 @@ import uuid
 from pathlib import Path
 
 from service.engine.port import Engine
-from service.settings.settings import load_settings
+from service.process import load_settings
 from tests.support.service.inside import serving
 from tests.support.service.process import START_SECONDS, STOP_SECONDS, Served
 

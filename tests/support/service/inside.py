@@ -21,7 +21,7 @@ from service.engine.port import Engine, ModelCard
 from service.features.sandbox.port import Sandbox
 from service.features.sockets.protocol import SocketProtocol
 from service.harmony.tokens import CALL, CHANNEL, CONSTRAIN, END, MESSAGE, RETURN, START, encode
-from service.settings.settings import Settings
+from service.process import Settings
 from service.web.http_protocol import BoundedHttpProtocol, ConnectionLimits
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect

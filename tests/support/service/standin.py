@@ -12,7 +12,7 @@ from typing import Any
 
 import jsonschema_rs
 
-from service.settings.settings import Settings
+from service.process import Settings
 
 STUCK = "STUCK_FILE"
 """The environment variable that names a file which is there once the process is stuck."""

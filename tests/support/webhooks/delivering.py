@@ -4,7 +4,7 @@ import asyncio
 import sys
 
 from service.features.webhooks.deliver import Deliverer, DeliveryTiming, Receiver
-from service.settings.settings import Settings
+from service.process import Settings
 from store.history.history import ConversationHistoryStore
 from store.jobs.outbox import Outbox
 from store.redis.connection import connect

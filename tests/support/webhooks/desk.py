@@ -10,7 +10,7 @@ from openai import OpenAI
 
 from service.backoff import Backoff
 from service.features.webhooks.deliver import AT_ONCE, Deliverer, DeliveryTiming, Outcome, Receiver
-from service.settings.settings import Settings
+from service.process import Settings
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.jobs.log import LogEntry

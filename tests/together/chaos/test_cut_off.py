@@ -12,8 +12,8 @@ import openai
 import pytest
 
 from service import app
+from service.process import Settings, load_settings
 from service.responses.service import Service
-from service.settings.settings import Settings, load_settings
 from service.web import idempotency
 from store.errors import StoreUnavailable
 from store.redis import scripts

@@ -15,8 +15,8 @@ from redis.asyncio import Redis
 from service.api.events import Event
 from service.api.response import ResponseStatus
 from service.background.timing import TIMING, Timing
+from service.process import Settings, load_settings
 from service.responses.service import Service
-from service.settings.settings import Settings, load_settings
 from store.embedded import EmbeddedServer
 from store.redis.connection import connect
 from tests.support.chaos.aftermath import Aftermath

@@ -14,8 +14,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from service import app
-from service.process import open_service
-from service.settings.settings import load_settings
+from service.process import load_settings, open_service
 from tests.support.chaos.aftermath import Aftermath
 from tests.support.chaos.fleet import Store
 from tests.support.chaos.inside import WatchedEngine, counted, opened

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from service.harmony import tokens
-from service.settings.settings import Settings
+from service.process import Settings
 from tests.support.clients.clients import PACKAGES, PYTHON, node
 from tests.support.ports import free_port
 from tests.support.service.inside import answer, called, scripted, serving

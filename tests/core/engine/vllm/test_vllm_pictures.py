@@ -12,7 +12,7 @@ from service.api.content import IMAGE
 from service.background.timing import Timing
 from service.backoff import Backoff
 from service.engine.servers.engine import Access, ServersEngine
-from service.settings.settings import Settings
+from service.process import Settings
 from tests.support.engine.standing import standing
 from tests.support.markup.speaker import END, decoded, encoded
 from tests.support.pictures import png, said, url_of

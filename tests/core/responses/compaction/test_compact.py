@@ -9,8 +9,8 @@ import pytest
 
 from service.engine.port import Finish
 from service.harmony import tokens
+from service.process import Settings
 from service.responses.prompt.compaction import INSTRUCTION
-from service.settings.settings import Settings
 from tests.support.engine.scripted import FinishWith, ScriptedEngine
 from tests.support.service.background import ended, streamed
 from tests.support.service.inside import answer, opened, scripted, serving, then, thought

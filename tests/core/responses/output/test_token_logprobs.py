@@ -11,9 +11,9 @@ from service.api import events
 from service.engine.port import LEAST_LOGPROB, TokenLogprobs
 from service.harmony import tokens
 from service.harmony.tokens import encode
+from service.process import Settings
 from service.responses.output.logprobs import shown_logprob
 from service.responses.output.machine import Ending
-from service.settings.settings import Settings
 from tests.support.engine.scripted import Stall
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.responses import samples

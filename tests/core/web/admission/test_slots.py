@@ -16,8 +16,8 @@ from pydantic import SecretStr
 
 from service.errors import ApiError
 from service.metrics.counters import make_metrics
+from service.process import Settings
 from service.settings.core import ApiKey
-from service.settings.settings import Settings
 from service.shares import RESERVED, Room, Share, aside
 from service.web.admission import slots
 from service.web.admission.slots import PREPARED_BYTES, SMALL_BODY_BYTES, Admission

@@ -13,7 +13,7 @@ from openai import APIStatusError, AsyncOpenAI
 from redis.asyncio import Redis
 
 from service.commands.serve import join
-from service.settings.settings import Settings
+from service.process import Settings
 from store.archive.opening import open_archive
 from store.archive.port import Bounds
 from store.backup.archiving.store_archive import StoreArchive

@@ -8,7 +8,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from service.features.tenants.records import new_value
-from service.settings.settings import Settings
+from service.process import Settings
 from tests.features.tenants.admin.test_admin import STATIC, administered, new_key
 from tests.support.service.process import MODEL
 from tests.support.waiting import until

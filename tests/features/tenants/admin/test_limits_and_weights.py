@@ -7,8 +7,8 @@ import pytest
 from openai import AsyncOpenAI
 from pydantic import SecretStr
 
+from service.process import Settings
 from service.settings.core import parse_api_keys
-from service.settings.settings import Settings
 from tests.features.tenants.admin.test_admin import ADMIN, STATIC, admin, administered, new_key
 from tests.support.engine.scripted import Stall
 from tests.support.service.background import changed

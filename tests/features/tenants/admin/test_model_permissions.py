@@ -9,7 +9,7 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
-from service.settings.settings import Settings, load_settings
+from service.process import Settings, load_settings
 from tests.core.web.test_several_models import A, B, two_servers
 from tests.features.tenants.admin.test_admin import ADMIN, admin, new_key
 from tests.support.service.inside import Inside, serving

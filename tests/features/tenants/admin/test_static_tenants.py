@@ -8,8 +8,8 @@ import pytest
 from openai import AsyncOpenAI
 from pydantic import SecretStr
 
+from service.process import Settings
 from service.settings.core import ApiKey, parse_api_keys
-from service.settings.settings import Settings
 from tests.features.tenants.admin.test_admin import ADMIN, admin
 from tests.support.service.background import changed
 from tests.support.service.inside import Inside, answer, scripted, serving

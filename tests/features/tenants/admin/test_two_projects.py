@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import httpx
 
 from service.features.tenants.permissions import SCOPES
-from service.settings.settings import Settings
+from service.process import Settings
 from service.web.auth import ADMINISTRATION
 from tests.features.tenants.admin.test_admin import ADMIN, STATIC, administered
 from tests.support.service.inside import Inside

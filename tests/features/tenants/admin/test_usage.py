@@ -12,8 +12,8 @@ from openai.types.responses import ResponseUsage
 from pydantic import SecretStr
 
 from service.engine.port import EngineError
+from service.process import Settings
 from service.settings.core import parse_api_keys
-from service.settings.settings import Settings
 from tests.features.proxy.conftest import standing_before
 from tests.features.tenants.admin.test_admin import ADMIN, STATIC, admin, new_key
 from tests.support.engine.scripted import Die, Script

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from service.commands.serve import join
+from service.process import Settings
 from service.settings.core import DEFAULT_TENANT
-from service.settings.settings import Settings
 from store.archive.archive import Archive
 from store.archive.opening import open_archive
 from store.errors import NotFound

@@ -15,8 +15,8 @@ from service.api.response import (
     Response,
     ResponseStatus,
 )
+from service.process import Settings
 from service.responses.service import Service
-from service.settings.settings import Settings
 from tests.support.chaos.aftermath import Aftermath
 from tests.support.chaos.deaths import TOKENS_PER_SECOND, Scenario, Stage
 from tests.support.chaos.inside import WatchedEngine, answer, opened, queue, working

@@ -5,8 +5,8 @@ import signal
 
 from service.api.response import Response, ResponseStatus
 from service.background.control import steer
+from service.process import Settings
 from service.settings.core import DEFAULT_TENANT
-from service.settings.settings import Settings
 from tests.support.chaos.aftermath import Aftermath
 from tests.support.chaos.deaths import TOKENS_PER_SECOND, Scenario, Stage
 from tests.support.chaos.inside import WatchedEngine, opened, queue, working
