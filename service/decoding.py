@@ -21,8 +21,6 @@ from service.errors import InvalidRequest, brief
 T = TypeVar("T")
 
 Json = dict[str, Any]
-"""An object."""
-
 SHOWN_BYTES = 400
 SHORT_LIST_BYTES = 65_536
 """The largest list that is read whole before its elements are counted: at most some 2 ms."""
@@ -77,7 +75,6 @@ _ALIKE = 0.7
 """The least likeness from which a name is guessed: one letter of three may be wrong."""
 
 _NAME_CHARS = 64
-"""How long a name may be for which another is looked."""
 
 
 @overload
@@ -161,9 +158,7 @@ def _refusal(message: str, raw: bytes | msgspec.Raw, where: str, expected: Any) 
         structs = [kind for kind in _kinds_at(expected, path) if isinstance(kind, inspect.StructType)]
         members = [member.encode_name for kind in structs for member in kind.fields]
         return InvalidRequest(
-            f"Unknown parameter: '{param}'. {advice(match[1], members)}",
-            code="unknown_parameter",
-            param=param,
+            f"Unknown parameter: '{param}'. {advice(match[1], members)}", code="unknown_parameter", param=param
         )
     if match := _MISSING.search(message):
         param = _join(where, f"{path}.{match[1]}")
@@ -183,7 +178,6 @@ def _refusal(message: str, raw: bytes | msgspec.Raw, where: str, expected: Any) 
 
 
 def _kinds_at(expected: Any, path: str) -> list[inspect.Type]:
-    """The types that the value at a path may have."""
     kinds = _alternatives(_type_info(expected))
     for step in _STEP.finditer(path):
         kinds = [kind for outer in kinds for kind in _inside(outer, step[1])]
@@ -210,9 +204,7 @@ def _inside(kind: inspect.Type, member: str | None) -> list[inspect.Type]:
 def _words(message: str) -> str:
     """`Expected `int | null`, got `str`` → expected an integer or null, but got a string."""
     message = re.sub(
-        r"`([a-z |]+)`",
-        lambda match: " or ".join(_TYPES.get(name, name) for name in match[1].split(" | ")),
-        message,
+        r"`([a-z |]+)`", lambda match: " or ".join(_TYPES.get(name, name) for name in match[1].split(" | ")), message
     )
     return (message[0].lower() + message[1:]).replace(", got ", ", but got ")
 
@@ -222,7 +214,6 @@ def _join(where: str, path: str) -> str:
 
 
 def shown_raw(raw: bytes | msgspec.Raw) -> str:
-    """A short form of a value's JSON for its own sender."""
     return brief(bytes(memoryview(raw)[:SHOWN_BYTES]).decode("utf-8", "replace").strip())
 
 
@@ -241,7 +232,6 @@ def _value_at(raw: bytes | msgspec.Raw, path: str) -> bytes | msgspec.Raw:
 
 @lru_cache(maxsize=128)
 def _member(name: str) -> Any:
-    """A struct that has one member of an object, as JSON, and ignores all others."""
     return msgspec.defstruct("Member", [("value", msgspec.Raw, msgspec.field(name=name))])
 
 

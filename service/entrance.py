@@ -61,9 +61,7 @@ class ReservedWork(Protocol):
 
 
 class Reservation(Protocol):
-    """The reservation for a piece of work. It is settled at the end of its block, unless it was before, or is
-    `handed_over`.
-    """
+    """The reservation for some work. The end of its block settles it, unless that was done, or it is `handed_over`."""
 
     work: ReservedWork | None
     """None as long as it hasn't begun."""

@@ -7,7 +7,6 @@ value was wrong and what to do. It may quote a little of the request to its own 
 from collections.abc import Sequence
 
 SHOWN_CHARS = 60
-"""How much of a wrong value a message shows."""
 
 RETRY_SECONDS = 1
 """When a client may come back to a store or an engine that is down: the SDKs wait at least this long."""
@@ -64,7 +63,6 @@ def brief(value: object) -> str:
 
 
 def invalid_value(param: str, value: object, expected: str) -> InvalidRequest:
-    """A value of the right type that isn't allowed."""
     return not_allowed(f"Invalid value for '{param}': {brief(value)}. {expected}", param)
 
 

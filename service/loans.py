@@ -31,7 +31,6 @@ PATIENCE_SECONDS = 60.0
 """How long giving one back is tried while the store is away: longer than most loans last by themselves."""
 
 CLOSE_SECONDS = 5.0
-"""How long a process that ends goes on giving back."""
 
 AWAY = Backoff(first=0.1, most=2.0)
 """The pauses in seconds while the store is away."""
@@ -51,8 +50,6 @@ class Loan(Generic[T]):
 
 
 class Loans:
-    """The loans of one process."""
-
     def __init__(self, late_seconds: float, most: int = MOST_AT_ONCE) -> None:
         """After `late_seconds` the store carries nothing out any more that it was asked for."""
         self._late_seconds = late_seconds
@@ -123,23 +120,19 @@ class Loans:
             await self._rest(pause)
 
     async def _rest(self, seconds: float) -> bool:
-        """Wait, unless this process ends; whether it does."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._closing.wait()
         return self._closing.is_set()
 
     async def close(self) -> None:
-        """Give back what is left, for CLOSE_SECONDS at most."""
         self._closing.set()
         if self._returning:
             await asyncio.wait(self._returning, timeout=CLOSE_SECONDS)
 
 
 async def renew_for_ever(renew: Callable[[], Awaitable[object]], seconds: float) -> None:
-    """Renew leases every so many seconds, until cancelled. A renewal that fails may be made up for by the
-    next one; without any, they lapse.
-    """
+    """Renew leases every so many seconds, until cancelled. The next renewal may make up for one that fails."""
     while True:
         await asyncio.sleep(seconds)
         with suppress(StoreError):

@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -90,7 +91,6 @@ class TextFormatter(logging.Formatter):
     """`2026-11-20T08:41:00.123Z INFO  response completed response_id=… ms=12`: for people and grep."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line of `record`, without its newline."""
         fields = [f" {_known(name)}={log_value(value)}" for name, value in fields_of(self, record).items()]
         return f"{_time(record)} {record.levelname:<7} {_known(record.getMessage())}{''.join(fields)}"
 
@@ -99,7 +99,6 @@ class JsonFormatter(logging.Formatter):
     """One JSON object a line: time, level, logger, message, then the fields."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line of `record`, without its newline."""
         line: dict[str, Value] = {
             "time": _time(record),
             "level": record.levelname.lower(),
@@ -129,7 +128,6 @@ class QueuedHandler(logging.Handler):
         self._writer.start()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Queue the line of `record`, or count it as dropped if the queue is full."""
         try:
             line = self.format(record)
         except Exception:  # a line that can't be formatted is reported by logging's own rule, and nothing else fails
@@ -141,18 +139,15 @@ class QueuedHandler(logging.Handler):
             self._dropped += 1
 
     def close(self) -> None:
-        """Write what waits, for at most CLOSE_SECONDS."""
         if self._writer.is_alive():
             self._lines.put(None)
             self._writer.join(CLOSE_SECONDS)
         super().close()
 
     def _write(self) -> None:
-        try:
+        with suppress(OSError, ValueError):  # stderr is closed: nothing can be logged, and serving goes on
             while self._write_some():
                 pass
-        except (OSError, ValueError):
-            return  # stderr is closed: nothing can be logged, and serving goes on
 
     def _write_some(self) -> bool:
         """Write what waits, once there is something; whether more may come."""

@@ -37,17 +37,14 @@ class WebAddress(NamedTuple):
 
     @property
     def host(self) -> str:
-        """Its host, in ASCII."""
         return self.target.peer.host
 
     @property
     def port(self) -> int:
-        """Its port."""
         return self.target.peer.port
 
     @property
     def url(self) -> str:
-        """The URL, written anew."""
         return f"{self.scheme}://{self.target.authority}{self.path}"
 
     def redirect_url(self, location: str) -> str:

@@ -57,7 +57,6 @@ class Work(AbstractContextManager["Work"]):
         await self._pacing.go_on(self._tenant)
 
     def close(self) -> None:
-        """End it."""
         if not self._ended:
             self._ended = True
             self._pacing.end(self._tenant)
@@ -97,12 +96,10 @@ class Pacing:
         return Work(self, tenant)
 
     def end(self, tenant: str) -> None:
-        """A piece of a tenant's work is over."""
         for counts in (self._there, self._working):
             _less(counts, tenant)
 
     async def _turn(self, tenant: str) -> None:
-        """Wait until a tenant may begin with the next one."""
         line = self._lines.setdefault(tenant, asyncio.Lock())
         async with line:
             until = self._clock() + WAIT_SECONDS
@@ -135,7 +132,6 @@ def _less(counts: dict[str, int], tenant: str) -> None:
 
 
 async def _first_of(*awaited: Awaitable[object]) -> None:
-    """Return once one of them is done; the others are cancelled."""
     tasks = [asyncio.ensure_future(each) for each in awaited]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -145,7 +141,6 @@ async def _first_of(*awaited: Awaitable[object]) -> None:
 
 
 async def _quick() -> bool:
-    """Whether the loop is quick for a while."""
     lasted = 0.0
     while lasted < QUICK_SECONDS:
         took = await _round()
@@ -156,7 +151,6 @@ async def _quick() -> bool:
 
 
 async def _round() -> float:
-    """How long the loop takes for all that is ready."""
     began = perf_counter()
     await asyncio.sleep(0)
     return perf_counter() - began

@@ -152,7 +152,7 @@ Compose = Callable[[Parts], None]
 
 @dataclass(frozen=True)
 class Offered:
-    """What the routes of a process depend on: `passes_on` is whether there is a server for requests that are passed
+    """The facts that the routes of a process depend on: `passes_on` is whether there is a server for requests that are passed
     on, `remembers` whether chat completions are made here, `administers` whether there are projects in the store.
     """
 
@@ -162,7 +162,7 @@ class Offered:
 
 
 class Feature:
-    """What a feature gives to a process. Each has what it overrides, and imports what it needs for it only then."""
+    """A feature in a process. It overrides what it has, and imports what it needs for it only then."""
 
     dialects: tuple[Dialect, ...] = ()
     """The dialects of the Responses API in which it answers."""
@@ -182,7 +182,7 @@ class Feature:
         return ()
 
     def state(self, service: Service, admission: Any) -> Mapping[str, object]:
-        """What its routes find in the state of the application, by name."""
+        """The values that its routes find in the state of the application, by name."""
         return {}
 
     def socket_protocol(self) -> Any:

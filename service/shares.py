@@ -18,7 +18,6 @@ RESERVED = 8
 """The last such part of a limit is for tenants that have no more than their share."""
 
 WINDOW_SECONDS = 60
-"""How far back is looked."""
 
 LEAST_SECONDS, MOST_SECONDS = 1, 60
 """The bounds of Retry-After: the SDKs wait for as long as it says, up to a minute."""
@@ -41,7 +40,6 @@ class Share:
         self._by_tenant = Counter[str]()
 
     def fits(self, tenant: str, amount: int = 1) -> bool:
-        """Whether a tenant may have so much more."""
         taken = self._taken + amount
         if taken <= self._open or taken > self.limit or not self._several():
             return taken <= self.limit
@@ -49,7 +47,6 @@ class Share:
         return own <= max(1, self.limit / (tenants + 1))  # as if one more tenant came
 
     def taken_by(self, tenant: str) -> int:
-        """How much a tenant has."""
         return self._by_tenant[tenant]
 
     def take(self, tenant: str, amount: int) -> None:
@@ -58,7 +55,6 @@ class Share:
         self._by_tenant[tenant] += amount
 
     def give_back(self, tenant: str, amount: int) -> None:
-        """Take so much back from it."""
         self._taken -= amount
         self._by_tenant[tenant] -= amount
         if not self._by_tenant[tenant]:
@@ -69,9 +65,7 @@ class Room:
     """Up to `limit` of something, which tenants share, and for which they wait."""
 
     def __init__(self, limit: int, *, several: Callable[[], bool], parts: int = 1) -> None:
-        """`several` says whether there is more than one tenant at the moment: then each has one of so many `parts` at
-        most.
-        """
+        """With `several` tenants at the moment, each has one of so many `parts` at most."""
         self._share, self._several = Share(limit, several=several), several
         self._most = limit // parts
         self._waiting: dict[asyncio.Event, tuple[str, int]] = {}
@@ -114,7 +108,6 @@ class Room:
             turn.set()
 
     def _is_allowed(self, tenant: str, amount: int) -> bool:
-        """Whether a tenant with so much more has no more than its part."""
         taken = self._share.taken_by(tenant)
         return not taken or not self._several() or taken + amount <= self._most
 
@@ -131,14 +124,12 @@ class Rate:
         """Seconds in which some came free, and how much."""
 
     def take(self, amount: int) -> None:
-        """So much is taken."""
         if not self._taken:
             self._since = self._clock()
             self._freed.clear()
         self._taken += amount
 
     def free(self, amount: int) -> None:
-        """So much is free again."""
         self._taken -= amount
         second = int(self._clock())
         if self._freed and self._freed[-1][0] == second:

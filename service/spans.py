@@ -20,7 +20,6 @@ Fact = str | int | float | bool | Sequence[str] | None
 """The value of an attribute of a span; None leaves it out."""
 
 Headers = tuple[tuple[str, str], ...]
-"""W3C trace headers, by name."""
 
 SCOPE = "harmonium"
 """The instrumentation scope of the spans, and the prefix of facts that no convention names."""

@@ -79,9 +79,7 @@ async def look_up(host: str, port: int) -> list[str]:
 
 
 async def public_addresses(host: str, port: int, look_up: LookUp, may_reach: Judge | None = None) -> list[str]:
-    """All addresses of a host. Raises ForbiddenAddress if one of them isn't public, or not one that a stranger
-    `may_reach`, OSError if there are none.
-    """
+    """All addresses of a host. Raises ForbiddenAddress for one that isn't public, or `may_reach` refuses; OSError."""
     addresses = await look_up(host, port)
     for address in addresses:
         if not (may_reach or is_public)(address):
@@ -130,6 +128,5 @@ def is_public(address: str) -> bool:
 
 
 def _inner(address: IPv6Address) -> IPv4Address | None:
-    """The IPv4 address that an IPv6 one stands for, or of which a NAT64 makes it."""
     translated = IPv4Address(address.packed[-4:]) if address in NAT64 else None
     return address.ipv4_mapped or address.sixtofour or translated

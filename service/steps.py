@@ -45,7 +45,6 @@ def cached_steps(maxsize: int) -> Callable[[Work[T]], Work[T]]:
 
 
 BRIEFLY = 1e-6
-"""Seconds."""
 
 pause_after: ContextVar[Callable[[float], float] | None] = ContextVar("pause_after", default=None)
 """The seconds for which a task lets others run after a step that took so many; BRIEFLY by default."""

@@ -17,14 +17,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 FILES = "appendonlydir"
-"""The server's folder for them, in its own."""
-
 MANIFEST = "appendonly.aof.manifest"
 DAMAGED = "damaged"
 """The folder where the files are put aside as they were, in a numbered folder for each repair."""
 
 COPIES = 3
-"""The number of repairs whose files are kept; older ones are deleted."""
 
 MAX_NUMBER_BYTES = 20
 """The most bytes of a length or a count, as digits."""
@@ -133,7 +130,6 @@ def _sound(path: Path, dropping: bool) -> tuple[list[tuple[int, int]], list[CutP
 
 @contextmanager
 def _mapping(path: Path) -> Generator[mmap.mmap | bytes]:
-    """The bytes of a file, which may be larger than the memory."""
     with path.open("rb") as file:
         if path.stat().st_size == 0:
             yield b""
@@ -193,7 +189,6 @@ def _number(data: mmap.mmap | bytes, at: int, mark: bytes) -> tuple[int, int]:
 
 
 def _zeros_end(data: mmap.mmap | bytes, at: int) -> int:
-    """The end of the zeros that begin at `at`."""
     while at < len(data):
         piece = data[at : at + COPY_BYTES]
         left = piece.lstrip(b"\0")
@@ -231,7 +226,6 @@ def _replace(path: Path, ranges: list[tuple[int, int]]) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Sync the names in a folder to the disk."""
     opened = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(opened)

@@ -66,7 +66,6 @@ _response_decoder = msgspec.msgpack.Decoder(tuple[bytes, bytes])
 
 
 def file_of(number: int) -> Path:
-    """The file of a dictionary, which says what responses have in common."""
     return Path(__file__).with_name("dictionaries") / f"{number}.zdict"
 
 
@@ -85,16 +84,13 @@ def _dictionary(number: int) -> zstandard.ZstdCompressionDict | None:
 
 
 class _Contexts(threading.local):
-    """A thread's own zstd contexts, by their dictionaries, which all threads share. A context can be used again, but
-    not by two threads at once.
-    """
+    """A thread's zstd contexts by their dictionaries: two threads can't use one at once."""
 
     def __init__(self) -> None:
         self._compressors: dict[int, zstandard.ZstdCompressor] = {}
         self._decompressors: dict[int, zstandard.ZstdDecompressor] = {}
 
     def compressor(self, number: int) -> zstandard.ZstdCompressor:
-        """The compressor of a dictionary."""
         if number not in self._compressors:
             self._compressors[number] = zstandard.ZstdCompressor(level=LEVEL, dict_data=_dictionary(number))
         return self._compressors[number]
@@ -120,7 +116,6 @@ class Packed(msgspec.Struct, frozen=True):
 
 
 async def pack(turn: Turn) -> Packed:
-    """A turn's blobs, made in a thread where that takes long."""
     if len(turn.response) + len(turn.items) + sum(len(each.data) for each in turn.pictures) > THREAD_FROM_BYTES:
         return await asyncio.to_thread(_pack, turn)
     return _pack(turn)
@@ -137,7 +132,6 @@ def encode_pictures(pictures: Sequence[Picture]) -> bytes:
 
 
 def encode_messages(messages: Messages) -> bytes:
-    """The messages blob of a turn."""
     return bytes([MESSAGES_FORMAT]) + msgspec.msgpack.encode(messages)
 
 
@@ -184,7 +178,6 @@ class StoredTurns(Sequence[Messages]):
         return _messages_decoder.decode(each[1:]) if isinstance(each, bytes) else each
 
     def without(self, omitted: Mapping[int, Collection[int]]) -> "StoredTurns":
-        """These turns, without the messages at some places of some of them."""
         return StoredTurns(self._stored, self._hears, omitted)
 
     @cached_property

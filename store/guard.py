@@ -43,7 +43,6 @@ REWRITE_PERCENT = 50
 their size after it. So a start reads half as much again as is stored, and 64 MiB."""
 
 LOG_BYTES = 1 << 16
-"""How much of the server's log one look reads."""
 
 _FAILED_WRITE = b"writing to the AOF file"
 """Part of the server's log line when the disk took only a part of a write, or nothing of it."""
@@ -70,7 +69,6 @@ class Reserve:
 
     @property
     def file_bytes(self) -> int:
-        """The bytes of the reserve's file."""
         return self.bytes * FILE_PERCENT // 100
 
 
@@ -103,13 +101,11 @@ class ServerGuard:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Look once, and go on in a thread. Raises OSError, and redis-py's errors."""
         self._look()
         self._thread = threading.Thread(target=self._run, name="guard of the disk", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread."""
         self._stopped.set()
         if self._thread is not None:
             self._thread.join()
@@ -167,7 +163,6 @@ class ServerGuard:
             self._tell(logging.WARNING, "the disk has room: responses are stored again", free_bytes=free)
 
     def _keep_file(self, free: int) -> None:
-        """Make the reserve's file where there is room for it."""
         if self._reserve.file_bytes and not self._file.exists() and free >= self._reserve.reopen_bytes:
             with self._file.open("wb") as file:
                 os.posix_fallocate(file.fileno(), 0, self._reserve.file_bytes)
@@ -182,7 +177,6 @@ class ServerGuard:
             self._rewrites = None
 
     def _rewrite(self, free: int, state: Mapping[str, Any]) -> None:
-        """Have the files rewritten where that is due, and there is room for it."""
         if not self._due(state) or _rewriting(state):
             return
         # The most that a rewrite takes. Where it is needed to get out of trouble, it may use the reserve.

@@ -32,7 +32,6 @@ class Ids:
     """Makes the digits of new ids. Reads no clock, and asks no server."""
 
     def __init__(self, keyspace: Keyspace, entropy: Callable[[int], bytes]) -> None:
-        """`entropy(n)` returns n random bytes."""
         self._keyspace = keyspace
         self._entropy = entropy
         self._secret = b""
@@ -43,7 +42,6 @@ class Ids:
 
     @property
     def proves(self) -> bool:
-        """Whether the secret is known."""
         return bool(self._secret)
 
     def new(self, beside: str = "", *, mark: str = "", shard: int | None = None) -> str:

@@ -97,7 +97,6 @@ class ShardKeys:
     turns: str
 
     def key(self, name: str) -> Key:
-        """One of the keys by its name, such as `clock`."""
         return getattr(self, name)
 
     def key_named(self, name: str) -> Key:
@@ -110,7 +109,6 @@ class ShardKeys:
 
     @property
     def all_changes(self) -> str:
-        """The prefix of the changes of all trees of the shard."""
         return self.key_named("changes:")
 
     def fence_of(self, tenant: str, member: str) -> Key:
@@ -119,7 +117,6 @@ class ShardKeys:
 
     @property
     def all_fences(self) -> str:
-        """The prefix of all fences of the shard."""
         return self.key_named("fence:")
 
     def conversations_of(self, tenant: str) -> Key:
@@ -167,7 +164,6 @@ class Keyspace:
         return self._match(_ID, id)
 
     def shard(self, digits: str) -> ShardKeys:
-        """The keys shared by the trees of this turn's shard."""
         return self._shards[shard_of(digits)]
 
     def turn(self, tenant: str, id: str) -> TurnKeys:
@@ -193,7 +189,6 @@ class Keyspace:
         return TurnKeys(self._shards[shard_of(digits)], checked_tenant(tenant), digits)
 
     def all_shards(self) -> list[ShardKeys]:
-        """The shared keys of every shard, in order."""
         return self._shards
 
     def _match(self, form: re.Pattern[str], id: str) -> str:
@@ -204,7 +199,6 @@ class Keyspace:
 
 
 def shard_of(digits: str) -> int:
-    """The shard that a turn lives in, as its id says."""
     return int(digits[:SHARD_DIGITS], 16)
 
 
@@ -219,7 +213,6 @@ def is_conversation(id: str) -> bool:
 
 
 def id_of(digits: str) -> str:
-    """The id of a turn; of a response, as clients see it."""
     return ID_PREFIX + digits
 
 
@@ -229,12 +222,10 @@ def ids_of(path: Iterable[str]) -> tuple[str, ...]:
 
 
 def digits_of(id: str) -> str:
-    """The digits of an id of any kind."""
     return id.partition("_")[2]
 
 
 def conversation_id(digits: str) -> str:
-    """The id of a conversation as clients see it."""
     return CONVERSATION_PREFIX + digits
 
 

@@ -29,8 +29,6 @@ TRIES = 5
 """How often the record is read where another process wrote to it meanwhile."""
 
 _LIMIT = "limit:"
-"""The prefix of a limit's field."""
-
 _BACK = "upgrade this process, or go back to a backup from before the upgrade (docs/operating.md)"
 
 
@@ -102,7 +100,6 @@ class Layout:
     """The record of one store, as a process with these terms sees it."""
 
     def __init__(self, server: Server, prefix: str, terms: Terms) -> None:
-        """A layout that is not read yet."""
         self._server = server
         self._first = Keyspace(prefix, 1).all_shards()[0]
         self._terms = terms
@@ -136,7 +133,6 @@ class Layout:
         return record
 
     async def read(self) -> StoreRecord | None:
-        """The record, if there is one. Raises StoreUnavailable."""
         found = await self._server.command("HGETALL", self._first.store)
         texts = iter(each.decode("utf-8", "replace") for each in found)
         return StoreRecord.of(dict(zip(texts, texts, strict=True))) if found else None
@@ -155,7 +151,6 @@ class Layout:
         return word == b"ok"
 
     def _raise(self, found: LayoutMismatch | None) -> None:
-        """Raise a mismatch, if there is one, and tell the watcher once of it."""
         told, self._told = self._told, str(found or "")
         if found is not None:
             if told != self._told:
@@ -164,7 +159,6 @@ class Layout:
 
 
 def _variable(name: str) -> str:
-    """The setting's name, for messages."""
     return f"HARMONIUM_{name.upper()}"
 
 

@@ -22,7 +22,6 @@ What = Literal["requests", "tokens", "parallel"]
 Window = Literal["minute", "month", ""]
 
 MOST_DUE = 100
-"""The most reservations of a shard that are read at once."""
 
 MOST_SETTLED = 100
 """The most pieces of a tenant's work that are settled at once: about a millisecond of the server's."""
@@ -78,8 +77,6 @@ _LEFT = msgspec.json.Decoder(list[Left])
 
 
 class Limits:
-    """The limits of a store."""
-
     def __init__(self, history: ConversationHistoryStore, *, held_seconds: float, usual_tokens: int) -> None:
         """Work is due after `held_seconds` without `hold`, and counts as under way for twice as long. It is assumed to
         write `usual_tokens` until the tenant's own average is known.
@@ -123,15 +120,11 @@ class Limits:
         return LimitsLeft(shown, RefusedByLimit(check, None if us < 0 else us / 1e6, asked))
 
     async def settle(self, tenant: str, id: str, spent: Spent | Unspent) -> bool:
-        """Count the tokens of work in the place of its reservation. Returns whether it still had one. Raises
-        StoreUnavailable.
-        """
+        """Count the tokens of work in the place of its reservation, if it still has one. Raises StoreUnavailable."""
         return await self.settle_all(tenant, [Over(id, spent)]) == 1
 
     async def settle_all(self, tenant: str, over: Sequence[Over]) -> int:
-        """Settle work that is over, at most MOST_SETTLED pieces. Returns how many of them still had a reservation.
-        Raises StoreUnavailable.
-        """
+        """Settle MOST_SETTLED pieces of work at most; how many still had a reservation. Raises StoreUnavailable."""
         return await self._settle(tenant, over, ())
 
     async def hold(self, tenant: str, held: Sequence[str]) -> None:
@@ -145,8 +138,7 @@ class Limits:
             async with self.history.server.operation() as operation:
                 now = await operation.now_us(shard.reservations) // 1000
                 members: list[bytes] = await operation.command(
-                    *("ZRANGEBYSCORE", shard.reservations, "-inf", now),
-                    *("LIMIT", 0, MOST_DUE),
+                    *("ZRANGEBYSCORE", shard.reservations, "-inf", now), *("LIMIT", 0, MOST_DUE)
                 )
             for tenant, digits in (member.decode().split("/") for member in members):
                 found.append(DueReservation(tenant, id_of(digits)))
@@ -164,7 +156,6 @@ class Limits:
         return int(found)
 
     def _over(self, over: Sequence[Over]) -> bytes:
-        """The work in `over`, as the scripts read it."""
         if len(over) > MOST_SETTLED:
             raise ValueError(f"{len(over)} are more than {MOST_SETTLED} pieces of work")
         digits = self.history.keyspace.digits

@@ -54,7 +54,6 @@ class SubscribedWire(Wire):
         self._send("SSUBSCRIBE", subscription.name)
 
     def unsubscribe(self, subscription: "_Subscription") -> None:
-        """Pass on no more messages of a channel, from now on."""
         del self._subscriptions[subscription.name]
         self._send("SUNSUBSCRIBE", subscription.name)
 
@@ -89,7 +88,6 @@ class SubscribedWire(Wire):
                     self._answered(*(self._unanswered[0] if self._unanswered else ("PING", b"")))
 
     def lose(self, failure: Exception) -> None:
-        """Close it, and end `run`."""
         super().lose(failure)
         self._over.cancel()
 
@@ -167,11 +165,9 @@ class Listener:
         return waiting
 
     def wake(self) -> None:
-        """End a wait for messages without any."""
         self._woken.set()
 
     def tell(self, message: bytes) -> None:
-        """Add a message."""
         if len(self._waiting) >= MAX_WAITING or self._bytes + len(message) > MAX_WAITING_BYTES:
             self.miss()
         else:
@@ -191,7 +187,6 @@ class Listener:
         self._lagging = False
 
     def close(self) -> None:
-        """End listening: no more messages come."""
         self._closed = True
         self.wake()
 
@@ -258,7 +253,12 @@ class Listening:
         listener = Listener()
         subscription.listeners.add(listener)
         try:
-            await self._confirmed(subscription)
+            try:
+                async with asyncio.timeout(self._seconds):
+                    await subscription.stands.wait()
+            except TimeoutError as late:
+                reason = subscription.failure or late
+                raise StoreUnavailable(f"not subscribed within {self._seconds} s: {reason}") from reason
             listener.begin()
             yield listener
         finally:
@@ -285,14 +285,6 @@ class Listening:
         """Make every connection anew: somebody found that the address has led to a server that is no primary."""
         for wire in self._connections.values():
             wire.lose(NotPrimary("the server may no longer be the primary"))
-
-    async def _confirmed(self, subscription: _Subscription) -> None:
-        try:
-            async with asyncio.timeout(self._seconds):
-                await subscription.stands.wait()
-        except TimeoutError as late:
-            reason = subscription.failure or late
-            raise StoreUnavailable(f"not subscribed within {self._seconds} s: {reason}") from reason
 
     def _lose(self, group: Sequence[_Subscription], failure: Exception) -> None:
         """Make subscriptions that failed together again, together, after a pause."""
@@ -331,7 +323,6 @@ class Listening:
         return node.name, connector(node)
 
     async def _run(self, node: str, connection: SubscribedWire) -> None:
-        """Keep a connection for as long as it lasts."""
         try:
             await connection.run()
         except (redis_errors.RedisError, OSError) as failure:

@@ -27,10 +27,7 @@ STRANGERS = "@strangers"
 """The share of callers that are no tenant."""
 
 TRIES = 8
-"""How often a change is tried where another change came in between."""
-
 MOST_A_PAGE = 100
-"""The most names that one page of a list has."""
 
 
 class Change(NamedTuple):
@@ -164,9 +161,7 @@ def _text(part: str | bytes) -> str:
 
 
 def repeat(change: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
-    """A change that reads records and writes them; it is called again where another change came in between. It raises
-    RegistryMoved where that happens TRIES times.
-    """
+    """A change that is called again where another came in between; after TRIES times it raises RegistryMoved."""
 
     async def again(*given: P.args, **named: P.kwargs) -> T:
         for _ in range(TRIES - 1):

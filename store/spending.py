@@ -42,7 +42,6 @@ class Sums(NamedTuple):
     reasoning_tokens: int = 0
 
     def plus(self, other: "Sums") -> "Sums":
-        """The sums of both."""
         return Sums(*(one + another for one, another in zip(self, other, strict=True)))
 
 
@@ -70,13 +69,10 @@ class Spending:
 
     @property
     def shards(self) -> int:
-        """How many shards there are, each with hours of its own."""
         return self._history.keyspace.shards
 
     async def sums(self, shard: int, first: int, last: int) -> tuple[list[HourSpent], int]:
-        """The sums of a shard in the hours from `first` on, and the hour with which to go on, which is behind
-        `last` at the end. Raises StoreUnavailable.
-        """
+        """The sums of a shard's hours from `first` on, and the next hour, which ends behind `last`."""
         server, keys = self._history.server, self._history.keyspace.all_shards()[shard]
         behind = min(last + 1, first + MOST_HOURS)
         names = {hour: keys.key_named(f"spent:{hour}") for hour in range(first, behind)}
@@ -86,10 +82,7 @@ class Spending:
             if len(found) >= MOST_FIELDS:
                 return found, hour
             fields: list[bytes] = await server.command("HGETALL", names[hour])
-            found += [_read(hour, *pair) for pair in zip(fields[::2], fields[1::2], strict=True)]
+            for spender, value in zip(fields[::2], fields[1::2], strict=True):
+                sums = Sums(*map(int, value.split()[:5]))
+                found.append(HourSpent(hour, Spender(*spender.decode().split("/", 2)), sums))
         return found, behind
-
-
-def _read(hour: int, field: bytes, value: bytes) -> HourSpent:
-    tenant, key, model = field.decode().split("/", 2)
-    return HourSpent(hour, Spender(tenant, key, model), Sums(*map(int, value.split()[:5])))

@@ -59,7 +59,6 @@ Messages = tuple[StoredMessage, ...]
 """The messages that one turn added, in order."""
 
 Notes = dict[str, list[StoredMessage]]
-"""Notes by their roles."""
 
 
 class Expense(msgspec.Struct, frozen=True):
@@ -171,15 +170,12 @@ class Chain(msgspec.Struct, frozen=True):
         return Chain((*self.ids, id), (*self.turns, messages), cut=self.cut)
 
     def messages(self) -> list[StoredMessage]:
-        """Every message of the chain that a prompt may have, oldest first."""
         return self.part()[0]
 
     def notes(self) -> Notes:
-        """Every note by its role, oldest first."""
         return self.part()[1]
 
     def part(self) -> tuple[list[StoredMessage], Notes]:
-        """The messages and the notes of the chain."""
         all_of_it, notes = list(chain.from_iterable(self.turns)), Notes()
         for note in [message for message in all_of_it if not message.tokens]:
             notes.setdefault(note.role, []).append(note)

@@ -40,7 +40,6 @@ STALL_SECONDS = 15.0
 """The processor time after which a process ends whose loop stands still, so that others take over."""
 
 BEAT_SECONDS = 0.25
-"""How often the loop says that it runs."""
 
 
 def exit_on_signals(*, rereads: bool = False) -> None:
@@ -105,7 +104,6 @@ class OpenApplication:
         self._tasks: set[asyncio.Task[object]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request, or a WebSocket as long as it is open."""
         task = asyncio.current_task()
         assert task is not None, "an application runs in a task"
         self._tasks.add(task)
@@ -134,20 +132,16 @@ class OpenApplication:
 async def watching_loop(settings: CoreSettings) -> AsyncGenerator[None]:
     """Until the end of the block this process ends where its loop stands still for STALL_SECONDS."""
     faulthandler.register(signal.SIGPROF, file=STDERR, chain=True)  # of all threads: any may get the signal
-    beating = asyncio.create_task(_beat(_seconds(settings)))
+    threads = len(os.sched_getaffinity(0)) if settings.engine == "vllm-local" else 1  # all of them count
+
+    async def beat() -> None:
+        while True:
+            signal.setitimer(signal.ITIMER_PROF, STALL_SECONDS * threads)
+            await asyncio.sleep(BEAT_SECONDS)
+
+    beating = asyncio.create_task(beat())
     try:
         yield
     finally:
         beating.cancel()
         signal.setitimer(signal.ITIMER_PROF, 0)
-
-
-def _seconds(settings: CoreSettings) -> float:
-    """The processor time until the end. It is that of all threads, of which vLLM has one for each core."""
-    return STALL_SECONDS * (len(os.sched_getaffinity(0)) if settings.engine == "vllm-local" else 1)
-
-
-async def _beat(seconds: float) -> None:
-    while True:
-        signal.setitimer(signal.ITIMER_PROF, seconds)
-        await asyncio.sleep(BEAT_SECONDS)

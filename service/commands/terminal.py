@@ -25,7 +25,6 @@ from service.settings.sources import variable
 from service.web.exchange import CREATE
 
 LINE_CHARS = 100
-"""How long the line of a request may be."""
 
 ID_END = 4
 """How much of an id is shown: enough to find it among those of the last minutes."""
@@ -40,8 +39,6 @@ _LEFT_OUT = frozenset({"request_id", "traceback"})
 
 
 class LinePart(NamedTuple):
-    """A piece of a line, and how it looks."""
-
     text: str
     style: str = ""
 
@@ -55,7 +52,6 @@ class TerminalFormatter(logging.Formatter):
         self._colors = ColorSystem.STANDARD if console.color_system and not console.no_color else None
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line of `record`, without its newline; below it a traceback, line by line."""
         fields = logs.fields_of(self, record)
         message = record.getMessage()
         parts = [LinePart(datetime.fromtimestamp(record.created).strftime("%H:%M:%S"), "dim")]
@@ -202,11 +198,9 @@ def _request_to_paste(settings: CoreSettings, url: str) -> str:
     model = (
         first
         or settings.model
-        or {
-            DEMO: DEMO,
-            "vllm-local": settings.loaded_model,
-            "llama-local": Path(settings.loaded_model).stem,
-        }.get(settings.engine)
+        or {DEMO: DEMO, "vllm-local": settings.loaded_model, "llama-local": Path(settings.loaded_model).stem}.get(
+            settings.engine
+        )
     )
     lines = [f"curl {url}/v1/models" if model is None else f"curl {url}/v1/responses"]
     if settings.has_keys:

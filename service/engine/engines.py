@@ -41,8 +41,6 @@ DRAIN_SECONDS = 600.0
 may call tools for as long between two generations."""
 
 MAX_ENGINES = 64
-"""How many engines one process may have."""
-
 FAMILY = "gpt-oss"
 OWNER = "openai/"
 """The models that are known at Hugging Face by their owner's name, too, and that name."""
@@ -85,7 +83,6 @@ May = Callable[[Sequence[str]], bool]
 
 
 def anybody(names: Sequence[str]) -> bool:
-    """Allows everyone all models."""
     return True
 
 
@@ -97,7 +94,6 @@ class Engines:
         self._take(members)
         self._drain_seconds = drain_seconds
         self._running = Counter[Engine]()
-        """How much runs on each engine."""
         self._ended: dict[Engine, float] = {}
         """When something ended there last."""
         self._leaving: dict[Member, asyncio.Task[None]] = {}
@@ -106,7 +102,6 @@ class Engines:
 
     @property
     def model(self) -> ModelCard:
-        """The model of requests that name none; see the port."""
         return self.members[0].card
 
     def offers(self, may: May = anybody) -> list[ModelOffer]:
@@ -155,11 +150,9 @@ class Engines:
 
     @property
     def waiting(self) -> int:
-        """How many generations wait for room."""
         return sum(engine.waiting for engine in self._load_all())
 
     def releases(self) -> Mapping[str, str]:
-        """The advice on each release of a server; see the port."""
         told = [member.engine.releases() for member in self.members if isinstance(member.engine, Released)]
         return {release: advice for each in told for release, advice in each.items()}
 
@@ -167,7 +160,6 @@ class Engines:
         return [member.engine for member in self.members if isinstance(member.engine, Loaded)]
 
     async def start(self) -> None:
-        """Start all of them; see the port."""
         await _start(member.engine for member in self.members)
 
     async def check(self) -> None:
@@ -204,7 +196,6 @@ class Engines:
                 self._under_way.pop(generation.id, None)
 
     async def render(self, transcript: Transcript, model: str) -> Sequence[int]:
-        """Have the engine of a model make a prompt; see the port. Raises EngineError, and NotServed."""
         member = self._serving(model)
         if not isinstance(member.engine, Renderer):
             raise EngineRefused(f"the engine of '{model}' knows no chat template")
@@ -228,7 +219,6 @@ class Engines:
                 yield reply
 
     async def finish(self, id: str) -> bool:
-        """Have a generation end soon; see the port."""
         engine = self._under_way.get(id)
         return engine is not None and await engine.finish(id)
 
@@ -247,7 +237,6 @@ class Engines:
                 self._leaving[member] = asyncio.create_task(self._leave(member))
 
     async def close(self) -> None:
-        """Close all of them, those that leave included."""
         async with self._changing:
             leaving = dict(self._leaving)
             for task in leaving.values():
@@ -258,7 +247,6 @@ class Engines:
 
     @contextmanager
     def _using(self, engine: Engine) -> Generator[None]:
-        """Within the block, something runs on an engine."""
         self._running[engine] += 1
         try:
             yield
@@ -268,7 +256,6 @@ class Engines:
 
     def _take(self, members: Sequence[Member]) -> None:
         self.members = tuple(members)
-        """The engines of now."""
         self._named = _by_name(members)
 
     async def _leave(self, member: Member) -> None:
@@ -282,7 +269,6 @@ class Engines:
         await member.engine.close()
 
     def _serving(self, model: str) -> Member:
-        """The engine of a model. Raises NotServed where there is none."""
         if (member := self._member_for(model)) is None:
             raise NotServed(f"this process serves no model {model[:100]!r}")
         return member
@@ -294,7 +280,6 @@ class Engines:
 
 
 def _offer(member: Member, named: Mapping[str, Member]) -> ModelOffer:
-    """A member's model, as far as it is known by now."""
     try:
         card = member.card
     except EngineUnavailable:

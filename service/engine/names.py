@@ -18,8 +18,6 @@ from service.ssrf import look_up as system_look_up
 logger = logging.getLogger(__name__)
 
 MAX_ADDRESSES = 64
-"""How many servers a name may lead to."""
-
 PORTS = {"http": 80, "https": 443}
 
 
@@ -54,7 +52,6 @@ class HostNames:
         return list({place.url: place for places in found for place in places}.values())
 
     async def close(self) -> None:
-        """Cancels the look-ups under way."""
         for task in self._looking.values():
             task.cancel()
         await asyncio.gather(*self._looking.values(), return_exceptions=True)

@@ -118,9 +118,7 @@ class ChatRequest(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """The bytes of its messages and tools: no fewer than their tokens, but for the template's own text and
-        pictures.
-        """
+        """The bytes of its messages and tools: no fewer than their tokens, but for pictures and the template."""
         return len(self.transcript.messages) + len(self.transcript.tools)
 
 
@@ -258,7 +256,6 @@ Between = Callable[[], Awaitable[bool]]
 """Returns once more chunks may come; False where no more are wanted."""
 
 Sample = Callable[[Generation, Take, Between], Awaitable[None]]
-"""An engine's `sample`."""
 
 
 class ModelCard(msgspec.Struct, frozen=True):
@@ -407,8 +404,6 @@ class Engine(Protocol):
 
 
 class FormFile(msgspec.Struct, frozen=True):
-    """The file of a form: its name, its type, and its bytes."""
-
     name: str
     kind: str
     content: bytes
@@ -472,9 +467,7 @@ class PassedReply(Protocol):
         ...
 
     def pieces(self) -> AsyncGenerator[bytes, None]:
-        """The bytes as they come, of a stream whole events, [DONE] the last of them. Raises EngineError where the
-        server says that it failed, or goes away first.
-        """
+        """The bytes as they come, of a stream whole events. Raises EngineError, also where the server goes away."""
         ...
 
     @property
@@ -492,7 +485,5 @@ class PassesOn(Protocol):
     """An engine that has servers."""
 
     def pass_on(self, passed: Passed) -> AbstractAsyncContextManager[PassedReply]:
-        """Ask a server. Leaving early hangs up on it, which ends its work. Raises EngineError: a PassedRefusal is the
-        server's own.
-        """
+        """Ask a server. Leaving early ends its work. Raises EngineError: a PassedRefusal is the server's own."""
         ...

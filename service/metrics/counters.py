@@ -92,16 +92,12 @@ class Description:
 
     def make(self, kind: type[Kind], registry: CollectorRegistry) -> Kind:
         """The metric itself, in `registry`. A gauge of several processes is the sum over those that live."""
-        names = tuple(self.labels)
-        if issubclass(kind, Gauge):
-            metric = kind(self.name, self.tells, names, registry=registry, multiprocess_mode="livesum")
-        elif issubclass(kind, Histogram):
-            metric = kind(self.name, self.tells, names, registry=registry, buckets=self.buckets)
-        else:
-            metric = kind(self.name, self.tells, names, registry=registry)
-        if names:
-            for values in product(*self.labels.values()):
-                metric.labels(*values)
+        more: dict[str, Any] = {"buckets": self.buckets} if self.buckets else {}
+        if kind is Gauge:
+            more["multiprocess_mode"] = "livesum"
+        metric = kind(self.name, self.tells, tuple(self.labels), registry=registry, **more)
+        for values in product(*self.labels.values()) if self.labels else ():
+            metric.labels(*values)
         return metric
 
 
@@ -119,7 +115,6 @@ class Pace:
         self.first: float | None = None
 
     def note(self, batch: Iterable[Event]) -> None:
-        """Look at the next events; once the first token is known, that costs nothing."""
         if self.first is None and any(isinstance(event, OutputItemAdded) for event in batch):
             self.first = monotonic()
 
@@ -318,8 +313,7 @@ class Metrics:
         kind=ARCHIVE_ERRORS,
     )
     archive_waiting: Gauge = metric(
-        "archive_waiting_trees",
-        "Trees with changes that the archive lacks, in the shards that this process archives.",
+        "archive_waiting_trees", "Trees with changes that the archive lacks, in the shards that this process archives."
     )
     archive_lag_seconds: Gauge = metric(
         "archive_lag_seconds",
@@ -330,7 +324,6 @@ class Metrics:
     """By template, method and status of the answers that there were: to look both up takes longer than to count."""
 
     def answered(self, endpoint: str, method: str, status: int, seconds: float) -> None:
-        """Count an answer, which took so many seconds."""
         kind = endpoint, method, status
         if kind not in self.answers:
             counted = self.requests.labels(endpoint, method, str(status)).inc
@@ -354,17 +347,14 @@ class Metrics:
             self.per_token_seconds.labels(mode).observe((monotonic() - pace.first) / (usage.output_tokens - 1))
 
     def tool_called(self, outcome: str, seconds: float) -> None:
-        """Count a call of a tool by what became of it."""
         self.tool_calls.labels(outcome).inc()
         self.tool_seconds.observe(seconds)
 
     def engine_failed(self, failure: EngineError) -> None:
-        """Count a failure of the engine by its kind."""
         self.engine_errors.labels(next(word for kind, word in _FAILURES if isinstance(failure, kind))).inc()
 
 
 def declarations() -> Iterator[tuple[str, type[Kind], Description]]:
-    """Every metric: its attribute, its kind and what is declared of it."""
     kinds = get_type_hints(Metrics)
     for each in fields(Metrics):
         if _DECLARED in each.metadata:

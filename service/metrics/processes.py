@@ -22,9 +22,7 @@ from service.settings.core import metrics_folder
 
 
 def take_number(number: int) -> None:
-    """Have all metrics that this process makes from now on count in the files of `number`. The gauges of the process
-    that had it before are deleted.
-    """
+    """Have metrics that are made from now on count in the files of `number`, whose former gauges are deleted."""
     folder = metrics_folder()
     assert folder is not None, "a supervisor has several processes count together"
     mark_process_dead(number, str(folder))
@@ -33,9 +31,7 @@ def take_number(number: int) -> None:
 
 
 def folder_of(workers: int) -> Path | None:
-    """The folder in which this process counts together with others; None if it is the only one of `workers`, and counts
-    in its memory.
-    """
+    """The folder in which this process counts together with others; None if it counts in its memory, alone."""
     folder = metrics_folder()
     if workers == 1 or folder is None:
         values.ValueClass = values.MutexValue  # whatever the variable says: it may be set for another program

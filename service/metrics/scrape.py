@@ -47,8 +47,6 @@ ReadShards = Callable[[], Awaitable[Mapping[int, QueueFigures]]]
 """Reads what every shard holds, by its number. Raises StoreError."""
 
 SHARD_LIMITS = ("max_responses", "max_bytes", "max_queued", "max_log_bytes")
-"""The settings of a shard that have a gauge of what they bound."""
-
 BUILD = Description("build_info", "Always 1; the build is its labels.", **dict.fromkeys(Build._fields, ()))
 ENGINE_UP = Description(
     "engine_up",
@@ -74,8 +72,6 @@ LIMIT = Description(
 )
 STORE_UP = Description("store_up", "1, or 0 if what the shards hold can't be read now; then that is left out.")
 LEVELS = ("resumed", *(priority.name.lower() for priority in Priority))
-"""The names of the queue's levels."""
-
 QUEUED = Description("queue_jobs", "Background responses that wait for a worker.", shard=(), priority=LEVELS)
 SHARD_GAUGES = {
     "oldest_seconds": Description(
@@ -100,7 +96,6 @@ SCRAPED = (
     QUEUED,
     *SHARD_GAUGES.values(),
 )
-"""The metrics that only a scrape knows."""
 
 
 class Holdings(NamedTuple):
@@ -131,7 +126,6 @@ class Exposition:
         *,
         store_seconds: float = STORE_SECONDS,
     ) -> None:
-        """`limits` are those of `limits_of`."""
         self._counted = metrics.registry if metrics.folder is None else Together(metrics.folder)
         self._alone = metrics.folder is None
         (removed,) = metrics.turns_removed.describe()
@@ -152,7 +146,6 @@ class Exposition:
             return await asyncio.to_thread(self._encode, shards, OPENMETRICS in accept)
 
     async def holdings(self) -> Holdings:
-        """The present holdings. Raises ApiError 503 as a scrape does."""
         with self._one_more():
             shards = await self._shards()
             removed = await asyncio.to_thread(self._removals)
@@ -171,7 +164,6 @@ class Exposition:
             self._under_way -= 1
 
     def _removals(self) -> dict[str, int]:
-        """How many turns went, by the reason."""
         return {
             sample.labels["reason"]: int(sample.value)
             for family in self._counted.collect()
@@ -191,7 +183,6 @@ class Exposition:
         return bytes(text), exposition.CONTENT_TYPE_PLAIN_0_0_4
 
     def _families(self, shards: Mapping[int, QueueFigures] | None) -> Iterator[Metric]:
-        """Everything, one after the other."""
         yield _family(BUILD, {this_build(): 1})
         yield from self._counted.collect()
         if self._alone:
@@ -217,7 +208,6 @@ class Exposition:
 
 
 def limits_of(settings: CoreSettings) -> dict[str, float]:
-    """The limits that are not off, by name."""
     found = {name: getattr(settings, name) for name in SHARD_LIMITS} | {
         "max_webhooks_pending": JobLimits().pending,
         "max_concurrent_requests": settings.workers * settings.max_concurrent_requests,
@@ -229,8 +219,6 @@ def limits_of(settings: CoreSettings) -> dict[str, float]:
 
 
 class _One:
-    """A single family, as the encoders want it."""
-
     def __init__(self, family: Metric) -> None:
         self._family = family
 
@@ -252,7 +240,6 @@ def _of_shards(shards: Mapping[int, QueueFigures]) -> Iterator[Metric]:
 
 
 def _family(gauge: Description, rows: Mapping[tuple[str, ...], float]) -> Metric:
-    """A gauge with a value for each row of labels."""
     family = GaugeMetricFamily(gauge.name, gauge.tells, labels=tuple(gauge.labels))
     for labels, value in rows.items():
         family.add_metric(labels, value)

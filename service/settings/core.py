@@ -47,14 +47,11 @@ LEAST_KEY_CHARS = 20
 """Shorter API keys are warned of, and no administrator's key is."""
 
 LEAST_WEIGHT, MOST_WEIGHT = 0.01, 1000
-"""The bounds of a tenant's weight."""
-
 MAX_SEAL_KEYS = 16
 MAX_CORS_ORIGINS = 64
 MAX_HOSTS = 64
 MAX_PRIVATE_NETWORKS = 64
 MOST_OF_PICTURES = {"bytes": 32 << 20, "pixels": 1 << 30, "request": MOST_PICTURES, "conversation": 1000}
-"""The largest bounds of pictures."""
 
 LEAST_SEAL_KEY_CHARS = 32
 """Twice what an attacker could ever guess, where it is `openssl rand`'s."""
@@ -175,9 +172,7 @@ def _is_network(text: str) -> bool:
 
 
 def parse_pictures(given: str) -> dict[str, int | tuple[str, ...]]:
-    """Bounds of pictures as `NAME=NUMBER`, with commas between; bytes may have a unit, and `urls` has hosts, with + in
-    between. Raises ValueError.
-    """
+    """Bounds of pictures as `NAME=NUMBER`, comma-separated; `urls` has hosts, with + in between. Raises ValueError."""
     found = dict[str, int | tuple[str, ...]]()
     for each in filter(None, map(str.strip, given.split(","))):
         name, _, number = each.partition("=")
@@ -241,7 +236,6 @@ class ServingSettings(SettingsGroup):
 
     @property
     def tenants(self) -> set[str]:
-        """The names of the tenants."""
         return {each.tenant for each in self.api_keys} or {DEFAULT_TENANT}
 
     @property
@@ -555,7 +549,6 @@ class CoreSettings(
 
     @property
     def weights(self) -> dict[str, float]:
-        """The weights of those tenants that have one."""
         return parse_weights(self.tenant_weights)
 
     @property

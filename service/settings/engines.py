@@ -53,10 +53,7 @@ ENGINE_URLS = {
     "llama": "http://127.0.0.1:8080",
     "chat": "http://127.0.0.1:8001",
 }
-"""Where the servers of an engine are unless ENGINE_URL says otherwise."""
-
 VLLM_MODEL = "openai/gpt-oss-20b"
-"""The model that `vllm-local` loads unless LOCAL_MODEL says otherwise."""
 
 UNSAID_CONTEXT = "tensorrt"
 """The engine whose servers don't say how long their context is."""
@@ -68,13 +65,11 @@ ENGINE_NAMES = {
     "llama": "llama.cpp",
     "chat": "Chat Completions",
 }
-"""The names of the engines, as a person writes them."""
 
 REPLACED = ("engine", "engine_url", "engine_api_key", "model", "model_aliases", "context_tokens")
 """The settings that the file of several engines replaces."""
 
 MARKUPS = (AUTO, HARMONY, *FAMILY_NAMES)
-"""The ways to write a model's turns as tokens."""
 
 DEMO = "demo"
 """The kind of engine that has no servers and no model. Its own name, with which each name that it is given begins."""
@@ -138,7 +133,6 @@ class ListedEngine(msgspec.Struct, frozen=True):
 
     @property
     def model(self) -> str:
-        """The servers' name of the model."""
         return self.listed.model or self.listed.name
 
     @property
@@ -162,7 +156,6 @@ class _Wrong(Exception):
 
 
 def read_engines(path: Path) -> tuple[ListedEngine, ...]:
-    """The engines of a file. Raises BadEngines."""
     try:
         if path.is_fifo():  # whoever opens one waits for its writer, and signals behind that
             raise BadEngines("is a pipe; it has to be a file, which can be read again")
@@ -190,7 +183,6 @@ def read_engines(path: Path) -> tuple[ListedEngine, ...]:
 
 
 def _parse(text: str, places: list[int], *, as_json: bool) -> list[EngineEntry]:
-    """The engines as they are written. Raises BadEngines."""
     try:
         found = json.loads(text) if as_json else tomllib.loads(text)
     except json.JSONDecodeError as error:
@@ -241,7 +233,6 @@ def _place(text: str, places: list[int], number: int, field: str) -> str:
 
 
 def _check_names(each: EngineEntry, names: dict[str, str]) -> None:
-    """Note the names of an engine; no other engine may have one of them. Raises _Wrong."""
     for field, name in (("name", each.name), *(("aliases", alias) for alias in each.aliases)):
         if not _NAME.fullmatch(name):
             raise _Wrong(field, f"{name[:60]!r} is no name of a model: 1 to 256 of A-Z a-z 0-9 . _ : / -")
@@ -251,7 +242,6 @@ def _check_names(each: EngineEntry, names: dict[str, str]) -> None:
 
 
 def _check(each: EngineEntry) -> ListedEngine:
-    """Raises _Wrong."""
     if each.kind not in KINDS:
         raise _Wrong("kind", f"there is no kind {each.kind[:60]!r} of engine; it is one of {', '.join(KINDS)}")
     if each.markup not in MARKUPS:
@@ -325,7 +315,6 @@ def _api_key(each: EngineEntry) -> str:
 
 
 def _zero_or_context(tokens: int) -> int:
-    """Refuse a context in which nothing has room."""
     if 0 < tokens < LEAST_CONTEXT_TOKENS:
         raise ValueError(f"should be 0, or at least {LEAST_CONTEXT_TOKENS}")
     return tokens
@@ -426,7 +415,6 @@ class EngineSettings(SettingsGroup):
 
     @property
     def engine_urls(self) -> tuple[str, ...]:
-        """The addresses of the engine's servers."""
         return self.engine_url or (ENGINE_URLS[self.engine],)
 
     @property

@@ -43,8 +43,6 @@ from service.settings.urls import MASK, mask_secrets
 
 MAX_KEY_CHARS = 512
 MAX_SHOWN_CHARS = 100
-"""How much of a value an error shows."""
-
 KEY = re.compile(rf"[\x21-\x7e]{{1,{MAX_KEY_CHARS}}}")
 
 
@@ -59,7 +57,6 @@ def parsed_by(parse: Callable[[str], object]) -> BeforeValidator:
 
 
 def comma_separated(text: str) -> tuple[str, ...]:
-    """The words that a text lists with commas."""
     return tuple(each.strip() for each in text.split(",") if each.strip())
 
 
@@ -89,7 +86,6 @@ def needs_package(package: str, extra: str, *, unless: object) -> AfterValidator
 
 
 def whole(path: Path) -> Path:
-    """A path in full."""
     return path.expanduser().absolute()
 
 
@@ -98,7 +94,6 @@ def _whole_path(value: str) -> str:
 
 
 def _folder(value: str) -> str:
-    """Refuse a folder that isn't there."""
     path = _whole_path(value)
     if path and not Path(path).is_dir():
         raise ValueError(f"should be a folder that exists; {path} is no folder")
@@ -122,12 +117,10 @@ def key_of(least: int) -> AfterValidator:
 
 
 def mask(secret: SecretStr) -> str:
-    """A secret as it is shown."""
     return MASK if secret.get_secret_value() else ""
 
 
 Words = Annotated[tuple[str, ...], parsed_by(comma_separated), shown_as(",".join)]
-"""A list with commas."""
 
 WholePath = Annotated[str, AfterValidator(_whole_path)]
 """A path in full, whatever the folder in which the process runs later; empty for none."""
@@ -225,12 +218,10 @@ class SettingsGroup(SourcedSettings):
 
     @classmethod
     def is_flag(cls, name: str) -> bool:
-        """Whether the setting `name` is true or false."""
         return cls.model_fields[name].annotation is bool
 
     @classmethod
     def is_number(cls, name: str) -> bool:
-        """Whether the setting `name` is a number."""
         return cls._schemas()[name].get("type") in ("integer", "number")
 
     @classmethod

@@ -57,11 +57,9 @@ class Keys:
         return self._tenants.get(_digest(key))
 
     def opens_metrics(self, key: bytes) -> bool:
-        """Whether this key opens the metrics."""
         return _digest(key) in self._scrapers
 
     def administers(self, key: bytes) -> bool:
-        """Whether this is the administrator's key of the settings."""
         return _digest(key) in self._administrators
 
     def may_go_first(self, tenant: str) -> bool:
@@ -90,12 +88,10 @@ class Keys:
 
 
 def with_short_keys(settings: CoreSettings) -> list[str]:
-    """The tenants that have API keys that can be guessed."""
     return sorted({each.tenant for each in settings.api_keys if len(each.key.get_secret_value()) < LEAST_KEY_CHARS})
 
 
 def warn_of_short(settings: CoreSettings) -> None:
-    """Warn of API keys that can be guessed."""
     short = with_short_keys(settings)
     if short:
         message = f"API keys of fewer than {LEAST_KEY_CHARS} characters can be guessed"
@@ -103,7 +99,6 @@ def warn_of_short(settings: CoreSettings) -> None:
 
 
 def _digests(key: SecretStr) -> frozenset[bytes]:
-    """The digest of a key; none where it is empty."""
     value = key.get_secret_value().encode()
     return frozenset([_digest(value)] if value else ())
 

@@ -48,7 +48,6 @@ def is_service_link(name: str, value: str | None) -> bool:
 
 
 def service_links() -> list[str]:
-    """The variables in the environment that are passed over."""
     return sorted(name for name, value in os.environ.items() if is_service_link(name, value))
 
 
@@ -73,7 +72,6 @@ def file_variable(name: str) -> str:
 
 
 def environment(names: Sequence[str]) -> dict[str, str]:
-    """Those variables of the environment with these names that are there."""
     return {name: os.environ[name] for name in names if name in os.environ}
 
 
@@ -101,8 +99,6 @@ class EnvironmentSource(EnvSettingsSource):
 
 
 class EnvFileSource(DotEnvSettingsSource):
-    """The variables of the `.env` file."""
-
     def __init__(self, group: type[SourcedSettings]) -> None:
         """Raises SettingsError."""
         place = Path(ENV_FILE).absolute()
@@ -127,7 +123,6 @@ class InFile:
 
 
 def in_files(group: type[SourcedSettings]) -> dict[str, InFile]:
-    """The settings of a group that may be in files, by name."""
     fields = group.model_fields.items()
     return {name: mark for name, field in fields for mark in field.metadata if isinstance(mark, InFile)}
 
@@ -140,13 +135,11 @@ class SecretFileSource(PydanticBaseSettingsSource):
         self.paths = paths
 
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[str, str, bool]:
-        """The secret in its file. Raises SettingsError."""
         (mark,) = (each for each in field.metadata if isinstance(each, InFile))
         path = self.paths[field_name]
         return _read(path, f"{file_variable(field_name)}={path}", several=mark.several), field_name, False
 
     def __call__(self) -> dict[str, object]:
-        """The secrets by name. Raises SettingsError."""
         fields = self.settings_cls.model_fields
         return {name: self.get_field_value(fields[name], name)[0] for name in self.paths}
 
@@ -208,7 +201,6 @@ class GivenSources(Sources):
 
 
 def option(name: str) -> str:
-    """The option of the setting `name`."""
     return f"--{name.replace('_', '-')}"
 
 

@@ -22,7 +22,6 @@ EXAMPLES = {"_bytes": "4GiB", "_seconds": "15m", "_days": "30d"}
 
 
 def unit_of(name: str) -> str | None:
-    """The end of a setting's name that is its unit, where it has one."""
     return next((end for end in EXAMPLES if name.endswith(end)), None)
 
 
@@ -43,7 +42,6 @@ def with_unit(count: int) -> str:
 
 
 def size(text: str) -> int:
-    """A number of bytes, perhaps with a unit. Raises ValueError."""
     if not _SIZE.fullmatch(text):  # pydantic would pass over what follows
         raise ValueError("should be a number of bytes, or one with a unit: KiB, MiB, GiB, TiB, or kB, MB, GB, TB")
     return int(_BYTES.validate_python(text.strip()))

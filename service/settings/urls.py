@@ -41,9 +41,7 @@ def _climbs(path: str) -> bool:
 
 
 def server_url(url: str, key_remedy: str) -> str:
-    """An engine's server's URL without the slash at its end, or one by name. `key_remedy` says where a key goes. Raises
-    ValueError.
-    """
+    """An engine's server's URL, perhaps by name, without a slash at its end. Raises ValueError with `key_remedy`."""
     try:
         parts = urlsplit(url.removeprefix(BY_NAME))
         _ = parts.port

@@ -15,10 +15,7 @@ from service.settings.keys import Keys
 _LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 ADMINISTRATION = "/v1/organization"
-"""The prefix of paths that only administrators may use."""
-
 CONSOLE = "/console/api"
-"""The prefix of the console API's paths."""
 
 HEALTH = f"{CONSOLE}/health"
 """The path of the console's API that only administrators may use."""
@@ -53,9 +50,7 @@ def scope_of(method: str, path: str) -> str:
 
 
 async def enter(entrance: Entrance, headers: Headers, method: str, path: str) -> Entry:
-    """The caller of a request. Raises ApiError: 401 for a key that opens nothing (WrongKey), 403 for one that doesn't
-    open this, 503; StoreUnavailable.
-    """
+    """The caller. Raises ApiError: 401 (WrongKey) or 403 for a key that opens nothing or not this; StoreUnavailable."""
     if entrance.keys.open:
         return Entry(DEFAULT_TENANT)
     named = headers.get(b"openai-project", b"").decode("latin-1")

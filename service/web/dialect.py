@@ -14,14 +14,12 @@ class Dialect:
 
     name = "openai"
     prefix = "/v1"
-    """The prefix of its paths."""
 
     def answer(self, content: object) -> JsonResponse:
         """The JSON answer of a Response or anything else, whether still to be encoded or as bytes."""
         return JsonResponse(content)
 
     def encoder(self, *, obfuscate: bool) -> Encoder:
-        """The encoder of one stream of events."""
         return Encoder(obfuscate=obfuscate)
 
     def word(self, refusal: ApiError) -> None:

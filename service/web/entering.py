@@ -20,15 +20,14 @@ from service.entrance import WrongKey
 from service.responses.refusals import refusal_of
 from service.web import auth
 from service.web.auth import check_scraper, refuse_foreign
-from service.web.exchange import Admitted, Exchange, admit, admit_aside, nobody_says
-from service.web.http_protocol import WHEN_GONE, WHOSE
+from service.web.exchange import Admitted, Exchange, admit
+from service.web.http_protocol import WHOSE
 from service.web.queries import refuse_unknown
 from service.web.received import EXCHANGE, Process, Received
 from store.errors import StoreError
 
 
 def process_of(scope: Scope) -> Process:
-    """The process that serves a request."""
     return scope["app"].state.process
 
 
@@ -46,9 +45,7 @@ async def identify(process: Process, exchange: Exchange, method: str) -> None:
 
 
 async def enter(scope: Scope, *, uploads: bool = False, body: bool = True) -> Exchange:
-    """A request whose tenant may enter; a program may send a form where it `uploads`, and anything where no `body` is
-    read. Raises ApiError.
-    """
+    """A request whose tenant may enter, with a form where it `uploads`, anything without a `body`. Raises ApiError."""
     process, exchange = process_of(scope), scope[EXCHANGE]
     if process.entrance.keys.open:
         refuse_foreign(exchange.method if body else "", exchange.headers, uploads=uploads)
@@ -59,13 +56,17 @@ async def enter(scope: Scope, *, uploads: bool = False, body: bool = True) -> Ex
 
 async def aside(process: Process, exchange: Exchange) -> Admitted:
     """The place of a request that waits for nobody. Raises ApiError 503."""
-    return await admit_aside(exchange, process.admission, process.service.tenants.pacing)
+    work = await process.service.tenants.pacing.begin(exchange.tenant)
+    try:
+        return Admitted(exchange, process.admission.slot(exchange.tenant), work)
+    except BaseException:
+        work.close()
+        raise
 
 
 async def in_line(process: Process, exchange: Exchange) -> Admitted:
     """The place of a request for a response, once it is its turn. Raises ApiError, ClientGone."""
-    when_gone = exchange.scope.get("extensions", {}).get(WHEN_GONE, {}).get("tell", nobody_says)
-    return await admit(exchange, process.admission, process.service.tenants.pacing, when_gone)
+    return await admit(exchange, process.admission, process.service.tenants.pacing)
 
 
 def way_in(
@@ -103,23 +104,19 @@ async def anybody(request: Request) -> Received:
 
 
 async def scraper(received: Annotated[Received, Depends(anybody)]) -> Received:
-    """A request of whoever may read the metrics. Raises ApiError."""
     check_scraper(received.process.entrance.keys, received.exchange.headers)
     return received
 
 
 def is_open(route: APIRoute) -> bool:
-    """Whether a route needs no key."""
     return any(each.call is anybody for each in _dependants(route))
 
 
 def reads_query(route: APIRoute) -> bool:
-    """Whether a route has parameters of a query."""
     return any(each.query_params for each in _dependants(route)) or "parameters" in (route.openapi_extra or {})
 
 
 def _dependants(route: APIRoute) -> list[Dependant]:
-    """The endpoint of a route and all that it depends on, as FastAPI reads them."""
     found = [route.dependant]
     for each in found:
         found += each.dependencies

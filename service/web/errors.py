@@ -10,7 +10,6 @@ from service.decoding import Json
 from service.errors import ApiError
 
 PIECE_BYTES = 65_536
-"""How much of a long answer is sent at once."""
 
 
 class JsonResponse(Response):
@@ -19,7 +18,6 @@ class JsonResponse(Response):
     media_type = "application/json"
 
     def render(self, content: object) -> bytes:
-        """Encode the content."""
         return content if isinstance(content, bytes) else msgspec.json.encode(content)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -35,15 +33,12 @@ class JsonResponse(Response):
 
 
 MESSAGES = "/v1/messages"
-"""The prefix of the paths that are Anthropic's API."""
-
 MODELS = "/v1/models"
 VERSION = b"anthropic-version"
 """The header with which that path is Anthropic's API, too."""
 
 
 def is_anthropics(path: str, headers: Mapping[bytes, bytes]) -> bool:
-    """Whether a request to `path` is one to Anthropic's API."""
     return path.startswith(MESSAGES) or (VERSION in headers and f"{path}/".startswith(f"{MODELS}/"))
 
 
@@ -56,7 +51,6 @@ _KINDS = {
     503: "overloaded_error",
     504: "timeout_error",
 }
-"""The types of Anthropic's errors, by their status."""
 
 
 def of_messages(error: ApiError) -> Json:
@@ -66,9 +60,7 @@ def of_messages(error: ApiError) -> Json:
 
 
 def envelope(error: ApiError, anthropics: str | None = None) -> JsonResponse:
-    """The error as its sender sees it; for one of Anthropic's API, with the id of the request. SDKs read whether a
-    retry makes sense.
-    """
+    """The error as its sender sees it; `anthropics` is the request's id for one of Anthropic's API."""
     headers = {"x-should-retry": "true" if error.retry else "false"}
     if error.retry_after is not None:
         headers["retry-after"] = str(error.retry_after)

@@ -63,12 +63,10 @@ class AsgiBody:
         self._waiting = bytearray()
 
     def write(self, data: bytes | bytearray) -> bool:
-        """See Body."""
         self._waiting += data
         return False
 
     async def drained(self) -> None:
-        """See Body."""
         data, self._waiting = bytes(self._waiting), bytearray()
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
@@ -97,9 +95,7 @@ class StreamedRun(HttpResponse):
     def __init__(
         self, driver: Driver, admitted: Admitted, settings: CoreSettings, *, obfuscate: bool, lasts: bool
     ) -> None:
-        """The request's resources are what the run needs until its end; they are let go of then. One that `lasts` is
-        made to its end though its client is gone.
-        """
+        """The request's resources go at the run's end. One that `lasts` is made to its end without its client."""
         self.status_code = 200
         self.background = None
         self._driver = driver
@@ -130,7 +126,6 @@ class StreamedRun(HttpResponse):
             self._driver.stop()
 
     def put(self, taken: Taken) -> bool:
-        """See Outlet."""
         batch = taken.events
         if not batch:
             return True
@@ -145,7 +140,6 @@ class StreamedRun(HttpResponse):
         return self._body.write(buffer) and not self._admitted.work.crowded()
 
     async def room(self) -> None:
-        """See Outlet."""
         await self._body.drained()
         await self._admitted.work.go_on()
 
@@ -154,9 +148,7 @@ class StreamedRun(HttpResponse):
 
 
 class EventStream(HttpResponse):
-    """The streaming answer to one request for the events of a background response. It needs a follower's slot, and
-    gives the request's back.
-    """
+    """The streaming answer about a background response. It needs a follower's slot, and gives the request's back."""
 
     def __init__(
         self, source: Following | Iterator[list[Event]], admitted: Admitted, settings: CoreSettings, *, obfuscate: bool
@@ -203,9 +195,7 @@ class EventStream(HttpResponse):
             self._source.stop()
 
     async def _batches(self) -> AsyncGenerator[list[Event], None]:
-        """The events in batches, the first of which may be empty. Raises ApiError or StoreError where there is nothing
-        to follow.
-        """
+        """The events in batches, the first perhaps empty. Raises ApiError, StoreError where nothing is there."""
         following = self._source
         if not isinstance(following, Following):
             for batch in following:
@@ -232,7 +222,6 @@ class EventStream(HttpResponse):
             self._exchange.facts["outcome"] = "broken off"
 
     async def _send(self, batch: list[Event], send: Send) -> bool:
-        """Send a batch; whether it was the last one."""
         buffer, last = bytearray(), batch[-1]
         self._encoder.append(batch, buffer)
         if done := isinstance(last, Terminal):
@@ -243,7 +232,6 @@ class EventStream(HttpResponse):
 
 
 def note_outcome(exchange: Exchange, response: Response) -> None:
-    """Note the outcome and usage of a response for the log."""
     exchange.facts["outcome"] = response.status.value
     if response.usage is not None:
         exchange.facts["input_tokens"] = response.usage.input_tokens

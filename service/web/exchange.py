@@ -7,7 +7,7 @@ import logging
 import re
 import secrets
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -35,6 +35,7 @@ from service.spans import UNTRACED, Fact, Span, Tracer
 from service.web.admission.slots import Admission, DisconnectHook, Slot
 from service.web.dialect import OPENAI, Dialect
 from service.web.errors import JsonResponse, envelope, is_anthropics
+from service.web.http_protocol import WHEN_GONE
 from store.keys import id_of
 
 logger = logging.getLogger(__name__)
@@ -49,7 +50,6 @@ CREATE = "CREATE"
 COUNTED = (*METHODS, CREATE)
 
 PLAIN_PATH = re.compile(r"[A-Za-z0-9_./-]{0,200}")
-"""The paths that a log may show."""
 
 PARAM_START = re.compile(r"[a-z_]+(\[[0-9]+\])*")
 """The part of a param that a log may show: a field of the API and an index, but no name that the request made up."""
@@ -102,11 +102,9 @@ class Exchange:
     """The template of its path; `none` where there is none, or the request was refused before it was looked up."""
     request_id: str = field(default_factory=lambda: f"req_{secrets.token_hex(16)}")
     answer_headers: list[tuple[bytes, bytes]] = field(default_factory=list[tuple[bytes, bytes]])
-    """Headers that the answer gets besides those that every one has."""
     facts: dict[str, str | int | float | bool | None] = field(default_factory=dict[str, Any])
     status: int = 0
     is_open: bool = False
-    """Whether it needs no key."""
     span: Span = UNTRACED
     dialect: Dialect = OPENAI
     """The dialect in which it is answered, as its route says."""
@@ -118,24 +116,20 @@ class Exchange:
         if self.scope["type"] == "websocket":
             self.endpoint = self.scope["path"]  # nowhere else is one opened
         self.failure: Exception | None = None
-        """The error that it was answered with."""
         self._place: Admitted | None = None
         self.entry = Entry(self.tenant)
-        """The caller of the request, once known."""
         self._left_out: dict[bytes, LeftOut] = {}
 
     @property
     def caller(self) -> Caller:
         """The caller of a response that it asks for. A span of ours comes between the client's and the engine's."""
         trace = self.span.headers or trace_headers(self.headers)
-        return Caller(self.entry, trace, session_of(self.headers), user_of(self.headers))
+        return Caller(self.entry, trace, session_of(self.headers), first_named(self.headers, USER_HEADERS))
 
     async def reserve(
         self, entrance: Entrance, resources: AsyncExitStack, model: str, id: str, *, reads: int, writes: int
     ) -> Reservation | None:
-        """A reservation against the caller's limits for an answer, as long as its `resources`; None without limits.
-        Raises ApiError 429, StoreUnavailable.
-        """
+        """A reservation for as long as `resources`; None without limits. Raises ApiError 429, StoreUnavailable."""
         within = entrance.reserving(self.entry, model, id, reads=reads, writes=writes)
         reservation = await resources.enter_async_context(within)
         if reservation is not None:
@@ -150,7 +144,6 @@ class Exchange:
         claim: Claim = NO_KEY,
         recall: Recall | None = None,
     ) -> Maker:
-        """The maker of the response that it asks for, which is read and planned within `preparing`."""
         caller = self.caller
         if claim.digits:
             caller = msgspec.structs.replace(caller, response_id=id_of(claim.digits))
@@ -160,13 +153,11 @@ class Exchange:
         )
 
     def trace(self, tracer: Tracer) -> None:
-        """Trace what is done for it from now on, in this task."""
         if tracer.on:
             self.span = tracer.request(self.method, trace_headers(self.headers))
             spans.current.set(self.span)
 
     def note_wait(self, seconds: float) -> None:
-        """Say in the log how long it waited for a slot."""
         self.facts["waited_ms"] = round(seconds * 1000, 1)
 
     def refusal(self, error: Exception) -> ApiError:
@@ -181,20 +172,16 @@ class Exchange:
         return refusal
 
     def answer_to(self, refusal: ApiError) -> JsonResponse:
-        """A refusal as its sender sees it."""
         return envelope(refusal, self.request_id if self.is_anthropics else None)
 
     def _note_plan(self, made: Prepared) -> None:
-        """Note the plan of its response."""
         self.facts["response_id"] = made.plan.id
         self.left_out(made.left_out, made.items_left_out)
         if not made.real:
             self.answer_headers.append((ENGINE, DEMO.encode()))
 
     def left_out(self, tools: Iterable[str], items: Iterable[str]) -> None:
-        """Say in the answer and in the log which hosted tools, and items of which kinds, the prompt leaves out, besides
-        those that were said before.
-        """
+        """Say in the answer and in the log which hosted tools, and which kinds of items, the prompt leaves out."""
         for header, fact, kinds in ((LEFT_OUT, "tools_left_out", tools), (ITEMS_LEFT_OUT, "items_left_out", items)):
             names = self._left_out.setdefault(header, LeftOut())
             names.add_all(kinds)
@@ -204,8 +191,6 @@ class Exchange:
                 self.facts[fact] = ", ".join(dict.fromkeys(each if each in LOGGED else UNKNOWN for each in names))
 
     def answering(self, send: Send) -> Send:
-        """`send` with our headers on the first message, whose status is noted."""
-
         async def answer(message: Message) -> None:
             if message["type"] in _FIRST:
                 self.status = message.get("status", SWITCHING)
@@ -224,12 +209,10 @@ class Exchange:
         return answer
 
     async def take(self, place: "Admitted") -> "Admitted":
-        """Have it served in a place from now on, until its end."""
         self._place = await place.__aenter__()
         return place
 
     async def leave(self) -> None:
-        """Give its place up, if it has one."""
         if self._place is not None:
             error = sys.exc_info()[1] or self.failure
             await self._place.__aexit__(type(error) if error else None, error, None)
@@ -319,29 +302,14 @@ class Admitted:
         self.work.close()
 
 
-def nobody_says(call: Callable[[], None] | None) -> None:
-    """Nobody says when a client disconnects."""
-
-
-async def admit(
-    exchange: Exchange, admission: Admission, pacing: Pacing, when_gone: DisconnectHook = nobody_says
-) -> Admitted:
+async def admit(exchange: Exchange, admission: Admission, pacing: Pacing) -> Admitted:
     """A request for a response, once it is its turn. Raises ApiError, ClientGone, as the admission does."""
-    slot = await admission.slot_in_line(exchange.tenant, exchange.note_wait, when_gone)
+    told: dict[str, DisconnectHook] = exchange.scope.get("extensions", {}).get(WHEN_GONE, {})
+    slot = await admission.slot_in_line(exchange.tenant, exchange.note_wait, told.get("tell"))
     try:
         return Admitted(exchange, slot, await pacing.begin(exchange.tenant))
     except BaseException:
         slot.leave()
-        raise
-
-
-async def admit_aside(exchange: Exchange, admission: Admission, pacing: Pacing) -> Admitted:
-    """A request that asks no model, which waits for nobody. Raises ApiError 503."""
-    work = await pacing.begin(exchange.tenant)
-    try:
-        return Admitted(exchange, admission.slot(exchange.tenant), work)
-    except BaseException:
-        work.close()
         raise
 
 
@@ -358,18 +326,13 @@ def trace_headers(headers: Mapping[bytes, bytes]) -> tuple[tuple[str, str], ...]
     return tuple(passed)
 
 
-def user_of(headers: Mapping[bytes, bytes]) -> str:
-    """The user of a front end for whom a request with these lower-case headers asks, empty where none is named."""
-    for name in USER_HEADERS:
-        if _SESSION.fullmatch(user := headers.get(name, b"")):
-            return user.decode()
-    return ""
-
-
 def session_of(headers: Mapping[bytes, bytes]) -> str:
     """The session that a request with these lower-case headers belongs to, empty where it doesn't say."""
     named = (name for name in headers if name.startswith(b"x-") and name.endswith(b"-session-id"))
-    for name in (*SESSION_HEADERS, *named):
-        if _SESSION.fullmatch(session := headers.get(name, b"")):
-            return session.decode()
-    return ""
+    return first_named(headers, (*SESSION_HEADERS, *named))
+
+
+def first_named(headers: Mapping[bytes, bytes], names: Iterable[bytes]) -> str:
+    """The first of these headers that can name somebody or something, else empty."""
+    values = (headers.get(name, b"") for name in names)
+    return next((value.decode() for value in values if _SESSION.fullmatch(value)), "")

@@ -53,7 +53,6 @@ async def refuse(connection: HTTPConnection, error: Exception) -> Response:
 
 
 HANDLERS = dict.fromkeys((*REFUSALS, ClientGone, RequestValidationError, Exception), refuse)
-"""The application's exception handlers."""
 
 
 @dataclass(eq=False)
@@ -65,7 +64,6 @@ class Gate:
     strangers: logs.Ration = field(default_factory=lambda: logs.Ration(STRANGERS_LOGGED))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Have one request answered."""
         if scope["type"] == "lifespan":
             await self.app(scope, receive, _briefly(send))
             return

@@ -32,7 +32,6 @@ MAX_HEAD_BYTES = 64 * 1024
 """The most of URL and headers, or of trailers, in bytes. Common servers and proxies take 8 to 64 KiB."""
 
 MAX_HEADERS = 256
-"""The most headers and trailers of one request."""
 
 MAX_PIPELINED = 4
 """The most requests that may wait on one connection for the answer to an earlier one. Hardly any client sends two."""
@@ -94,16 +93,13 @@ class Clock:
 
     @property
     def runs(self) -> bool:
-        """Whether it was started, and neither stopped nor over."""
         return self._handle is not None
 
     def start(self) -> None:
-        """Begin, or begin anew."""
         self.stop()
         self._handle = asyncio.get_running_loop().call_later(self._seconds, self._over)
 
     def stop(self) -> None:
-        """Call nothing."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
@@ -120,7 +116,6 @@ class _Transport:
         self.lingers = False
 
     def is_closing(self) -> bool:
-        """Whether nothing more may be sent."""
         return self.lingers or self.itself.is_closing()
 
     def __getattr__(self, name: str) -> Any:
@@ -137,7 +132,6 @@ class _Transport:
         self.itself.write(data)
 
     def flush(self) -> None:
-        """Send the head that waits, if one does."""
         head, self._head = self._head, b""
         if head and not self.is_closing():
             self.itself.write(head)
@@ -179,7 +173,6 @@ _waiting: WeakKeyDictionary[ServerState, "dict[BoundedHttpProtocol, None]"] = We
 """The connections of each server without a request under way, the one that waits the longest first."""
 
 _lingering: WeakKeyDictionary[ServerState, Share] = WeakKeyDictionary()
-"""Those of each server that linger."""
 
 
 class BoundedHttpProtocol(HttpToolsProtocol):
@@ -203,7 +196,6 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         super().__init__(config, server_state, app_state, _loop)
         self._limits: ConnectionLimits = getattr(config, "connection_limits", ConnectionLimits())
         self._socket_paths: frozenset[str] = getattr(config, "socket_paths", frozenset())
-        """Where WebSockets are opened."""
         self._waiting = _waiting.setdefault(server_state, {})
         self._in_head = True
         self._head_bytes = self._head_count = 0
@@ -218,7 +210,6 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._lingers_for: str | None = None
         """The tenant, or the address, of whose places among those that linger it has one."""
         self._patient = True
-        """Whether it may linger."""
         self._left = 0
         """How much more may be dropped."""
         self._refusal: ApiError | None = None
@@ -251,7 +242,6 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def _tell_gone(self) -> None:
-        """Tell the request that is being served that its client is gone."""
         if self._serving is not None and self._busy:
             self._serving.disconnected = True
             self._serving.message_event.set()
@@ -302,7 +292,6 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._unread_clock.start()
 
     def resume_writing(self) -> None:
-        """The client has read all of it."""
         self._unread_clock.stop()
         super().resume_writing()
 
@@ -313,7 +302,6 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             call()
 
     def open_body(self) -> AnswerBody:
-        """The body of the answer to the request that is being served, whose head was sent."""
         assert self._serving is not None
         return AnswerBody(self._serving)
 
@@ -353,7 +341,6 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._unparsed_bytes = self._head_bytes = self._head_count = 0
 
     def on_url(self, url: bytes) -> None:
-        """A piece of the URL."""
         self._count(len(url))
         super().on_url(url)
 
@@ -387,7 +374,6 @@ class BoundedHttpProtocol(HttpToolsProtocol):
                 self.transport.close()
 
     def on_message_complete(self) -> None:
-        """The request is complete."""
         if not self.parser.should_upgrade():
             super().on_message_complete()
 
@@ -421,7 +407,6 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     @property
     def _busy(self) -> bool:
-        """Whether a request is being served."""
         return self._serving is not None and not self._serving.response_complete
 
     def _feed(self, data: bytes) -> None:
@@ -466,7 +451,6 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         return True
 
     def _open_socket(self, behind: bytes) -> None:
-        """Hand the connection over."""
         self._leave()
         self._in_head = False
         self._head_clock.stop()
@@ -487,7 +471,6 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         return b"\r\n".join([*lines, b"", b""])
 
     def _leave(self) -> None:
-        """No longer wait for a request."""
         self._waiting.pop(self, None)
 
     def _count(self, size: int) -> None:

@@ -66,7 +66,6 @@ QUIET_SECONDS = 1.0
 """How often a waiting request looks for itself: a death is not announced, and announcements may be lost."""
 
 REPLAYED = (b"idempotent-replayed", b"true")
-"""The header of the answer to a repeat."""
 
 
 class IdempotentCreate(Claim):
@@ -87,11 +86,9 @@ class IdempotentCreate(Claim):
         self._driver: Driver | None = None
 
     def runs(self, driver: Driver) -> None:
-        """See Claim."""
         self._driver = driver
 
     async def name(self, id: str, *, kept: bool = True) -> str:
-        """See Claim."""
         prefix, own = id[:-HEX_DIGITS], id[-HEX_DIGITS:]
         self.digits = self.digits or own
         if not await self._requests.name(self._request, self._owner, self.digits, kept=kept):
@@ -203,7 +200,6 @@ async def claim(
 
 
 def _note(exchange: Exchange, found: FoundRequest, *, waited: bool, taken_over: bool) -> None:
-    """Count a repeat, and say in the log what became of it."""
     if found is FoundRequest.MADE:
         outcome = "waited" if waited else "told"
     elif found is not FoundRequest.MINE:
@@ -225,7 +221,6 @@ def taken_over() -> ApiError:
 
 
 def _refuse(found: FoundRequest) -> None:
-    """Raise ApiError for a request that is neither made nor told again."""
     if found is FoundRequest.OTHER:
         raise ApiError(
             422,

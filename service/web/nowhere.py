@@ -55,26 +55,19 @@ class Nowhere:
         raise self.refusal(exchange.method, scope["path"])
 
     def refusal(self, method: str, path: str) -> ApiError:
-        """The refusal of a path that isn't there, or not for this method."""
         path = path[:MAX_SHOWN_PATH]
-        allow = self._methods(path)
-        return no_such_url(method, path, self._advice(path, allow), allow)
+        if allow := self._methods(path):
+            *others, last = allow
+            advice = f"It takes {', '.join(others)} and {last}." if others else f"It takes {last}."
+            return no_such_url(method, path, advice, allow)
+        for likely in (path.replace("/v1/v1/", "/v1/", 1), path.rstrip("/"), f"/v1{path}"):
+            if likely != path and self._methods(likely):
+                return no_such_url(method, path, f"Did you mean {likely}?")
+        return no_such_url(method, path, NOT_PASSED_ON if path.rstrip("/").endswith(PASSED_ON) else NOTHING)
 
     def _at(self, path: str) -> Iterator[APIRoute]:
-        """The routes at a path, for any method."""
         return (each for each in self._routes if each.path_regex.match(path))
 
     def _methods(self, path: str) -> list[str]:
-        """The methods with which there is a route for a path."""
         known = {method for each in self._at(path) for method in each.methods or ()}
         return [method for method in METHODS if method in known]
-
-    def _advice(self, path: str, allow: Sequence[str]) -> str:
-        """Where to go instead."""
-        if allow:
-            *others, last = allow
-            return f"It takes {', '.join(others)} and {last}." if others else f"It takes {last}."
-        for likely in (path.replace("/v1/v1/", "/v1/", 1), path.rstrip("/"), f"/v1{path}"):
-            if likely != path and self._methods(likely):
-                return f"Did you mean {likely}?"
-        return NOT_PASSED_ON if path.rstrip("/").endswith(PASSED_ON) else NOTHING

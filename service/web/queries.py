@@ -38,7 +38,6 @@ class Query(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _check_names(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """The parameters under known names. Raises InvalidRequest for an unknown one."""
         if not given:
             return given
         names = {field.alias or name for name, field in cls.model_fields.items()}

@@ -26,7 +26,6 @@ from service.web.queries import Query, read_query
 Q = TypeVar("Q", bound=Query)
 
 EXCHANGE = "harmonium.exchange"
-"""The key of a request's scope that has its Exchange."""
 
 
 class Process(NamedTuple):
@@ -42,7 +41,6 @@ class Process(NamedTuple):
 
     @property
     def entrance(self) -> Entrance:
-        """The way in for tenants."""
         return self.service.tenants.entrance
 
 
@@ -59,7 +57,6 @@ class Received:
 
     @property
     def parameters(self) -> QueryParams:
-        """The parameters of its query."""
         return QueryParams(self.exchange.scope["query_string"])
 
     def query(self, kind: type[Q]) -> Q:
@@ -67,13 +64,10 @@ class Received:
         return kind() if not self.exchange.scope["query_string"] else read_query(self.parameters, kind)
 
     def header(self, name: bytes) -> str:
-        """A header, "" where it isn't there."""
         return self.exchange.headers.get(name, b"").decode("latin-1")
 
     async def body(self, *, text: bool = True, times: int = 1) -> bytes:
-        """The whole body, in time and of at most so many `times` the size that bodies may have: JSON, or with `text`
-        false any bytes. Raises ApiError, ClientGone.
-        """
+        """The whole body, JSON or any bytes without `text`, of `times` the usual bound. Raises ApiError, ClientGone."""
         settings = self.service.settings
         return await read_body(
             self.receive,
@@ -85,9 +79,7 @@ class Received:
         )
 
     def preparing(self, size: int) -> AbstractAsyncContextManager[None]:
-        """Waits until work on so many bytes may begin, such as a prompt that is made of a body; it lasts until the end
-        of the block.
-        """
+        """Waits until work on so many bytes may begin, such as making a prompt; it lasts until the end of the block."""
         return self.process.admission.preparing(self.tenant, size)
 
     def claim(self, body: bytes) -> AbstractAsyncContextManager[Claim]:
@@ -116,9 +108,7 @@ class Received:
         await self.process.entrance.note(self.exchange.entry, type, id, data or None)
 
     def follow(self, id: str, after: int = -1, *, begun: Sequence[Event] = (), obfuscate: bool) -> EventStream:
-        """The streaming answer about a response, from the event behind number `after` on, or from its first ones,
-        `begun`. It needs a follower's slot.
-        """
+        """The events of a response behind number `after`, or from `begun` on. It needs a follower's slot."""
         service = self.service
         following = Following(
             service.jobs.log,

@@ -45,7 +45,6 @@ class Encoder:
     """
 
     done = DONE
-    """The bytes after the last event."""
 
     def __init__(self, *, obfuscate: bool) -> None:
         self._encoder = msgspec.json.Encoder()
@@ -65,7 +64,6 @@ class Encoder:
         return b"%b%b\n\n" % (_HEADS[events.Keepalive], self._encoder.encode(events.Keepalive(self.number)))
 
     def append(self, batch: Sequence[Event], buffer: bytearray) -> None:
-        """Write the events at the buffer's end, each in one piece."""
         encode = self._encoder.encode
         ends = self._ends
         for event in batch:
@@ -96,9 +94,7 @@ class Encoder:
 
 
 class Pulse(AbstractContextManager["Pulse"]):
-    """Beats for every `seconds` in which nothing else is sent, so that nobody closes the connection, until the end of a
-    `with` block.
-    """
+    """Beats for every `seconds` in which nothing else is sent, until the end of a `with` block."""
 
     def __init__(self, beat: Callable[[], Coroutine[None, None, None]], seconds: float) -> None:
         self._beat = beat
@@ -127,8 +123,6 @@ class Pulse(AbstractContextManager["Pulse"]):
 
 
 def beat_of(send: Send, keep_alive: Callable[[], bytes]) -> Callable[[], Coroutine[None, None, None]]:
-    """The beat of an answer over HTTP."""
-
     async def beat() -> None:
         await send({"type": "http.response.body", "body": keep_alive(), "more_body": True})
 

@@ -61,7 +61,6 @@ class StartTerminal:
 
     @property
     def gone(self) -> bool:
-        """Whether it was closed."""
         return self._there and not sys.stderr.isatty()
 
 

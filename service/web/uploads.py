@@ -25,7 +25,6 @@ MAX_FIELDS = 63
 """The most parts of a form besides its file."""
 
 MAX_FIELD_BYTES = 1_048_576
-"""The most bytes of one of them."""
 
 _AS_IT_IS = ("7bit", "8bit", "binary")
 """Transfer encodings of a part whose content is the file's."""

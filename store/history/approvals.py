@@ -35,7 +35,6 @@ class StoredApprovals:
     """Note approvals, and use them up."""
 
     def __init__(self, history: ConversationHistoryStore, *, most: int = MOST_APPROVALS) -> None:
-        """`most` is how many of a tenant's a shard notes."""
         self._history = history
         self._most = most
 
@@ -59,9 +58,7 @@ class StoredApprovals:
         )
 
     async def look(self, tenant: str, id: str, number: int, digest: str, *, by: str = "") -> Use:
-        """Whether an approval can still be used; BEGUN where an earlier run of the response `by` has used it up. Raises
-        StoreUnavailable.
-        """
+        """Whether an approval can be used; BEGUN where an earlier run of `by` has used it. Raises StoreUnavailable."""
         return await self._use(tenant, id, number, digest, by, "")
 
     async def use_up(self, tenant: str, id: str, number: int, digest: str, *, by: str, run: str) -> Use:

@@ -22,9 +22,8 @@ ROOM_BYTES = 6_000
 """An upper bound of a turn's node with its entries in the leaves and the trees, and a path (lua/walk.lua)."""
 
 
-TOUCH_SECONDS = 60.0
 IDLE_SHARE = 0.01
-"""The use of a turn that is read again within these seconds, or this share of `idle_seconds`, is not noted again."""
+"""The use of a turn that is read again within this share of `idle_seconds` is not noted again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +50,7 @@ class Caps:
     evict_calls: int = EVICT_CALLS
     tree_calls: int = TREE_CALLS
     spent_seconds: int = 90 * DAY_SECONDS
-    touch_seconds: float = TOUCH_SECONDS
+    touch_seconds: float = 60.0
 
     def __post_init__(self) -> None:
         """Raises ValueError for a cap below 0."""

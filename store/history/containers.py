@@ -21,13 +21,10 @@ MARK = b"contnr".hex()
 
 
 class StoredContainers:
-    """The containers of a store."""
-
     def __init__(self, history: ConversationHistoryStore) -> None:
         self.history = history
 
     def new_id(self, tenant: str) -> str:
-        """An id that no other container has."""
         return PREFIX + self.history.ids.new(mark=MARK, shard=self._shard(tenant))
 
     async def keep(self, tenant: str, id: str, record: bytes, before: bytes = b"") -> bool:

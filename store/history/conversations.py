@@ -17,14 +17,7 @@ from store.history.delete import release
 from store.history.history import ConversationHistoryStore
 from store.history.listing import Listing
 from store.ids import with_mark
-from store.keys import (
-    BY_HAND_MARK,
-    CONVERSATION_MARK,
-    CONVERSATION_PREFIX,
-    TurnKeys,
-    conversation_id,
-    id_of,
-)
+from store.keys import BY_HAND_MARK, CONVERSATION_MARK, CONVERSATION_PREFIX, TurnKeys, conversation_id, id_of
 from store.redis import scripts
 from store.turn import Chain, Messages, Status, Turn
 
@@ -45,9 +38,7 @@ class Conversations:
         self._keyspace = history.keyspace
 
     def new_id(self, source: str | None = None) -> str:
-        """The id of a new conversation, in any shard, or for a fork in the tree of its `source`. Raises NotFound,
-        ConversationNotFound.
-        """
+        """A new conversation's id, of a fork in the tree of its `source`. Raises NotFound, ConversationNotFound."""
         beside = "" if source is None else self._source("-", source).digits
         return conversation_id(self.history.ids.new(beside, mark=CONVERSATION_MARK))
 
@@ -149,9 +140,7 @@ class Conversations:
             return await self.history.chain(tenant, id, keys=self._keys(tenant, id))
 
     async def release(self, tenant: str, id: str, hold: str) -> None:
-        """Release a conversation, or the source of a fork; the hold may be over already. Raises ConversationNotFound,
-        NotFound, StoreUnavailable.
-        """
+        """Release a conversation, or a fork's source. Raises ConversationNotFound, NotFound, StoreUnavailable."""
         await self.history.server.run(release, self._source(tenant, id), hold)
 
     async def lineage(self, tenant: str, id: str) -> Sequence[str]:
@@ -163,7 +152,6 @@ class Conversations:
         return self._keyspace.conversation(tenant, id)
 
     def _source(self, tenant: str, id: str) -> TurnKeys:
-        """The keys of the source of a fork: a conversation, or a response. Raises ConversationNotFound, NotFound."""
         if id.startswith(CONVERSATION_PREFIX):
             return self._keys(tenant, id)
         return self._keyspace.response(tenant, id)
@@ -171,7 +159,6 @@ class Conversations:
 
 @contextmanager
 def _found(id: str) -> Generator[None]:
-    """Raise ConversationNotFound where a turn is not found."""
     try:
         yield
     except NotFound as error:

@@ -89,13 +89,7 @@ async def in_pieces(
 
 
 async def forget(
-    operation: Operation,
-    keys: TurnKeys,
-    *,
-    token: str,
-    idle_us: int,
-    erase: bool,
-    archived: Archived = NOT_ARCHIVED,
+    operation: Operation, keys: TurnKeys, *, token: str, idle_us: int, erase: bool, archived: Archived = NOT_ARCHIVED
 ) -> None:
     """Delete a turn, with `erase` its messages too. `token` names this call. Where it isn't here, that is noted for the
     archive, given what that said of it.

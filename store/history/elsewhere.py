@@ -82,9 +82,7 @@ class TreeInArchive(NamedTuple):
 
 
 class ArchivedTrees(NamedTuple):
-    """Some trees of a tenant in an archive. `after` is the digits of the shard and the tree behind which there may be
-    more; empty where there are none.
-    """
+    """Some trees of a tenant in an archive, and the shard and tree `after` which there may be more; empty for none."""
 
     trees: Sequence[TreeInArchive] = ()
     after: str = ""
@@ -112,9 +110,7 @@ class ArchiveReader(Protocol):
         return None
 
     async def trees(self, tenant: str, after: str, most: int) -> ArchivedTrees:
-        """The trees of a tenant in the archive behind one, about `most`, or fewer where that takes long, whether or not
-        the store has them too.
-        """
+        """The trees of a tenant in the archive behind one, about `most` or fewer, also those that the store has."""
         return ArchivedTrees()
 
     async def bring_back(self, tenant: str, digits: str) -> bool:

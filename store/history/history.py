@@ -81,7 +81,6 @@ SHOWN_AT_ONCE = 16
 """The most pictures that are asked for, and how many are read by one row of commands."""
 
 FOUND_AT_ONCE = 4
-"""How many archived turns are fetched side by side."""
 
 RETURNS_AT_ONCE = 3
 """How often a turn is brought back that is evicted again before anybody could continue it."""
@@ -157,9 +156,7 @@ class ConversationHistoryStore:
         """Whether the last turn was refused because the server's disk is nearly full: the next may be, too."""
 
     def new_id(self, parent: str | None = None, *, together: str = "") -> str:
-        """A new id, in the parent's tree, or for a root in any shard, but all that are `together` in the same. Raises
-        ParentNotFound.
-        """
+        """A new id, in the parent's tree or any shard; in one for all that are `together`. Raises ParentNotFound."""
         shard = self._shard_of(together) if together else None
         return id_of(self.ids.new("" if parent is None else self._parent_digits(parent), shard=shard))
 
@@ -349,13 +346,11 @@ class ConversationHistoryStore:
         raise StoreUnavailable(f"what was stored was gone again {TRIES} times: the servers fail over again and again")
 
     def note_removed(self, turns: Mapping[str, int]) -> None:
-        """Tell the watcher of turns that were evicted, or removed as unused."""
         for reason, count in turns.items():
             if count:
                 self.server.watcher.removed(reason, count)
 
     def note_written(self, tenant: str, turn: Turn) -> None:
-        """Cache the messages of a turn that this process has stored."""
         self._cache.put(self.keyspace.turn(tenant, turn.id).key("messages"), turn.messages)
 
     async def settle(self, tenant: str, id: str) -> None:
@@ -398,7 +393,6 @@ class ConversationHistoryStore:
         )
 
     async def _archived_turn(self, keys: TurnKeys, id: str) -> ArchivedTurn:
-        """A turn from the archive. Raises NotFound."""
         kept = await self.elsewhere.find(keys.tenant, keys.digits)
         if kept is None:
             raise NotFound(id)
@@ -508,9 +502,7 @@ class ConversationHistoryStore:
         return found
 
     async def lineage(self, tenant: str, id: str, *, keys: TurnKeys | None = None) -> tuple[str, ...]:
-        """The ids from the root to `id`, or to a conversation with these `keys`, deleted ancestors among them. Raises
-        NotFound, StoreUnavailable.
-        """
+        """The ids from the root to `id` or the conversation of `keys`. Raises NotFound, StoreUnavailable."""
         keys = keys or self.keyspace.response(tenant, id)
         word, *detail = await self.server.run(scripts.lineage, keys, idle_us=self.caps.idle_us)
         if word != b"missing":
@@ -665,9 +657,7 @@ class ConversationHistoryStore:
         return ""
 
     async def prove(self, id: str) -> None:
-        """Return if a turn with this id could be written now, and would be safe in time; or raise StoreUnavailable, or
-        DiskFull where the server takes none.
-        """
+        """Return if this turn could be written now, and safe in time. Raises StoreUnavailable, and DiskFull."""
         shard = self.keyspace.shard(self.keyspace.digits(id))
         (word,) = await self.server.run(scripts.prove, shard, takes_turns=True)
         if word == b"closed":
@@ -695,7 +685,6 @@ class ConversationHistoryStore:
         return latest
 
     async def close(self) -> None:
-        """Close the connections."""
         await self.listening.close()
         await self.confirmer.close()
         await self.server.close()
@@ -713,7 +702,6 @@ class ConversationHistoryStore:
         return keys, parent
 
     def _parent(self, tenant: str, id: str) -> TurnKeys:
-        """The keys of a turn to continue. Raises ParentNotFound."""
         return self.keyspace.keys(tenant, self._parent_digits(id))
 
     def _parent_digits(self, id: str) -> str:

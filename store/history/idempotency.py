@@ -40,9 +40,7 @@ class Keyed(NamedTuple):
 
 
 class TakenRequest(NamedTuple):
-    """The state of a request, and the digits of its turn; for a request that is still to be made these are the digits
-    under which it may be stored already, or has to be.
-    """
+    """The state of a request, and the digits of its turn, or under which it has to be stored."""
 
     found: FoundRequest
     digits: str = ""
@@ -72,7 +70,6 @@ class KeyedRequests:
         self._most = most
 
     async def request(self, tenant: str, route: str, key: bytes, body: bytes) -> Keyed:
-        """A request of a tenant to a route."""
         name = blake2b(b"%d %b %b" % (len(route), route.encode(), key), digest_size=HEX_DIGITS // 2).hexdigest()
         keyspace = self._history.keyspace
         shard = int(name[-8:], 16) % keyspace.shards
@@ -82,9 +79,7 @@ class KeyedRequests:
         return Keyed(keys, _digest(key, body))
 
     async def take(self, request: Keyed, owner: str) -> TakenRequest:
-        """Take a request as `owner`, a token of the history's, if nobody has it; returns its state. Raises
-        StoreUnavailable.
-        """
+        """The state of a request, which `owner`, a token, takes if nobody has it. Raises StoreUnavailable."""
         word, *known = await self._history.server.run(
             scripts.take_keyed,
             request.keys,
@@ -122,9 +117,7 @@ class KeyedRequests:
         await self._keep(request, owner, ends="made" if made else "unmade")
 
     async def is_stored(self, tenant: str, digits: str) -> bool:
-        """Whether there is a turn or a conversation with these digits, perhaps a deleted one. Raises
-        StoreUnavailable.
-        """
+        """Whether there is, or was, a turn or a conversation with these digits. Raises StoreUnavailable."""
         node = self._history.keyspace.keys(tenant, digits).key("node")
         async with self._history.server.operation() as operation:
             if await operation.command("EXISTS", node):

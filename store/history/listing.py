@@ -40,7 +40,6 @@ class ScoredDigits(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> "ScoredDigits":
-        """The place in the text of page.lua."""
         digits, _, score = text.partition("=")
         return cls(int(score.removesuffix("?")), digits, not score.endswith("?"))
 
@@ -76,14 +75,10 @@ class Merged:
             waiting = [part.waiting for part in self._parts if part.waiting]
             if not waiting:
                 break
-            self._last = min(waiting, key=self._rank).popleft()
+            first = min if self._ascending else max
+            self._last = first(waiting, key=lambda each: (each[0].score, int(each[0].digits, 16))).popleft()
             places.append(self._last)
         return places
-
-    def _rank(self, waiting: deque[ScoredDigits]) -> tuple[int, int]:
-        score, digits, _ = waiting[0]
-        sign = 1 if self._ascending else -1
-        return sign * score, sign * int(digits, 16)
 
     async def _read(self, part: _Part, wanted: int) -> None:
         """Read on in a shard, behind the last place of all; with many shards each gives a part of the wanted places."""
@@ -128,7 +123,6 @@ class Listing:
         return await self._show(await self._merged.some(most))
 
     async def _place(self) -> ScoredDigits | None:
-        """The place behind which the list begins."""
         if self._after is None:
             return None
         keys = self._history.keyspace.conversation(self._tenant, self._after)
@@ -138,7 +132,6 @@ class Listing:
         return ScoredDigits(int(float(began)), keys.digits)
 
     async def _show(self, places: list[ScoredDigits]) -> list[ListedConversation]:
-        """The conversations at these places, with their JSON."""
         keys = self._history.keyspace
         blobs: dict[str, bytes | None] = {}
         for digits in by_shard(place.digits for place in places if place.known):
@@ -154,7 +147,6 @@ class Listing:
 
 
 def by_shard(digits: Iterable[str]) -> Iterable[list[str]]:
-    """The digits, grouped by shard."""
     found: dict[int, list[str]] = {}
     for each in digits:
         found.setdefault(shard_of(each), []).append(each)
@@ -180,7 +172,6 @@ class Tree(NamedTuple):
     """The id of the conversation that stands there."""
     under_way: int
     status: str
-    """The status of the newest turn."""
     created: int
     """The time when the newest turn was made, in µs since 1970."""
     size: int
@@ -206,15 +197,12 @@ class TreeListing:
         self._merged = Merged(history, "trees", tenant, ascending=False, after=after)
 
     async def some(self, most: int) -> list[tuple[ScoredDigits, Tree | None]]:
-        """The next ones, at most so many, each with None where it is unknown by now; none once all were read. Raises
-        StoreUnavailable.
-        """
+        """The next ones, with None where one is unknown by now; none once all were read. Raises StoreUnavailable."""
         places = await self._merged.some(most)
         found = await self._summed_up([place for place in places if place.known])
         return [(place, found.get(place.digits)) for place in places]
 
     async def _summed_up(self, places: list[ScoredDigits]) -> dict[str, Tree]:
-        """The summaries of the trees at these places, by their digits; without those that are gone."""
         at = {place.digits: place for place in places}
         found: dict[str, Tree] = {}
         for left in by_shard(at):

@@ -57,7 +57,6 @@ class TurnCache:
 
     @property
     def held_bytes(self) -> int:
-        """The estimated size of all entries."""
         return self._new_bytes + self._old_bytes
 
     def get(self, keys: Sequence[str]) -> list[Messages | None]:
@@ -127,14 +126,12 @@ class TurnCache:
         return longer
 
     def _keep(self, family: str, known: KnownChain) -> None:
-        """Keep a long chain whose turns are all cached, where there is room in the new half."""
         size = _chain_bytes(known)
         if len(known.ids) >= LONG_CHAIN and self._new_bytes + size <= self.max_bytes // 2:
             self._chains[family + known.path[:HEX_DIGITS].decode()] = known
             self._new_bytes += size
 
     def _forget_chains(self) -> int:
-        """Drop all chains; the bytes that they had."""
         chains, self._chains = self._chains, {}
         return sum(map(_chain_bytes, chains.values()))
 
@@ -164,7 +161,6 @@ class Uses:
     MOST = 10_000
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """Each use is noted anew after `seconds`."""
         self._seconds, self._clock = seconds, clock
         self._span = -1
         self._noted: dict[str, str] = {}
@@ -177,7 +173,6 @@ class Uses:
         return self._noted.get(turn)
 
     def note(self, turn: str, root: str) -> None:
-        """The use of a turn was noted."""
         self._noted[turn] = root
 
 

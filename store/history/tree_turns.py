@@ -76,7 +76,6 @@ class TreeNode(NamedTuple):
 
     @classmethod
     def of(cls, row: bytes) -> "TreeNode":
-        """The node in a row (lua/tree_jobs.lua)."""
         digits, parent, depth, status, *numbers, deleted = row.decode().split(" ")
         created, used, children, size = map(int, numbers)
         above = None if parent == "-" else parent
@@ -177,9 +176,7 @@ async def shown_of(
 
 
 async def under_way(history: ConversationHistoryStore, tenant: str, most: int) -> tuple[list[TreeNode], bool]:
-    """At most `most` responses of a tenant under way, the newest first, and whether these are all. Raises
-    StoreUnavailable.
-    """
+    """A tenant's responses under way, the newest first, and whether these are all. Raises StoreUnavailable."""
     shards, run = history.keyspace.all_shards(), history.server.run
     found: list[TreeNode] = []
     whole = True

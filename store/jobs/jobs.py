@@ -63,7 +63,6 @@ RETRY_MS = 10_000
 """How long a claim's result is kept for its retries, which come within the time limit of an operation."""
 
 CLAIM_BATCH = 64
-"""The most jobs that one call claims."""
 
 SPECS_AT_ONCE = 2
 """How many pieces of specs a process reads at once, so that the time of an operation suffices for each."""
@@ -88,7 +87,6 @@ class Jobs:
     """Submit jobs, claim them, write to their logs, end them."""
 
     def __init__(self, history: ConversationHistoryStore, limits: JobLimits | None = None) -> None:
-        """The jobs of a store's conversations, over its connections."""
         self.limits = limits or JobLimits()
         self.history = history
         self.log = EventLog(history)
@@ -98,11 +96,9 @@ class Jobs:
 
     @property
     def shards(self) -> int:
-        """How many shards there are, each with a queue of its own."""
         return self._keyspace.shards
 
     def shard_of(self, lease: Lease) -> int:
-        """The shard that a job is in."""
         return shard_of(lease.id[5:])
 
     def control(self, shard: int) -> str:
@@ -161,7 +157,6 @@ class Jobs:
         )
 
     def _job_arguments(self, entry: LogEntry, spec: bytes) -> dict[str, Any]:
-        """The arguments of scripts that accept a response, about its job."""
         return {
             "last": entry.last,
             "max_queued": self.limits.waiting,
@@ -172,7 +167,6 @@ class Jobs:
         }
 
     def _refuse_queueing(self, reply: scripts.Reply) -> None:
-        """Raise QueueFull for a script's reply about a place in the queue, if it is a refusal."""
         word, *detail = reply
         if word in (b"queue", b"crowded"):
             most, part = map(int, detail)
@@ -203,21 +197,13 @@ class Jobs:
         return JobClaim(jobs, int(rescued), int(running), int(first) if first else None, tenants)
 
     async def spec(self, lease: Lease, start: int = 0) -> bytes:
-        """The next piece of a job's spec from a byte on: SPEC_PIECE_BYTES, or the rest; empty behind its end, and
-        for a job that has ended. Raises StoreUnavailable.
-        """
+        """The next piece of a job's spec from a byte on, empty behind its end. Raises StoreUnavailable."""
         key = self._keys(lease).key("spec")
         async with self._reading, self._server.operation() as operation:
             return await operation.command("GETRANGE", key, start, start + SPEC_PIECE_BYTES - 1)
 
     async def write(
-        self,
-        lease: Lease,
-        entry: LogEntry,
-        *,
-        after: int | None = None,
-        progress: bool = True,
-        snapshot: bytes = b"",
+        self, lease: Lease, entry: LogEntry, *, after: int | None = None, progress: bool = True, snapshot: bytes = b""
     ) -> None:
         """Add an entry to the job's log, and renew its lease; a retry changes nothing.
 
@@ -266,11 +252,7 @@ class Jobs:
         the lease then ends by itself.
         """
         await self._server.run(
-            scripts.hand_back,
-            self._keys(lease),
-            token=lease.token,
-            counts=failed,
-            gives_way=gives_way,
+            scripts.hand_back, self._keys(lease), token=lease.token, counts=failed, gives_way=gives_way
         )
 
     async def cancel(self, tenant: str, id: str) -> Job | None:
@@ -380,7 +362,6 @@ class Jobs:
     def _ending(
         self, lease: Lease, turn: Turn, *, after: int | None, announced: bool, steers: Sequence[Steer]
     ) -> dict[str, Any]:
-        """The arguments of scripts that end a response, beside its turn."""
         return {
             "token": lease.token,
             "after": "" if after is None else str(after),
@@ -470,13 +451,11 @@ class Jobs:
 
 
 def _check_end(lease: Lease, turn: Turn) -> None:
-    """Raise ValueError for a turn that no job with this lease can end with."""
     if turn.id != lease.id or turn.status not in TERMINAL:
         raise ValueError(f"{lease.id} can't end with {turn.id}, which is {turn.status}")
 
 
 def _refuse_lease(word: bytes, detail: list[bytes], id: str) -> None:
-    """Raise the error for a script's reply about the writer of a job's log, if it is a refusal."""
     if word == b"lost":
         raise LeaseLost(id)
     if word == b"behind":
@@ -484,7 +463,6 @@ def _refuse_lease(word: bytes, detail: list[bytes], id: str) -> None:
 
 
 def _refuse_end(reply: list[bytes], turn: Turn) -> None:
-    """Raise the error for a script's reply about how a response ends, if it is a refusal."""
     word, *detail = reply
     _refuse_lease(word, detail, turn.id)
     if word == b"steered":

@@ -25,7 +25,6 @@ GATHER_SECONDS = 0.05
 """How long tails without hurry are gathered: read together, each costs less than alone."""
 
 MOST_TAILS = 64
-"""The most tails that are read at once."""
 
 GONE = b"gone"
 """The message on a log's channel when the log is deleted."""
@@ -44,7 +43,6 @@ class EventLog:
     """The event logs of a store."""
 
     def __init__(self, history: ConversationHistoryStore) -> None:
-        """The logs in the same Redis as `history`, which closes it."""
         self._server = history.server
         self._keyspace = history.keyspace
         self._gathered: dict[int, list[tuple[Key, asyncio.Future[LogEntry | None]]]] = {}
@@ -99,7 +97,6 @@ class EventLog:
                 asked.cancel()
 
     async def _answer(self, some: Sequence[tuple[Key, asyncio.Future[LogEntry | None]]]) -> None:
-        """Read some tails in a row."""
         try:
             replies = await self._server.row(*(_tail(key) for key, _ in some), at=some[0][0], ahead=True)
         except StoreUnavailable as error:
@@ -127,12 +124,10 @@ def parse_message(message: bytes) -> LogEntry | None:
 
 
 def _tail(key: Key) -> tuple[str | int, ...]:
-    """The command that asks for a log's last entry."""
     return ("XREVRANGE", key, "+", "-", "COUNT", 1)
 
 
 def _last(found: Any) -> LogEntry | None:
-    """The entry in the reply to `_tail`."""
     return _entry(found[0]) if found else None
 
 

@@ -109,9 +109,7 @@ class Steer(msgspec.Struct, frozen=True):
 
 
 class Successor(msgspec.Struct, frozen=True):
-    """A response that continues one with steers: its turn, queued, as a child of that one; its spec, and the first
-    entry of its log.
-    """
+    """A response that continues one with steers: its queued turn, its spec, and the first entry of its log."""
 
     turn: Turn
     spec: bytes
@@ -161,7 +159,6 @@ class JobLimits:
 
     @property
     def lease_ms(self) -> int:
-        """The length of a lease."""
         return max(1, round(self.lease_seconds * 1000))
 
     @property

@@ -8,7 +8,7 @@ sometimes twice, and in no certain order. Never remove one before it was accepte
 import msgspec
 
 from store.history.history import ConversationHistoryStore
-from store.keys import ID_PREFIX, ShardKeys, id_of
+from store.keys import ID_PREFIX, ShardKeys
 from store.redis import scripts
 
 
@@ -23,7 +23,6 @@ class Webhook(msgspec.Struct, frozen=True):
 
     @property
     def member(self) -> str:
-        """Its name in the outbox."""
         return f"{self.tenant}/{self.id.removeprefix(ID_PREFIX)}/{self.status}"
 
 
@@ -35,7 +34,6 @@ class Outbox:
 
     @property
     def shards(self) -> list[ShardKeys]:
-        """The shards; each has an outbox of its own."""
         return self._keyspace.all_shards()
 
     def shard(self, id: str) -> ShardKeys:
@@ -49,20 +47,17 @@ class Outbox:
         """
         token = self._history.token()
         _, *taken = await self._server.run(scripts.take_webhooks, shard, token=token, most=limit, hold_ms=hold_ms)
-        return [_webhook(*each.decode().split(" ")) for each in taken]
+        webhooks = list[Webhook]()
+        for member, tries, ended_ms in (each.decode().split(" ") for each in taken):
+            tenant, digits, status = member.split("/")
+            webhooks.append(Webhook(tenant, id_of(digits), status, int(ended_ms) // 1000, int(tries)))
+        return webhooks
 
     async def later(self, webhook: Webhook, delay_ms: int) -> None:
-        """Make a taken webhook due again after `delay_ms`, 1 or more, unless it is gone or somebody else has taken it
-        since.
-        """
+        """Make a webhook due again after `delay_ms`, 1 or more, unless somebody else has taken it since."""
         shard, tries = self.shard(webhook.id), str(webhook.tries)
         await self._server.run(scripts.return_webhook, shard, member=webhook.member, tries=tries, delay_ms=delay_ms)
 
     async def remove(self, webhook: Webhook) -> None:
         """Remove a webhook that was accepted or given up; it may be gone already."""
         await self.later(webhook, 0)
-
-
-def _webhook(member: str, tries: str, ended_ms: str) -> Webhook:
-    tenant, digits, status = member.split("/")
-    return Webhook(tenant, id_of(digits), status, int(ended_ms) // 1000, int(tries))

@@ -33,7 +33,6 @@ class Address:
 
     @property
     def tls(self) -> bool:
-        """Whether connections are encrypted."""
         return self.urls[0].startswith("rediss:")
 
 
@@ -73,7 +72,6 @@ def parse(url: str) -> Address:
 
 
 def _split(text: str, separator: str) -> tuple[str, str]:
-    """The text before the first separator, and the rest with the separator."""
     before, found, rest = text.partition(separator)
     return before, found + rest
 

@@ -26,8 +26,6 @@ TRIES = 4
 """The number of tries to connect that share an operation's time, where there are several hosts to try."""
 
 Client = Redis | RedisCluster
-"""A redis-py client with all its methods."""
-
 Options = dict[str, Any]
 
 
@@ -47,7 +45,6 @@ class SentinelPool(PrimaryPool, SentinelConnectionPool):
         super().__init__(service_name=service, sentinel_manager=manager, **options)
 
     async def aclose(self) -> None:
-        """Close all connections."""
         try:
             await super().aclose()
         finally:
@@ -114,5 +111,4 @@ def _hosts(address: Address, port: int) -> list[tuple[str, int]]:
 
 
 def _without_host(options: Options) -> Options:
-    """The options for a connection, without the host and the port."""
     return {name: value for name, value in options.items() if name not in ("connection_class", "host", "port")}

@@ -65,7 +65,6 @@ _ADVICE_BY_CODE = {
 
 
 def advice(error: BaseException) -> str:
-    """The advice on an error, in a sentence."""
     by_class = (words for kind, words in _ADVICE if isinstance(error, kind))
     by_code = (words for code, words in _ADVICE_BY_CODE.items() if str(error).startswith(code))
     return next(by_class, next(by_code, "Check that it runs and can be reached."))
@@ -90,15 +89,11 @@ class ServerHealth:
             self._wrote = now
         if confirmed:
             self._confirmed = now
-        if self.away is not None and self._is_back(wrote=wrote, confirmed=confirmed):
-            failure, self.away = self.away, None
+        unconfirmed, failure = isinstance(self.away, StoreUnconfirmed), self.away
+        is_back = confirmed if unconfirmed else wrote or not isinstance(failure, StoreReadOnly)
+        if failure is not None and is_back:
+            self.away = None
             self._watcher.back(now - self._since, failure)
-
-    def _is_back(self, *, wrote: bool, confirmed: bool) -> bool:
-        """Whether an operation shows that the server is back."""
-        if isinstance(self.away, StoreUnconfirmed):
-            return confirmed
-        return wrote or not isinstance(self.away, StoreReadOnly)
 
     def note(self, failure: StoreUnavailable, why: str, begun: float) -> None:
         """Note the failure of an operation that began at `begun`, by the monotonic clock."""

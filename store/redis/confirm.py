@@ -45,9 +45,7 @@ CONFIRM_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Safety:
-    """The safety that a stored turn needs: on so many replicas, and with `fsync` on the primary's disk. A row waits
-    `seconds` for each of both.
-    """
+    """The safety of a stored turn: on so many replicas, and on the disk. A row waits `seconds` for each of both."""
 
     replicas: int = 0
     fsync: bool = False
@@ -55,12 +53,10 @@ class Safety:
 
     @property
     def wanted(self) -> bool:
-        """Whether there is anything to wait for."""
         return self.replicas > 0 or self.fsync
 
     @property
     def waits(self) -> list[tuple[Argument, ...]]:
-        """The commands that wait for it."""
         ms = max(1, round(self.seconds * 1000))
         replicas: tuple[Argument, ...] = ("WAIT", self.replicas, ms)
         synced: tuple[Argument, ...] = ("WAITAOF", 1, 0, ms)
@@ -81,7 +77,6 @@ class Confirmer:
     """Confirms the turns that this process has stored, many at once."""
 
     def __init__(self, server: Server, safety: Safety) -> None:
-        """A confirmer, which sends nothing yet, and nothing ever where `safety` wants nothing."""
         self.safety = safety
         self._server = server
         self._room = asyncio.Semaphore(max(1, server.wires.most // CONNECTION_PART))
@@ -128,7 +123,6 @@ class Confirmer:
         await asyncio.gather(*self._tasks)
 
     async def _confirm_all(self, shard: ShardKeys) -> None:
-        """Confirm the waiting turns and proofs of a shard, row by row, until none waits."""
         try:
             while self._waiting[shard]:
                 async with self._room:
@@ -154,7 +148,6 @@ class Confirmer:
                 answer.set_result(turn.rpartition("=")[0] not in missing)
 
     async def _row(self, shard: ShardKeys, turns: list[str]) -> set[str]:
-        """Confirm some turns of a shard; returns the missing ones. Raises StoreUnconfirmed, StoreUnavailable."""
         waits, began = self.safety.waits, time.monotonic()
         async with self._server.operation(longer=self.safety.seconds * len(waits)) as operation:
             (_, *missing), *found = await scripts.mark.in_a_row(operation, shard, waits, there=" ".join(turns))

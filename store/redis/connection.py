@@ -47,7 +47,6 @@ class Server:
         self.several = isinstance(redis, RedisCluster)
         """Whether shards may be on different nodes."""
         self.timeout_seconds = timeout_seconds
-        """How long an operation may take."""
         self.attempts = attempts
         self.watcher = watcher
         self.health = ServerHealth(watcher)
@@ -73,9 +72,7 @@ class Server:
     async def run(
         self, work: Callable[Concatenate["Operation", P], Awaitable[T]], *args: P.args, **values: P.kwargs
     ) -> T:
-        """The result of one script, or of other work, in an operation of its own. Raises its errors, and
-        StoreUnavailable.
-        """
+        """The result of one script, or other work, in an operation of its own. Raises its errors."""
         async with self.operation() as operation:
             return await work(operation, *args, **values)
 
@@ -90,7 +87,6 @@ class Server:
             return await operation.row(*commands, at=at, ahead=ahead)
 
     async def close(self) -> None:
-        """Close all connections."""
         await self.wires.close()
         await self._redis.aclose()
 
@@ -99,7 +95,6 @@ class Operation:
     """Some commands under one deadline; turns Redis's errors into StoreUnavailable."""
 
     backoff: AbstractBackoff = FullJitterBackoff(base=0.02, cap=0.2)
-    """The pauses before retries, in seconds."""
 
     def __init__(self, server: Server, seconds: float) -> None:
         self._server = server
@@ -167,9 +162,7 @@ class Operation:
         return int(1000 * (cast(float, self._deadline.when()) + ahead))
 
     def late(self, shard: ShardKeys, ms: int) -> None:
-        """Note the clock of a shard's server, which says that `not_after` has passed. Raises StoreUnavailable where it
-        says so LATE_TRIES times.
-        """
+        """Note the clock of a server that calls `not_after` over; LATE_TRIES times raise StoreUnavailable."""
         self._server.note_clock(shard, ms)
         self._lates += 1
         if self._lates == LATE_TRIES:
@@ -186,7 +179,10 @@ class Operation:
             await self._deadline.__aexit__(kind, error, trace)
         except TimeoutError as late:
             self._server.wires.late(*self._last, self._seconds)
-            raise self._note(self._late(), "timeout") from late
+            reason = f"the server did not answer within {self._seconds} s. {advice(late)}"
+            if (refusal := self._refusal) is not None:
+                reason = f"the server failed: {_sentence(refusal)} {advice(refusal)}"
+            raise self._note(StoreUnavailable(reason), "timeout") from late
         if isinstance(error, redis_errors.RedisError):
             refused = StoreReadOnly if refuses_writes(error) else StoreUnavailable
             raise self._note(refused(f"the server failed: {_sentence(error)} {advice(error)}"), "error") from error
@@ -194,17 +190,10 @@ class Operation:
             self._server.health.succeeded(wrote=self.wrote)
             self._server.watcher.took(time.monotonic() - self._begun)
 
-    def _late(self) -> StoreUnavailable:
-        """The error of an operation that ran out of time, with the reason."""
-        if self._refusal is not None:
-            return StoreUnavailable(f"the server failed: {_sentence(self._refusal)} {advice(self._refusal)}")
-        return StoreUnavailable(f"the server did not answer within {self._seconds} s. {advice(TimeoutError())}")
-
     def _note(self, failure: StoreUnavailable, why: str) -> StoreUnavailable:
         self._server.health.note(failure, why, self._begun)
         return failure
 
 
 def _sentence(error: object) -> str:
-    """The text of an error, with one full stop at its end."""
     return f"{str(error).rstrip('. ')}."

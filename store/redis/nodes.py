@@ -36,7 +36,6 @@ class ClusterWires:
 
     def __init__(self, cluster: RedisCluster) -> None:
         self.most = cast(int, cluster.get_connection_kwargs()["max_connections"])
-        """How many there may be to each node."""
         self._cluster = cluster
         self._nodes = Nodes(cluster)
         self._wires: dict[str, Wires] = {}
@@ -88,7 +87,6 @@ class ClusterWires:
                 wires.late(command, at, seconds)
 
     async def close(self) -> None:
-        """Close the wires to all nodes, and ask the cluster for nothing more."""
         self._nodes.closed = True
         await asyncio.gather(*(each.close() for each in self._wires.values()))
 
@@ -121,7 +119,6 @@ class Nodes:
         return cast(ClusterNode, self._cluster.get_node_from_key(cast(str, key)))
 
     async def move(self, moved: redis_errors.MovedError) -> None:
-        """Note the node that a slot has moved to."""
         await self._cluster.nodes_manager.move_slot(moved)
 
     async def at(self, elsewhere: redis_errors.AskError) -> ClusterNode:

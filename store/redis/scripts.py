@@ -89,7 +89,6 @@ class Script(Generic[Names, P]):
     ) -> None:
         self.name = declaration.__name__
         self.file = file or self.name
-        """The name of its Lua."""
         kinds = get_type_hints(declaration)
         del kinds["return"]
         about = kinds.pop(next(iter(kinds)))
@@ -99,7 +98,6 @@ class Script(Generic[Names, P]):
         self._key_count = len(self.keys) + 1
         self.arguments = tuple(kinds)
         self._flagged = [at for at, kind in enumerate(kinds.values()) if kind is bool]
-        """The places of the arguments that are 1 or 0."""
         self.flags = flags
         given = {name: f"KEYS[{at}]" for at, name in enumerate(self.keys, 1)}
         names = ("turns", "tenant", "digits") if about is TurnKeys else ("turns",)
@@ -167,9 +165,7 @@ class Script(Generic[Names, P]):
         *,
         ahead: bool = False,
     ) -> list[Any]:
-        """The replies where the whole script is sent, to a server that is new, or whose libraries are gone: it gets
-        them. Raises any other `refusal`.
-        """
+        """The replies where the whole script is sent, as the server lacks its library. Raises any other `refusal`."""
         if _UNKNOWN not in str(refusal):
             raise refusal
         if self.flags != _READ_ONLY and not operation.loading.locked():  # what only reads, a replica runs as well
@@ -202,7 +198,6 @@ class Script(Generic[Names, P]):
         return ("FCALL", self.function, *self._values(about, values))
 
     def _values(self, about: Names, values: Mapping[str, object]) -> list[Argument]:
-        """The number of KEYS, KEYS and ARGV. Raises TypeError."""
         given = list(map(values.get, self.arguments))
         if None in given or len(values) != len(given):
             raise TypeError(f"{self.name} takes {', '.join(self.arguments)} by name, none of them None")
@@ -215,7 +210,6 @@ class Script(Generic[Names, P]):
 
 @cache
 def lua(name: str) -> str:
-    """The text of lua/NAME.lua."""
     return _LUA.joinpath(f"{name}.lua").read_text()
 
 

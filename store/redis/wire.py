@@ -105,7 +105,6 @@ class Wire(asyncio.Protocol):
             self._unsent.clear()
 
     def data_received(self, data: bytes) -> None:
-        """Take the replies that are complete."""
         self._heard = self._loop.time()
         try:
             self._reader.feed(data)
@@ -114,7 +113,6 @@ class Wire(asyncio.Protocol):
             self.lose(redis_errors.ConnectionError(str(strange)))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Note the end of the connection."""
         self.lose(redis_errors.ConnectionError(f"Connection lost: {exc}" if exc else CLOSED))
 
 
@@ -162,7 +160,6 @@ class RowWire(Wire):
         return reply
 
     def take(self, replies: list[Any]) -> None:
-        """Give each reply to the oldest row."""
         for reply in replies:
             if not self.rows:
                 raise redis_errors.InvalidResponse("a reply that nobody asked for")
@@ -184,7 +181,6 @@ class RowWire(Wire):
             self.lose(redis_errors.ConnectionError(CLOSED))
 
     def lose(self, failure: Exception) -> None:
-        """Close it, and fail all rows that wait."""
         super().lose(failure)
         self.leaving = True
         for answered, _ in self.rows:
@@ -225,7 +221,6 @@ class Wires:
         return self._apart(packed, waits=any(each[0] in WAITING for each in commands), ahead=ahead)
 
     async def _apart(self, packed: Sequence[bytes], *, waits: bool, ahead: bool) -> list[Any]:
-        """The replies to a row that has a wire to itself; `waits` is whether it waits in the server."""
         async with self._room:
             wire = self._idle_or_new()
             try:

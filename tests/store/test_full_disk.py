@@ -24,7 +24,6 @@ from tests.support.store.servers import started_after_a_kill
 from tests.support.waiting import until, wait_until
 
 NO_RESERVE = Reserve(0)
-"""The server meets the full disk."""
 
 
 @pytest.fixture

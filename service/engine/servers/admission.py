@@ -33,7 +33,6 @@ FIRST_EXPECTED = 512.0
 """The output tokens that are expected before any generation has ended."""
 
 MEAN_OF = 64
-"""About how many of the latest generations the mean covers."""
 
 BYTES_A_TOKEN = 4
 """The bytes of one token in a request that is passed on, or whose prompt the server makes."""
@@ -52,7 +51,6 @@ class Need(msgspec.Struct, frozen=True):
 
     @property
     def tokens(self) -> int:
-        """All of it."""
         return self.prompt + self.output
 
 
@@ -87,7 +85,6 @@ class Ticket:
         self.widens: tuple[tuple[float, Reach], ...] = ()
         """The seconds of waiting after which it gets each reach."""
         self.deadline: float | None = None
-        """The end of its waiting, on the loop's clock."""
         self.answer: asyncio.Future[Held | None] | None = None
 
     def wait_for_home(self, alone_seconds: float, apart_seconds: float) -> None:
@@ -97,13 +94,11 @@ class Ticket:
             self.reach = max(self.reach, Reach.IDLE)
 
     def fails(self, server: EngineServer, trouble: EngineUnavailable) -> None:
-        """A server didn't begin with it."""
         self.trouble = trouble
         if isinstance(trouble, EngineOverloaded):
             self.refused.add(server)
 
     def may_have(self, server: EngineServer) -> bool:
-        """Whether the server can serve it at all."""
         model = self.asked.model
         return server not in self.refused and (not model or (server.facts is not None and server.facts.model == model))
 
@@ -132,19 +127,16 @@ class Held:
         self._sampled = 0
         self._since = monotonic()
         self.first_seconds = 0.0
-        """The seconds until its first token."""
         server.running += places
         self._take(need.tokens)
 
     def note(self, tokens: int) -> None:
-        """So many were sampled."""
         self.first_seconds = self.first_seconds or monotonic() - self._since
         self._sampled += tokens
         if (more := self._need.prompt + self._sampled - self._tokens) > 0:
             self._take(more)
 
     def release(self) -> None:
-        """It has ended."""
         self.server.running -= self._places
         self.server.tokens -= self._tokens
         self._admission.ended(self._need.tenant, self._tokens, self._sampled)
@@ -164,28 +156,22 @@ class EngineAdmission:
         servers: Callable[[], Collection[EngineServer]],
         give: Callable[[Ticket, Sequence[EngineServer], EngineServer | None], Held | None],
     ) -> None:
-        """`servers` are those that have places, or will have. `give` gives a place at one of some, if there is one now,
-        and at home where a home is named.
-        """
+        """`servers` have places, or will have. `give` gives one at one of some, and at home where a home is named."""
         self._servers = servers
         self._give = give
         self._numbers = count()
         self._waiting = set[Ticket]()
         self._under_way = Counter[str]()
-        """The tokens under way of each tenant."""
         self._share = Share(waiting, several=self._several)
         self._rate = Rate()
         self._expected = FIRST_EXPECTED
 
     @property
     def waiting(self) -> int:
-        """How many wait."""
         return len(self._waiting)
 
     def ticket(self, asked: Generation | Passed, context_tokens: int) -> Ticket:
-        """A ticket, which sets the order of waiting; keep it through all attempts. No ticket counts more than the
-        model's context.
-        """
+        """A ticket, to be kept through all attempts: it sets the order. None counts more than the model's context."""
         expected = int(self._expected)
         if isinstance(asked, Generation):
             prompt = len(asked.prompt) + PICTURE_TOKENS * len(asked.pictures)
@@ -198,10 +184,6 @@ class EngineAdmission:
             expected = output
         prompt = min(prompt, most)
         return Ticket(next(self._numbers), asked, Need(asked.tenant, prompt, min(output, expected, most - prompt)))
-
-    def hopes(self, ticket: Ticket) -> bool:
-        """Whether there will be a place for it, sooner or later."""
-        return any(map(ticket.may_have, self._servers()))
 
     def now(self, ticket: Ticket) -> Held | None:
         """A place for it at once, if there is one and nobody that waits for it goes first."""
@@ -264,7 +246,6 @@ class EngineAdmission:
             ticket.answer.set_result(held)
 
     def _widen(self, ticket: Ticket, reach: Reach) -> None:
-        """It has waited long enough for this."""
         ticket.reach = reach
         if reach is Reach.ANY:
             ticket.late = next(self._numbers)
@@ -302,7 +283,6 @@ class EngineAdmission:
                 return
 
     def began(self, tenant: str, tokens: int) -> None:
-        """A tenant has so many more tokens under way."""
         self._under_way[tenant] += tokens
         self._rate.take(tokens)
 
@@ -321,5 +301,4 @@ class EngineAdmission:
         return self._rate.seconds_for(need.tokens + sum(each.need.tokens for each in self._waiting))
 
     def _several(self) -> bool:
-        """Whether there is more than one tenant."""
         return len(self._under_way.keys() | {each.need.tenant for each in self._waiting}) > 1

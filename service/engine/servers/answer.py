@@ -35,10 +35,8 @@ class LineEnds:
     """The ends of a stream's lines: each is CR, LF or CRLF (WHATWG's HTML, 9.2.5), which may be cut."""
 
     _after_cr = False
-    """Whether the last byte was a CR."""
 
     def normalize(self, data: bytes) -> bytes:
-        """The next bytes, with an LF for each end."""
         if self._after_cr or b"\r"[0] in data:  # a number is found in less time than bytes are
             data = data[self._after_cr and data[:1] == b"\n" :]
             self._after_cr = data[-1:] == b"\r"
@@ -54,7 +52,6 @@ class Answer(ABC):
     """
 
     name: str
-    """The name of the kind of server."""
     hint = ""
     """The remedy behind a message that tokens came without their text."""
     ends_at_done = False
@@ -62,7 +59,6 @@ class Answer(ABC):
 
     def __init__(self, *, logprobs: int | None, decoded: bool = False) -> None:
         self._rest = bytearray()
-        """The beginning of the next line."""
         self._line_ends = LineEnds()
         self.begun = False
         """Whether tokens came."""
@@ -77,7 +73,6 @@ class Answer(ABC):
         self._textless = 0
         """How many tokens came before any text, where that is wanted."""
         self._spoke = False
-        """Whether any text came."""
         self.lost: list[tuple[int, str]] = []
         """Places of the next chunk's tokens where the server left out ids, and the text of all of them there."""
         self._tokens: list[int] = []
@@ -192,7 +187,6 @@ class Undecided:
         return self.decide(chunk)
 
     def decide(self, chunk: Chunk) -> bool:
-        """Take all up to this one; see Take."""
         chunks, self._chunks = self._chunks, []
         for each in chunks:
             self._take(each)

@@ -51,8 +51,6 @@ class Home(NamedTuple):
 
 
 class Choosing:
-    """Chooses a server by what its cache should hold."""
-
     def __init__(self) -> None:
         self._warm: LRUCache[str, Home] = LRUCache(MAX_WARM)
         """The servers that made the latest responses."""
@@ -88,12 +86,10 @@ class Choosing:
         return alone, max(alone, APART * wait_seconds)
 
     def note_warm(self, generation: Generation, server: EngineServer) -> None:
-        """Notes that a server has a response's prompt in its cache."""
         if generation.response:
             self._warm[generation.response] = Home(server, server.lives, len(generation.prompt))
 
     def note_computed(self, tokens: int, seconds: float) -> None:
-        """Notes that so many tokens of a prompt were not cached, and how long the first sampled token took."""
         self._computed.append((tokens, seconds))
 
     def seconds_to_compute(self, tokens: int) -> float:
@@ -104,9 +100,7 @@ class Choosing:
             return 0.0
 
     def _warm_for(self, asked: Generation | Passed) -> Home | None:
-        """The server that had the response's generation before this one, or the response which it continues, if it
-        hasn't been away since then.
-        """
+        """The server of the response's generation before this one, or of what it continues, if it stayed up since."""
         if isinstance(asked, Passed):
             return None
         found = (self._warm.get(response) for response in (asked.response, asked.continues))
@@ -118,12 +112,11 @@ def _calm(
 ) -> list[EngineServer]:
     """The free servers that aren't far busier than the others, by how much is `running` at each."""
     even = (sum(map(running, up)) + 1) / sum(server.weight for server in up)
+
+    def bearable(share: float) -> int:
+        return max(LEAST_SHARE, math.ceil(SLACK * share + CHANCE * math.sqrt(share)))
+
     return [server for server in free if running(server) < bearable(even * server.weight)]
-
-
-def bearable(share: float) -> int:
-    """The most generations that a server may have for an even share of so many."""
-    return max(LEAST_SHARE, math.ceil(SLACK * share + CHANCE * math.sqrt(share)))
 
 
 def first(affinity: str, servers: Collection[EngineServer]) -> EngineServer:

@@ -30,8 +30,6 @@ MAX_HEAD_BYTES = 64 * 1024
 come in a row outside the body."""
 
 FRAME_BYTES = len(": \r\n")
-"""The bytes of a header besides its name and its value."""
-
 SWITCHING = 101
 FIRST_FINAL = 200
 """Statuses below this one announce another head (RFC 9110, section 15.2)."""
@@ -39,21 +37,17 @@ FIRST_FINAL = 200
 BODILESS = (204, 304)
 
 AGENT = "harmonium"
-"""The user agent of our requests."""
 
 KEPT_IN_PATHS = "/%:@!$&'()*+,;=~"
 """Characters that stay as they are in a path (RFC 3986, section 3.3); escapes stay so, too."""
 
 BROKEN = OSError
-"""The error that a connection may raise."""
 
 _TORN = re.compile(r"[\r\n\0]")
 """Characters that would end a header."""
 
 
 class Peer(NamedTuple):
-    """The other end of a connection. `certified` is the name that its certificate has to have."""
-
     tls: bool
     host: str
     port: int
@@ -83,9 +77,7 @@ def target_of(place: ServerAddress) -> RequestTarget:
 
 
 def head(method: str, target: RequestTarget, path: str, headers: Mapping[str, str], length: int | None) -> bytes:
-    """The head of a request whose body has so many bytes, or comes in chunks. Raises ValueError where a header would
-    become two.
-    """
+    """The head of a request; without a `length` its body comes in chunks. Raises ValueError for a torn header."""
     lines = [f"{name}: {value}" for name, value in headers.items()]
     if "user-agent" not in headers:
         lines.append(f"user-agent: {AGENT}")
@@ -95,13 +87,7 @@ def head(method: str, target: RequestTarget, path: str, headers: Mapping[str, st
         lines.append(f"content-length: {length}")
     if any(map(_TORN.search, lines)):
         raise ValueError("a header has a line break, or a NUL")
-    said = "\r\n".join(
-        (
-            f"{method} {target.prefix}{path} HTTP/1.1",
-            f"host: {target.authority}",
-            *lines,
-        )
-    )
+    said = "\r\n".join((f"{method} {target.prefix}{path} HTTP/1.1", f"host: {target.authority}", *lines))
     return said.encode() + b"\r\n\r\n"
 
 
@@ -138,7 +124,6 @@ class Incoming:
 
     @property
     def content_type(self) -> str:
-        """The media type of the body, without parameters."""
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
     def feed(self, data: bytes) -> None:
@@ -212,7 +197,6 @@ class ServerConnection(asyncio.Protocol):
     ) -> None:
         self._on_free, self._on_lost = on_free, on_lost
         self.answer = Incoming()
-        """The answer to the last request, as far as it came."""
         self._asked = False
         self._unread = 0
         """The bytes received since the last read; those between the parts of a body are counted with them."""
@@ -222,15 +206,12 @@ class ServerConnection(asyncio.Protocol):
         self._trouble = ""
         """The reason why nothing more comes, though more should; empty if there is none."""
         self._news: asyncio.Future[None] | None = None
-        """The reader waits for this."""
         self._tap: Tap | None = None
         """Takes the body as it comes, until it wants no more."""
         self._fault: BaseException | None = None
-        """The error that the tap has raised."""
 
     @property
     def closed(self) -> bool:
-        """Whether it is closed, or is about to be."""
         return self._transport.is_closing()
 
     @property
@@ -248,7 +229,6 @@ class ServerConnection(asyncio.Protocol):
         return self.answer.whole and not self.answer.pieces
 
     def send(self, head: bytes, body: bytes) -> None:
-        """Send a request."""
         self.answer, self._asked, self._unread = Incoming(), True, 0
         self._transport.writelines((head, body))
 
@@ -311,7 +291,6 @@ class ServerConnection(asyncio.Protocol):
         return False
 
     def _take_pieces(self) -> bytes:
-        """The bytes of the body that came since the last call."""
         pieces = self.answer.pieces
         data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         pieces.clear()
@@ -320,9 +299,7 @@ class ServerConnection(asyncio.Protocol):
         return data
 
     def leave(self) -> None:
-        """Leaves the answer. If it was read to its end, the connection may be used again; else it is closed, by which a
-        server notices that its output isn't wanted.
-        """
+        """Leave the answer. One that wasn't read to its end closes the connection, which tells the server to stop."""
         self._asked = False
         if self.closed or not self.at_eof or not self.answer.keeps or self._transport.get_write_buffer_size():
             self.abort()
@@ -331,7 +308,6 @@ class ServerConnection(asyncio.Protocol):
             self._on_free(self)
 
     def abort(self) -> None:
-        """Close it, whatever is under way."""
         self._fail("it was closed here")
 
     def _more(self) -> asyncio.Future[None]:
@@ -342,7 +318,6 @@ class ServerConnection(asyncio.Protocol):
         return self._news
 
     def _tell(self) -> None:
-        """Wakes the reader."""
         if self._news is not None and not self._news.done():
             self._news.set_result(None)
 
@@ -397,7 +372,6 @@ class ServerConnection(asyncio.Protocol):
         self._on_lost(self)
 
     def _end(self) -> None:
-        """Take what has come for all that comes."""
         if self._trouble:
             return
         try:

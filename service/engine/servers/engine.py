@@ -90,7 +90,6 @@ class Access(msgspec.Struct, frozen=True):
     resolve_seconds: float = 10
 
     def weight(self, url: str) -> float:
-        """How much a server gets that is listed with this URL."""
         return self.weights[self.urls.index(url)] if self.weights and url in self.urls else 1.0
 
 
@@ -200,7 +199,8 @@ class ServersEngine:
             if not self._servers:  # among them, the first that is up says which model is wanted
                 self._servers = servers
             try:
-                await self._probe(new)
+                await asyncio.gather(*(server.probe() for server in new))
+                await asyncio.gather(*(server.weigh() for server in new))
             except asyncio.CancelledError:
                 await asyncio.gather(*(server.close() for server in new))
                 raise
@@ -217,7 +217,6 @@ class ServersEngine:
         self._admission.look()
 
     async def _look_again(self, pool: Pool) -> None:
-        """Follow the names of servers, for ever."""
         while True:
             await asyncio.sleep(self._access.resolve_seconds)
             if any(map(is_name, self._access.urls)):
@@ -233,25 +232,20 @@ class ServersEngine:
             raise self._trouble()
 
     def servers(self) -> Mapping[str, bool]:
-        """By host and port; see the port."""
         return {urlsplit(server.url).netloc: server.state is ServerState.UP for server in self._servers}
 
     def releases(self) -> Mapping[str, str]:
-        """By name and version; see the port."""
         up = [(server.facts.version, server.facts.advice) for server in self._up() if server.facts]
         return {f"{self._kind.name} {version}": advice for version, advice in sorted(up) if version}
 
     @property
     def waiting(self) -> int:
-        """How many generations wait for room."""
         return self._admission.waiting
 
     def loads(self) -> Mapping[str, Load]:
-        """By host and port; see the port."""
         return {urlsplit(each.url).netloc: Load(each.tokens, self._room(each)) for each in self._servers}
 
     async def sample(self, generation: Generation, take: Take, between: Between) -> None:
-        """Sample on one of the servers; see the port. Raises EngineError."""
         ticket = self._ticket(generation)
         async with aclosing(self._tries(ticket)) as tries:
             async for held in tries:
@@ -333,7 +327,6 @@ class ServersEngine:
         raise trouble
 
     async def render(self, transcript: Transcript, model: str) -> list[int]:
-        """Have one of the servers make a prompt; see the port. Raises EngineError."""
         await self._find_one_up()
         trouble: EngineUnavailable | None = None
         for server in sorted(self._up(model), key=lambda server: server.running):
@@ -344,7 +337,6 @@ class ServersEngine:
         raise trouble or self._trouble()
 
     async def finish(self, id: str) -> bool:
-        """Have its server abort it, where that can; see the port."""
         found = self._under_way.get(id)
         if found is None:
             return False
@@ -353,7 +345,6 @@ class ServersEngine:
         return await server.abort(id)
 
     async def close(self) -> None:
-        """Hang up on all servers."""
         self._closed = True
         self._admission.look()
         watchers = [*self._watchers.values(), *([self._looking] if self._looking else [])]
@@ -367,14 +358,12 @@ class ServersEngine:
             await self._pool.close()
 
     async def _place(self, ticket: Ticket) -> Held | None:
-        """A place at a server, once there is one; None where there will be none. Raises EngineOverloaded where too many
-        wait, or it has waited for too long.
-        """
+        """A place at a server; None where there will be none. Raises EngineOverloaded where too many wait."""
         while True:
             await self._find_one_up()
             ticket.home = self._choosing.home(ticket.asked, ticket.need.prompt, self._up_for(ticket))
             held = self._admission.now(ticket)
-            if held is not None or not self._admission.hopes(ticket):
+            if held is not None or not any(map(ticket.may_have, self._open())):
                 return held
             ticket.wait_for_home(*self._choosing.patience(ticket.home, self._access.wait_seconds))
             if ticket.deadline is None and any(self._room(server) for server in self._up()):
@@ -388,11 +377,9 @@ class ServersEngine:
                 return held
 
     def _open(self) -> list[EngineServer]:
-        """The servers that are up and have places, or will have, sooner or later."""
         return [server for server in self._up() if server.full or server.running < self._access.connections]
 
     def _give(self, ticket: Ticket, servers: Sequence[EngineServer], home: EngineServer | None) -> Held | None:
-        """A place at one of the servers, if one has some now, and so has its home if it waits for that."""
         free = [server for server in servers if self._has_place(server, ticket)]
         if not free or (home is not None and home not in free):
             return None
@@ -401,7 +388,6 @@ class ServersEngine:
         return Held(server, ticket.need, asked.answers if isinstance(asked, Passed) else 1, self._admission)
 
     def _up_for(self, ticket: Ticket) -> list[EngineServer]:
-        """The servers that are up and haven't refused it."""
         return [server for server in self._up() if ticket.may_have(server)]
 
     def _has_place(self, server: EngineServer, ticket: Ticket) -> bool:
@@ -415,7 +401,6 @@ class ServersEngine:
         return not room or not server.running or ticket.begun or taken + ticket.need.tokens <= room
 
     def _room(self, server: EngineServer) -> int:
-        """For how many tokens a server has room, 0 where nobody knows."""
         return self._access.kv_tokens or server.room
 
     def _ticket(self, asked: Generation | Passed) -> Ticket:
@@ -423,14 +408,12 @@ class ServersEngine:
         return self._admission.ticket(asked, min(known, default=MAX_CONTEXT_TOKENS))
 
     async def _let_go(self, server: EngineServer) -> None:
-        """Close a server that was taken out, if nothing runs there any more."""
         if server in self._leaving and not server.running:
             self._leaving.remove(server)
             await server.leave()
             event(logger, logging.INFO, f"{self._kind.name} server has left", url=server.url)
 
     def _up(self, model: str = "") -> list[EngineServer]:
-        """The servers that are up, those with another model left out if one is named."""
         if self._closed:
             return []
         up = [server for server in self._servers if server.state is ServerState.UP]
@@ -442,7 +425,6 @@ class ServersEngine:
         return ServerTerms(model, self._context_tokens)
 
     def _trouble(self) -> EngineUnavailable:
-        """Why no server can be had."""
         if self._closed or self._pool is None:
             return EngineUnavailable("the engine is closed")
         if not self._servers:
@@ -457,10 +439,6 @@ class ServersEngine:
         since, trouble = max(away)  # the last one that answered
         return EngineAway(trouble, monotonic() - since)
 
-    async def _probe(self, servers: list[EngineServer]) -> None:
-        await asyncio.gather(*(server.probe() for server in servers))
-        await asyncio.gather(*(server.weigh() for server in servers))
-
     async def _find_one_up(self) -> None:
         """Where none is up, ask all of them, and wait until one is or all have answered."""
         if self._up() or self._closed:
@@ -472,7 +450,6 @@ class ServersEngine:
             waiting.cancel()
 
     async def _watch(self, server: EngineServer) -> None:
-        """Ask a server how it is, for ever."""
         while True:
             await asyncio.sleep(self._access.probe_seconds)
             await server.probe()

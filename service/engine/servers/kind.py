@@ -26,7 +26,6 @@ from service.engine.servers.answer import Answer
 MODELS = "/v1/models"
 
 SHOWN_CHARS = 500
-"""How much of a server's own words an error repeats."""
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """Errors that decoding a server's bytes may raise."""
@@ -35,7 +34,6 @@ TokenId = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 """An id as a server sends it: of any vocabulary, but within the bounds of all."""
 
 Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
-"""How many of something, as a server sends it."""
 
 Ask = Callable[[str, str, bytes | None], Awaitable[tuple[int, bytes]]]
 """Ask the server something small: the method, the path and the body, to the status and the body. Raises BROKEN."""
@@ -52,15 +50,11 @@ class Speeches:
     """How models speak that don't speak Harmony, found by asking a server. As it stands: nobody here knows."""
 
     async def speech_of(self, pieces: Pieces, written: Written, model: str) -> Speech:
-        """The speech of the model with this name, by how its server cuts texts and what its template has `written`.
-        Raises EngineError.
-        """
+        """The speech of a model, by how its server cuts texts and what its template writes. Raises EngineError."""
         raise EngineUnavailable(f"the model {model!r} doesn't speak Harmony, and this service reads no other model")
 
     async def disarm(self, pieces: Pieces, transcript: Transcript, *, sees: bool = False) -> Transcript:
-        """A transcript in which only our own marks are spelled. Of a model that `sees` the places of pictures are among
-        the marks. Raises EngineError.
-        """
+        """A transcript in which only our own marks are spelled, of pictures for one that `sees`. Raises EngineError."""
         raise EngineRefused("this service reads no model with a chat template")
 
 
@@ -73,9 +67,7 @@ class RefusedAlone(EngineRefused):
 
 
 class Request(msgspec.Struct, frozen=True):
-    """A body to post to a server. `end` is the request that ends this generation, whose stream then says
-    so; None where it can only be hung up on.
-    """
+    """A body to post. `end` is the request that ends this generation, where it can't only be hung up on."""
 
     path: str
     body: bytes
@@ -158,13 +150,11 @@ class ServerKind(ABC):
     """A kind of server. Methods that ask raise EngineError, and the errors of `ask`."""
 
     name: str
-    """Its name in messages."""
     naming = ""
     """The hint behind a message that a server has no such model."""
     loading = "; it answers once its model is loaded"
     """The hint behind a message that a server isn't there, or not ready; empty where it would be none."""
     health = "/health"
-    """The path that answers 200 where a server is well."""
     keeps_connections = True
     """Whether a connection can be used again behind a stream; where not, each request has its own."""
     notices_hang_ups = True
@@ -241,15 +231,11 @@ class ServerKind(ABC):
 
 
 class ServerEvent(msgspec.Struct):
-    """An event of a stream, which may report an error."""
-
     error: Any = None
     object: Any = None
 
 
 class ReportedError(msgspec.Struct):
-    """The error that a server reports."""
-
     message: Any = None
     code: Any = None
     param: Any = None
@@ -273,7 +259,6 @@ _ENVELOPE = msgspec.json.Decoder(Envelope)
 
 
 def decode(decoder: "msgspec.json.Decoder[T]", body: bytes, otherwise: EngineError) -> T:
-    """The decoded body. Raises `otherwise` where it doesn't fit the type."""
     try:
         return decoder.decode(body)
     except UNREADABLE as error:
@@ -286,11 +271,9 @@ def said_in(body: bytes) -> ReportedError:
         said = _ENVELOPE.decode(body)
     except UNREADABLE:
         return ReportedError()
-    return (
-        said.error
-        if isinstance(said.error, ReportedError)
-        else ReportedError(said.error or said.message or said.detail)
-    )
+    if isinstance(said.error, ReportedError):
+        return said.error
+    return ReportedError(said.error or said.message or said.detail)
 
 
 def read_refusal(name: str, status: int, body: bytes) -> EngineError:

@@ -41,11 +41,9 @@ Addresses = Callable[[Peer], Awaitable[Sequence[Any]]]
 """Finds the addresses of a peer, as getaddrinfo has them. Raises OSError."""
 
 SocketFactory = Callable[[tuple[Any, ...]], socket.socket]
-"""Makes the socket for such an address."""
 
 
 async def system_addresses(peer: Peer) -> Sequence[Any]:
-    """The addresses of a host, as the system knows them."""
     try:
         return socket.getaddrinfo(peer.host, peer.port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
     except socket.gaierror:  # it is a name
@@ -107,7 +105,6 @@ class Pool:
 
     @property
     def open(self) -> int:
-        """How many connections there are."""
         return len(self._open)
 
     async def send(
@@ -175,7 +172,6 @@ class Pool:
             connection.leave()
 
     async def close(self) -> None:
-        """Close all of them, also those over which something is under way."""
         self._closed = True
         for connection in self._open:
             connection.abort()
@@ -184,7 +180,6 @@ class Pool:
             await self._empty.wait()
 
     def _take(self, peer: Peer) -> ServerConnection | None:
-        """One that is idle, and quiet; others are closed."""
         idle = self._idle.get(peer)
         while idle:
             connection, timer = idle.popitem()
@@ -227,7 +222,6 @@ class Pool:
         return connection
 
     def _keep(self, peer: Peer, connection: ServerConnection) -> None:
-        """It has become idle."""
         if self._closed or not self._keeps:
             connection.abort()
             return
@@ -235,7 +229,6 @@ class Pool:
         self._idle.setdefault(peer, {})[connection] = timer
 
     def _lose(self, peer: Peer, connection: ServerConnection) -> None:
-        """It is closed."""
         self._open.discard(connection)
         idle = self._idle.get(peer, {})
         if (timer := idle.pop(connection, None)) is not None:

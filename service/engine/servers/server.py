@@ -57,7 +57,6 @@ HEAD_SECONDS = 30
 """How long a server may take to accept a generation or to say why not; its tokens may take longer."""
 
 RENDER_SECONDS = 30
-"""For how long a server may make a prompt."""
 
 MAX_RENDERED_BYTES = 64 << 20
 """The largest prompt that a server may make: its text, or its ids with their texts."""
@@ -69,7 +68,6 @@ SESSION = "x-session-id"
 """The header by which routers send a conversation's generations to one server."""
 
 MAX_KEY_BYTES = 64
-"""How long a key of the digest in it may be."""
 
 
 class ServerUnreachable(EngineUnavailable):
@@ -81,8 +79,6 @@ NOT_BEGUN = (ServerUnreachable, EngineRefused, EngineOverloaded, ServerChanged)
 
 
 class ServerState(Enum):
-    """How a server is doing."""
-
     UNKNOWN = "unknown"
     UP = "up"
     DOWN = "down"
@@ -97,11 +93,9 @@ class EngineServer:
     ) -> None:
         self.kind, self.place, self.url = kind, place, place.url
         self.weight = 1.0
-        """How much it gets beside the others."""
         self.running = 0
         """How many generations of this process are under way there, those included that are just beginning."""
         self.tokens = 0
-        """How many tokens they take."""
         self.others_running = self.others_tokens = 0
         """The load of other clients at its last report: their generations that ran or waited there, and tokens."""
         self.room = 0
@@ -110,7 +104,6 @@ class EngineServer:
         """How often it came up: each time with a cache of unknown content."""
         self.state = ServerState.UNKNOWN
         self.facts: ServerFacts | None = None
-        """The facts when it was last up."""
         self.trouble = f"the {kind.name} server was not asked yet"
         """Why it is not up. Clients may see it: it names no host."""
         self.away_since: float | None = None
@@ -119,9 +112,7 @@ class EngineServer:
         self.pool = pool
         self._target = target_of(place)
         self._ask = partial(self._ask_within, connect_seconds, MAX_ANSWER_BYTES)
-        """Asks something small."""
         self._ask_at_length = partial(self._ask_within, RENDER_SECONDS, MAX_RENDERED_BYTES)
-        """Asks something about a whole conversation."""
         self._probing: asyncio.Task[None] | None = None
         self._streams: set[ServerConnection] = set()
         self._ends: dict[str, Request] = {}
@@ -132,7 +123,6 @@ class EngineServer:
 
     @property
     def full(self) -> bool:
-        """Whether it has no place for another generation."""
         return self.facts is not None and 0 < self.facts.places <= self.running
 
     async def weigh(self) -> None:
@@ -164,7 +154,6 @@ class EngineServer:
         await self.close()
 
     async def close(self) -> None:
-        """Ends the streams, and all else under way."""
         self.state, self.trouble = ServerState.CLOSED, "the engine is closed"
         for task in self._ending:
             task.cancel()
@@ -222,15 +211,11 @@ class EngineServer:
                 self.down(error)
             raise
         finally:
-            if not over:
-                self._left(request)
-
-    def _left(self, request: Request) -> None:
-        """Ends a generation that was hung up on, where the server doesn't notice that soon."""
-        if request.end is not None and not self.kind.notices_hang_ups and self.state is not ServerState.CLOSED:
-            task = asyncio.create_task(self._end(request.end))
-            self._ending.add(task)
-            task.add_done_callback(self._ending.discard)
+            unnoticed = not over and not self.kind.notices_hang_ups and self.state is not ServerState.CLOSED
+            if unnoticed and request.end is not None:
+                task = asyncio.create_task(self._end(request.end))
+                self._ending.add(task)
+                task.add_done_callback(self._ending.discard)
 
     async def _end(self, request: Request) -> bool:
         """Has it end a generation; whether it does. The log has a refusal once in each of its lives."""
@@ -245,24 +230,20 @@ class EngineServer:
         return status == 200
 
     def fetch_facts(self) -> ServerFacts:
-        """The server's facts. Raises ServerUnreachable."""
         if self.facts is None or self.state is not ServerState.UP:
             raise ServerUnreachable(self.trouble)
         return self.facts
 
     def broke(self) -> EngineUnavailable:
-        """Note that a connection broke."""
         return self.down(EngineBroke(f"the connection to the {self.kind.name} server broke"))
 
     async def _outcome_of(self, asking: Awaitable[T], trouble: EngineUnavailable) -> T:
-        """The outcome of something asked. Raises EngineError; `trouble` where the connection breaks."""
         try:
             return await asking
         except BROKEN as error:
             raise self.down(trouble, error) from error
 
     async def render(self, transcript: Transcript) -> list[int]:
-        """The ids of a prompt. Raises EngineError."""
         rendering = self.kind.render(self._ask_at_length, self.fetch_facts(), transcript)
         return await self._outcome_of(rendering, EngineUnavailable(f"the {self.kind.name} server did not answer"))
 
@@ -309,9 +290,7 @@ class EngineServer:
         refused: Callable[[int, bytes], EngineError],
         seconds: float | None,
     ) -> ServerConnection:
-        """The connection with the answer to a request, its body unread. Raises ServerUnreachable, and the
-        error with which the server refuses it.
-        """
+        """The connection with the answer, its body unread. Raises ServerUnreachable, and the error of a refusal."""
         name = self.kind.name
         try:
             async with asyncio.timeout(seconds):
@@ -350,24 +329,11 @@ class EngineServer:
                 self.lives += 1
                 self.room = self.others_running = self.others_tokens = 0
                 self.away_since = None
-                event(
-                    logger,
-                    logging.INFO,
-                    f"{name} server is up",
-                    url=self.url,
-                    model=self.facts.model,
-                    context_tokens=self.facts.context_tokens,
-                    endpoint=str(self.facts.endpoint),
-                    **({"version": self.facts.version} if self.facts.version else {}),
-                )
-                if self.facts.advice:
-                    event(
-                        logger,
-                        logging.WARNING,
-                        f"{name} server lacks something",
-                        url=self.url,
-                        advice=self.facts.advice,
-                    )
+                facts, url = self.facts, self.url
+                told = {"model": facts.model, "context_tokens": facts.context_tokens, "endpoint": str(facts.endpoint)}
+                event(logger, logging.INFO, f"{name} server is up", url=url, **told, version=facts.version or None)
+                if facts.advice:
+                    event(logger, logging.WARNING, f"{name} server lacks something", url=url, advice=facts.advice)
         except EngineError as error:
             self.down(error if isinstance(error, EngineUnavailable) else EngineUnavailable(str(error)))
         except BROKEN as error:
@@ -376,14 +342,11 @@ class EngineServer:
     async def _ask_within(
         self, seconds: float, most: int, method: str, path: str, body: bytes | None
     ) -> tuple[int, bytes]:
-        """The status and the body of an answer that may take so many seconds, and have so many bytes."""
         return await self.pool.ask(self._target, method, path, body, seconds=seconds, most=most)
 
 
 def headers_of(asked: Generation | Passed) -> dict[str, str]:
-    """The headers of a request. One tells a router which generations belong together, but not whose: two tenants never
-    share one.
-    """
+    """The headers of a request. One tells a router which generations belong together, but of no two tenants."""
     key = (asked.cache_salt or "").encode()[:MAX_KEY_BYTES]
     session = blake2b(asked.affinity.encode(), key=key, digest_size=16).hexdigest()
     return {"x-request-id": asked.id, **({SESSION: session} if asked.affinity else {}), **dict(asked.trace)}

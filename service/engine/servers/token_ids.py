@@ -33,13 +33,8 @@ LEAST_TOP_P = 1e-6
 """None of them takes a top_p of 0; this one leaves the likeliest token alone too."""
 
 BAN = -100.0
-"""The bias of a token that is never to be sampled."""
-
 SEEDS = 2**63
-"""How many seeds there are."""
-
 GptOssId = Annotated[int, msgspec.Meta(ge=0, le=LAST_LEGAL)]
-"""An id of gpt-oss, as a server sends it."""
 
 MAX_SAMPLES = 512
 """How many samples are read of a page: each of a few names, for each engine in a server and each model."""
@@ -70,18 +65,15 @@ class UsageEvent(ServerEvent):
 
     @property
     def prompt_tokens(self) -> int | None:
-        """How many tokens the prompt has, once the server says."""
         return self.usage and self.usage.prompt_tokens
 
     @property
     def cached_tokens(self) -> int | None:
-        """How much of the prompt was cached, once the server says."""
         details = self.usage and self.usage.prompt_tokens_details
         return details.cached_tokens if details else None
 
 
 def parameters(sampling: Sampling) -> dict[str, Any]:
-    """The parameters that all these servers call by the same names."""
     return {
         "max_tokens": sampling.max_tokens,
         "temperature": sampling.temperature,
@@ -95,9 +87,7 @@ def parameters(sampling: Sampling) -> dict[str, Any]:
 
 
 def stops(sampling: Sampling) -> dict[str, Any]:
-    """The ends of a generation where `ignore_eos` would switch off stop_token_ids as well: the model's own ends stay
-    on, so the ones not asked for are banned.
-    """
+    """The ends where `ignore_eos` would switch off stop_token_ids, too: the model's other ends are banned."""
     if not sampling.stop_ids:
         return {"ignore_eos": True}
     asked: dict[str, Any] = {"stop_token_ids": list(sampling.stop_ids)}
@@ -122,7 +112,6 @@ def read_format(tag: str) -> Mapping[str, Any]:
 
 
 def _check(form: Any) -> None:
-    """Checks a format and all inside it. Raises the error of a malformed one."""
     if not isinstance(form, Mapping):
         raise TypeError("a format is an object")
     known = cast(Mapping[str, Any], form)
@@ -148,7 +137,6 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 def read_page(body: bytes, names: Collection[str]) -> dict[str, list[Sample]]:
-    """The samples with these names, by name."""
     found: dict[str, list[Sample]] = {name: [] for name in names}
     starts = tuple(name.encode() for name in names)
     lines = body[: body.rfind(b"\n") + 1].splitlines()  # a page that is cut off ends in half a number
@@ -164,12 +152,10 @@ def read_page(body: bytes, names: Collection[str]) -> dict[str, list[Sample]]:
 
 
 def total(samples: Collection[Sample]) -> int:
-    """The sum of some, as a whole number."""
     return min(int(sum(each.value for each in samples)), MOST)
 
 
 def mean(samples: Collection[Sample]) -> float:
-    """The mean of some; 0 of none."""
     return sum(each.value for each in samples) / len(samples) if samples else 0.0
 
 
@@ -191,12 +177,10 @@ def prompt_json(generation: Generation, last: int | None = None) -> msgspec.Raw:
 
 @lru_cache(maxsize=MOST_BLOCKS)
 def block_json(salt: str | None, typecode: str, packed: bytes, last: int | None) -> bytes:
-    """The ids of one block, with commas between. Raises EngineRefused."""
     return _id_list(array(typecode, packed).tolist(), last)
 
 
 def _id_list(ids: list[int], last: int | None) -> bytes:
-    """The ids with commas between. Raises EngineRefused."""
     if last is not None and max(ids, default=0) > last:
         raise EngineRefused(f"{max(ids)} is no token id; the last is {last}")
     return _ENCODE(ids)[1:-1]

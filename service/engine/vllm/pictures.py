@@ -45,7 +45,6 @@ class RenderedPrompt(msgspec.Struct):
     features: _Features | None = None
 
     def with_mark(self, mark: Sequence[int]) -> list[int]:
-        """The ids with a mark in the place of each picture."""
         ids, read = list[int](), 0
         for place in self._places():
             ids += [*self.token_ids[read : place.offset], *mark]
@@ -71,7 +70,6 @@ _RENDERED = msgspec.json.Decoder(RenderedPrompt)
 
 
 def read_rendered(body: bytes) -> RenderedPrompt:
-    """A prompt as the server writes it. Raises EngineError."""
     return decode(_RENDERED, body, EngineError("the vLLM server sent something else than a prompt"))
 
 
@@ -81,7 +79,6 @@ def shows_pictures(transcript: Transcript) -> bool:
 
 
 def in_grey(transcript: Transcript) -> Transcript:
-    """A transcript with a grey square for each of its pictures."""
     digests = [digest for digest, _ in sizes_in(transcript.messages)]
     return msgspec.structs.replace(
         transcript, messages=b"".join(with_urls(transcript.messages, dict.fromkeys(digests, GREY)))

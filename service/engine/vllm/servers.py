@@ -159,8 +159,6 @@ class _Choice(msgspec.Struct):
 
 
 class VllmEvent(UsageEvent):
-    """One event of a stream."""
-
     choices: list[_Choice] = []
 
 
@@ -201,7 +199,8 @@ def request_body(endpoint: TokensEndpoint, generation: Generation, model: str, m
     }
     if endpoint is TokensEndpoint.GENERATE:
         if generation.sampling.logprobs:
-            sampling["logprobs"] = _with_the_sampled(generation.sampling.logprobs)
+            asked = generation.sampling.logprobs  # the sampled token is counted among them
+            sampling["logprobs"] = max(asked, min(asked + 1, MOST_LOGPROBS))
         # without need of the text none is made; a constraint holds from the first token, whatever parser a server has
         text = {"skip_special_tokens": False} if generation.decoded else {"detokenize": False}
         mode: dict[str, Any] = {"output_mode": "text"} if generation.decoded else {}
@@ -222,9 +221,7 @@ def tokenize_body(text: str, model: str) -> bytes:
 
 
 def template_body(transcript: Transcript, model: str, *, texts: bool = False, **more: Any) -> bytes:
-    """The body that asks for the ids of a prompt; `texts` is whether each comes with its text. `more` are members for
-    the endpoint alone.
-    """
+    """The body that asks for the ids of a prompt, with `texts` for their texts, too; `more` are further members."""
     tools = {} if transcript.tools == b"[]" else {"tools": msgspec.Raw(transcript.tools)}
     body = {
         "model": model,
@@ -239,24 +236,11 @@ def template_body(transcript: Transcript, model: str, *, texts: bool = False, **
 
 
 def read_cut(body: bytes) -> CutText:
-    """The ids of a text. Raises EngineError."""
     return decode(_CUT, body, EngineError("the vLLM server sent something else than ids"))
 
 
-def abort_body(id: str) -> bytes:
-    """The body that ends a generation."""
-    return _ENCODE({"request_ids": [GENERATE_PREFIX + id]})
-
-
-def _with_the_sampled(logprobs: int) -> int:
-    """How many log probabilities to ask `/inference/v1/generate` for: it counts the sampled token among them."""
-    return max(logprobs, min(logprobs + 1, MOST_LOGPROBS))
-
-
 def parameters(sampling: Sampling) -> dict[str, Any]:
-    """The parameters that both endpoints, and vLLM as a library, call by the same names; parameters not asked for are
-    left out. Each caller adds the constraint.
-    """
+    """The parameters that both endpoints, and vLLM as a library, call by the same names, without the constraint."""
     asked = {
         **token_ids.parameters(sampling),
         "stop_token_ids": list(sampling.stop_ids),
@@ -285,10 +269,7 @@ def read_logprobs(choice: _Choice, most: int, *, decoded: bool = False) -> list[
                 [_TopLogprob(each, token=text) for text, each in (top or {}).items()],
             )
             for token, logprob, top in zip(
-                given.tokens or [""] * count,
-                given.token_logprobs,
-                given.top_logprobs or [None] * count,
-                strict=True,
+                given.tokens or [""] * count, given.token_logprobs, given.top_logprobs or [None] * count, strict=True
             )
         ]
         read = [_logprobs(each, most, decoded) for each in entries]
@@ -439,7 +420,6 @@ class Vllm(ServerKind):
         return await self._ids_of(ask, facts, disarmed)
 
     async def _ids_of(self, ask: Ask, facts: ServerFacts, transcript: Transcript) -> list[int]:
-        """The ids of a prompt as the model reads it. Raises EngineError."""
         return read_cut(await self.ask_body(ask, TOKENIZE, template_body(transcript, facts.model))).tokens
 
     async def load(self, ask: Ask) -> ServerLoad:
@@ -448,7 +428,8 @@ class Vllm(ServerKind):
 
     def request(self, facts: ServerFacts, generation: Generation) -> Request:
         endpoint = TokensEndpoint(facts.endpoint)
-        end = Request(ABORT, abort_body(generation.id)) if endpoint is TokensEndpoint.GENERATE else None
+        abort = Request(ABORT, _ENCODE({"request_ids": [GENERATE_PREFIX + generation.id]}))
+        end = abort if endpoint is TokensEndpoint.GENERATE else None
         mark = facts.speech.mark if facts.speech is not None else ()
         return Request(endpoint, request_body(endpoint, generation, facts.model, mark), end)
 
@@ -460,8 +441,6 @@ class Vllm(ServerKind):
         return {"cache_salt": passed.cache_salt, "priority": passed.priority} if passed.cache_salt else {}
 
     def pieces(self, ask: Ask, model: str) -> Pieces:
-        """A function that cuts a text into pieces, marks among them."""
-
         async def pieces(text: str) -> Sequence[tuple[int, str]]:
             cut = read_cut(await self.ask_body(ask, TOKENIZE, tokenize_body(text, model)))
             return list(zip(cut.tokens, cut.token_strs or (), strict=False))
@@ -469,7 +448,6 @@ class Vllm(ServerKind):
         return pieces
 
     async def _speech(self, ask: Ask, model: str) -> Speech | None:
-        """How the model speaks, None where that is Harmony."""
         status, body = await ask("POST", TOKENIZE, tokenize_body(HARMONY_START, model))
         if status in (403, 404, 405):
             return None

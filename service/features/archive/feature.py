@@ -1,4 +1,4 @@
-"""What the archive gives to a process: its place among the parts, its chores and its check, and its commands."""
+"""The archive in a process: its place among the parts, its chores and its check, and its commands."""
 
 from collections.abc import Mapping
 from functools import partial

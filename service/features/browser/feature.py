@@ -1,4 +1,4 @@
-"""What the browser gives to a process: the tool, citations, and the fetching of pictures."""
+"""The browser in a process: the tool, citations, and the fetching of pictures."""
 
 from pathlib import Path
 

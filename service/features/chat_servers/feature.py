@@ -1,4 +1,4 @@
-"""What servers that are asked by Chat Completions give to a process: their kinds."""
+"""Servers that are asked by Chat Completions in a process: their kinds."""
 
 from service.features.chat_servers.servers import ByChat, LlamaByChat, VllmByChat
 from service.process import EngineKinds, Feature

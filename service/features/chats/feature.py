@@ -1,4 +1,4 @@
-"""What Chat Completions and Messages give to a process: their routes, and the recognition of conversations."""
+"""Chat Completions and Messages in a process: their routes, and the recognition of conversations."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""What the command line's client gives to a process: its commands."""
+"""The command line's client: its commands."""
 
 import typer
 

@@ -1,4 +1,4 @@
-"""What the console gives to a process: its page, and its routes."""
+"""The console in a process: its page, and its routes."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""What the demo engine gives to a process: an engine of its kind."""
+"""The demo engine in a process: an engine of its kind."""
 
 from service.engine.port import MODEL_CREATED, Engine, ModelCard
 from service.features.demo.engine import DemoEngine

@@ -1,8 +1,8 @@
-"""What the embedded server gives to a process: a Redis of its own."""
+"""The embedded server in a process: a Redis of its own."""
 
 from contextlib import AbstractContextManager
 
-from service.features.embedded.running import embedded, reached
+from service.features.embedded.running import any_server, own_server
 from service.process import Feature
 from service.settings.core import CoreSettings
 
@@ -11,7 +11,7 @@ class EmbeddedFeature(Feature):
     """The embedded server."""
 
     def own_redis(self, settings: CoreSettings, *, serves: bool) -> AbstractContextManager[str] | None:
-        return embedded(settings.data_dir) if serves else reached(settings.data_dir)
+        return own_server(settings.data_dir) if serves else any_server(settings.data_dir)
 
 
 FEATURE = EmbeddedFeature()

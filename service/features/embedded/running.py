@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 @contextmanager
-def embedded(folder: Path) -> Generator[str]:
+def own_server(folder: Path) -> Generator[str]:
     """The URL of a server of this process, until the block's end. Raises StartError."""
     server = EmbeddedServer(folder)
     try:
@@ -54,7 +54,7 @@ def embedded(folder: Path) -> Generator[str]:
 
 
 @contextmanager
-def reached(folder: Path) -> Generator[str]:
+def any_server(folder: Path) -> Generator[str]:
     """The URL of the server that another process runs, or of one of our own meanwhile. Raises StoreUnavailable."""
     server = EmbeddedServer(folder)
     try:

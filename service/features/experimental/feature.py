@@ -1,4 +1,4 @@
-"""What experimental servers give to a process: the kinds of SGLang and TensorRT-LLM."""
+"""Experimental servers in a process: the kinds of SGLang and TensorRT-LLM."""
 
 from service.engine.engines import salt_of
 from service.engine.servers.kind import ServerKind

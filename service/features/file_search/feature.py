@@ -1,4 +1,4 @@
-"""What a search of files gives to a process: nothing by itself. MCP servers do it (service/features/mcp/toolbox.py)."""
+"""A search of files in a process: nothing by itself. MCP servers do it (service/features/mcp/toolbox.py)."""
 
 from service.process import Feature
 

@@ -1,4 +1,4 @@
-"""What llama.cpp gives to a process: its servers, and one of our own."""
+"""llama.cpp in a process: its servers, and one of our own."""
 
 from pathlib import Path
 from typing import Any

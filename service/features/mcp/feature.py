@@ -1,4 +1,4 @@
-"""What MCP gives to a process: tools of servers, and approvals of their calls."""
+"""MCP in a process: tools of servers, and approvals of their calls."""
 
 from pathlib import Path
 

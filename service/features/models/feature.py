@@ -1,4 +1,4 @@
-"""What models that don't speak Harmony give to a process: their readings, and how a server's model speaks."""
+"""Models that don't speak Harmony in a process: their readings, and how a server's model speaks."""
 
 from service.features.models.speech import Disarming
 from service.features.models.templated import TemplatedReadings

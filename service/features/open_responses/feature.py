@@ -1,4 +1,4 @@
-"""What Open Responses gives to a process: its dialect."""
+"""Open Responses in a process: its dialect."""
 
 from service.features.open_responses.dialect import OPEN_RESPONSES
 from service.process import Feature

@@ -1,4 +1,4 @@
-"""What operators have: `harmonium doctor` and `harmonium fsck`."""
+"""The commands of operators: `harmonium doctor` and `harmonium fsck`."""
 
 import typer
 

@@ -1,4 +1,4 @@
-"""What passing requests on gives to a process: engines that do it, and its routes."""
+"""Passing requests on in a process: engines that do it, and its routes."""
 
 from collections.abc import Iterable
 

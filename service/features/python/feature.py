@@ -1,4 +1,4 @@
-"""What Python gives to a process: the tool, its containers, and their routes."""
+"""Python in a process: the tool, its containers, and their routes."""
 
 from collections.abc import Iterable
 from time import time

@@ -1,4 +1,4 @@
-"""What the sandbox gives to a process: `harmonium sandbox`, and its settings."""
+"""The sandbox in a process: `harmonium sandbox`."""
 
 import typer
 

@@ -1,4 +1,4 @@
-"""What WebSockets give to a process: their protocol and their route."""
+"""WebSockets in a process: their protocol and their route."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

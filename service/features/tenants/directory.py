@@ -391,7 +391,7 @@ class Directory:
         try:
             await self.registry.change(changes, places=places, entries=entries, tell=tell)
         except RegistryFull as error:
-            name = error.name.partition("/")[0]
+            name = error.id.partition("/")[0]
             reason = f"There are as many as there may be in '{name}'. Delete one that isn't needed."
             raise ApiError(400, reason, code="limit_reached") from None
         for each in happened:

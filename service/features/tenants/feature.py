@@ -1,4 +1,4 @@
-"""What tenants give to a process: their entrance, chores, routes of the admin API, and commands."""
+"""Tenants in a process: their entrance, chores, routes of the admin API, and commands."""
 
 from collections.abc import Iterable, Mapping
 from time import time

@@ -1,4 +1,4 @@
-"""What traces give to a process: a tracer and the spans of a response, where the settings have a URL for them."""
+"""Traces in a process: a tracer and the spans of a response, where the settings have a URL for them."""
 
 from service.build import this_build
 from service.features.traces.settings import TraceSettings

@@ -1,4 +1,4 @@
-"""What vLLM in this process gives: an engine of its kind."""
+"""vLLM in this process: an engine of its kind."""
 
 from service.engine.port import Engine
 from service.process import EngineKinds, Feature

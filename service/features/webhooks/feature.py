@@ -1,4 +1,4 @@
-"""What webhooks give to a process: the chore that delivers them, where there is a receiver."""
+"""Webhooks in a process: the chore that delivers them, where there is a receiver."""
 
 from service.features.webhooks.settings import WebhookSettings
 from service.ports import Chore

@@ -26,7 +26,6 @@ FIRST_EXPECTED = 1024.0
 """The virtual tokens expected of a request before any has ended."""
 
 MEAN_OF = 16
-"""The approximate number of a tenant's latest requests in its mean."""
 
 LEAST = 1
 """The cost of a request that took no tokens, such as one that is refused: a tenant that sends thousands of these
@@ -80,7 +79,6 @@ class ServedTenants:
         account.served = max(account.served, least)
 
     def begin(self, tenant: str) -> "Bill":
-        """A request of a tenant begins."""
         account = self._account(tenant)
         self._level = account.served
         return Bill(self, tenant, account.mean)
@@ -92,7 +90,6 @@ class ServedTenants:
         account.expected = max(0.0, account.expected + expected)
 
     def took(self, tenant: str, tokens: float) -> None:
-        """A request of a tenant took so many virtual tokens, and has ended."""
         account = self._account(tenant)
         account.mean += (tokens - account.mean) / MEAN_OF
         self._mean += (tokens - self._mean) / MEAN_OF
@@ -109,7 +106,6 @@ class ServedTenants:
         return account
 
     def _account(self, tenant: str) -> _Account:
-        """A tenant's account, which may begin here."""
         account = self._account_of(tenant)
         if account is None:
             if len(self._accounts) >= MOST:
@@ -123,12 +119,10 @@ class Bill:
     """The virtual tokens of one request, from its beginning to `settle`."""
 
     def __init__(self, served: ServedTenants, tenant: str, mean: float) -> None:
-        """The bill of a request that is expected to take its tenant's `mean`."""
         self._served = served
         self._tenant = tenant
         self._taken = 0
         self._expected = mean
-        """How much more than that is expected."""
         self._open = True
         served.add(tenant, 0.0, mean)
 
@@ -175,11 +169,9 @@ class Queue(Generic[T]):
         return sum(map(len, self._lines.values()))
 
     def tickets(self) -> list[QueueTicket[T]]:
-        """All that wait."""
         return [ticket for line in self._lines.values() for ticket in line]
 
     def join(self, tenant: str, answer: T) -> QueueTicket[T]:
-        """A request has come, and waits until it is taken."""
         if tenant not in self._lines:
             self._served.come(tenant, self._lines)
         ticket = QueueTicket(tenant, next(self._numbers), answer)

@@ -42,13 +42,11 @@ PREPARED_BYTES = 16 * 1024 * 1024
 """The most bytes of bodies that are made into prompts at the same time."""
 
 PREPARE_SECONDS = 30.0
-"""How long a body may wait until it is prepared."""
 
 PAUSE = 2
 """Others, if there are any, may run so many times as long as the step of a large body's preparation before them."""
 
 SMALL_BODY_BYTES = 64 * 1024
-"""A body of this size is prepared at once."""
 
 
 _Ticket = QueueTicket[asyncio.Future["Slot"]]
@@ -96,7 +94,6 @@ class Admission:
         self._large = 0
         """How many requests have a large body that is prepared, or waits for that."""
         self.open_slots: set[Slot] = set()
-        """The slots of requests."""
         self.empty = asyncio.Event()
         """Set whenever the last of them is given back."""
 
@@ -109,7 +106,6 @@ class Admission:
         return Slot(self, tenant, self._sockets)
 
     def _begin(self, tenant: str) -> "Slot":
-        """The slot of a request for a response, whose turn it is."""
         return self._slot(tenant, self._requests, self._served.begin(tenant))
 
     def _slot(self, tenant: str, place: "_Slots", bill: Bill | None = None) -> "Slot":
@@ -118,7 +114,7 @@ class Admission:
         return slot
 
     async def slot_in_line(
-        self, tenant: str, waited: Callable[[float], None] = lambda _: None, when_gone: DisconnectHook = lambda _: None
+        self, tenant: str, waited: Callable[[float], None] = lambda _: None, when_gone: DisconnectHook | None = None
     ) -> "Slot":
         """A slot of a request for a response, until the end of a block, once it is its turn.
 
@@ -131,11 +127,10 @@ class Admission:
         ticket = self._queue.join(tenant, asyncio.get_running_loop().create_future())
         self.let_begin()
         if not ticket.answer.done():
-            await self._wait(ticket, waited, when_gone)
+            await self._wait(ticket, waited, when_gone or (lambda _: None))
         return ticket.answer.result()
 
     def stop(self) -> None:
-        """The service stops: nobody waits for a slot any more."""
         self._stopping = True
         for ticket in self._queue.tickets():
             _end(ticket, stopping())
@@ -173,7 +168,6 @@ class Admission:
             raise self._requests.refusal(1 + len(self._queue), also)
 
     def _not_waiting(self, tenant: str) -> ApiError | None:
-        """Why a request may not wait, if so."""
         if self._stopping:
             return stopping()
         if not self._queue_seconds:
@@ -194,7 +188,8 @@ class Admission:
     async def _preparing_large(self, tenant: str, size: int) -> AsyncGenerator[None]:
         self._large += 1
         pause_before, aside_before = pause_after.get(), aside.get()
-        pause_after.set(self._pause)
+        # an answer takes many turns of the loop, and would wait for a step in each of them
+        pause_after.set(lambda seconds: PAUSE * seconds if len(self.open_slots) > self._large else BRIEFLY)
         try:
             async with AsyncExitStack() as room:
 
@@ -220,12 +215,6 @@ class Admission:
             aside.set(aside_before)
             self._large -= 1
 
-    def _pause(self, seconds: float) -> float:
-        """The seconds for which a large body lets others run after a step: an answer takes many turns of the loop, and
-        would wait for a step in each of them.
-        """
-        return PAUSE * seconds if len(self.open_slots) > self._large else BRIEFLY
-
     async def wait_until_empty(self, seconds: float) -> bool:
         """Wait until no slot is taken, for so many seconds at most; whether that came true."""
         with suppress(TimeoutError):
@@ -237,7 +226,6 @@ class Admission:
 
 
 def _end(ticket: "_Ticket", why: Exception) -> None:
-    """Have one wait no more."""
     if not ticket.answer.done():
         ticket.answer.set_exception(why)
 
@@ -266,7 +254,6 @@ class _Slots(Share):
         self._rate.take(amount)
 
     def give_back(self, tenant: str, amount: int) -> None:
-        """Take so much back from a tenant."""
         super().give_back(tenant, amount)
         self._rate.free(amount)
 
@@ -290,7 +277,6 @@ class Slot(AbstractContextManager["Slot"]):
         self._take(self._admission.bodies, size)
 
     def give_back(self, size: int) -> None:
-        """Give back the room of so many bytes that were read."""
         self._give_back(self._admission.bodies, size)
 
     def take_answers(self, more: int) -> None:
@@ -308,7 +294,6 @@ class Slot(AbstractContextManager["Slot"]):
             self._give_back(slots, self._taken.get(slots, 0))
 
     def leave(self) -> None:
-        """Give back what is left."""
         for slots, amount in list(self._taken.items()):
             self._give_back(slots, amount)
         self._admission.open_slots.discard(self)

@@ -174,8 +174,6 @@ MAX_LOOKED_AT_BYTES = 4 << 20
 """The most bytes of those conversations; metadata may have 37 KB."""
 
 AT_ONCE = 100
-"""How many are looked at before others have their turn."""
-
 _FILTER = re.compile(r"metadata\[(.*)\]", re.DOTALL)
 
 Filter = dict[str, str]
@@ -221,7 +219,7 @@ async def page_of_conversations(
             raise not_in_list("conversation", brief(error.id)) from None
         for id, json in some:
             size += len(json or b"")
-            if json is not None and _has(json, wanted):
+            if json is not None and (not wanted or wanted.items() <= decode_conversation(json).metadata.items()):
                 found.append((id, json))
             if len(found) > limit:
                 return _page(found[:limit], found[limit - 1][0], more=True)
@@ -230,10 +228,6 @@ async def page_of_conversations(
         if not some:
             return _page(found, found[-1][0] if found else None, more=False)
     return _page(found, last, more=True)
-
-
-def _has(json: bytes, wanted: Filter) -> bool:
-    return not wanted or wanted.items() <= decode_conversation(json).metadata.items()
 
 
 def _page(found: list[tuple[str, bytes]], last_id: str | None, *, more: bool) -> ListPage[msgspec.Raw]:

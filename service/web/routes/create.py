@@ -42,7 +42,6 @@ router = APIRouter(prefix="/v1", tags=["Responses"])
 
 
 Read = Callable[[bytes], CreateRequest]
-"""Reads and checks the body of a request."""
 
 
 class InputTokens(msgspec.Struct):
@@ -59,9 +58,7 @@ async def create(request: Asks) -> HttpResponse:
 
 
 async def answer_create(request: Received, body: bytes, kind: type[CreateBody]) -> HttpResponse:
-    """The answer to the body of a create request, in the exchange's dialect. Raises ApiError, StoreError, EngineError,
-    ClientGone.
-    """
+    """The answer to a create request, in its dialect. Raises ApiError, StoreError, EngineError, ClientGone."""
     settings = request.service.settings
     unstored, detached = settings.background_without_store, _detached(request)
     read = partial(read_create, store=settings.store, unstored_background=unstored, detached=detached, kind=kind)
@@ -120,9 +117,7 @@ async def count_tokens(request: Received, body: bytes) -> int:
 
 
 async def _again(request: Received, body: bytes, read: Read, id: str) -> HttpResponse:
-    """The result of an earlier request with the same key, as this one wants it: the response as it stands, or its
-    events. Raises ApiError, StoreError.
-    """
+    """The response of an earlier request with the same key, or its events. Raises ApiError, StoreError."""
     service, exchange = request.service, request.exchange
     exchange.facts["response_id"] = id
     async with request.preparing(len(body)):
@@ -169,7 +164,6 @@ class Folded:
         self._driver, self._slot = driver, slot
 
     def put(self, taken: Taken) -> bool:
-        """See Outlet."""
         if taken.events:
             self.fold.add(taken.events)
             self._slot.served(*self._driver.taken)

@@ -43,9 +43,10 @@ async def ready(request: Open) -> Response:
     conversations wait to be archived, for how long, an archive whose disk is full, and a Redis that would delete keys
     by itself once it is full (`store_evicts`), are no reason to send requests elsewhere."""
     service, background = request.service, request.process.background
-    checking = _check_store(service.store, background.layout)
     (store, (engine, waits), policy), findings = await asyncio.gather(
-        asyncio.gather(_state(checking), _engine(service.engine.check()), _policy(service.store)),
+        asyncio.gather(
+            _state(service.store, background.layout), _engine(service.engine.check()), _policy(service.store)
+        ),
         asyncio.gather(*(check.look() for check in service.checks)),
     )
     worker = background.state
@@ -65,12 +66,6 @@ async def ready(request: Open) -> Response:
     return JsonResponse(found, 200 if ready else 503)
 
 
-async def _check_store(store: ConversationHistoryStore, layout: Layout) -> None:
-    """Raises StoreError where the store can't be used. Other limits than the store's keep nobody from answering."""
-    await store.check()
-    await layout.check(limits=False)
-
-
 async def _policy(store: ConversationHistoryStore) -> str | None:
     """The policy by which the store's server deletes keys by itself; None where it does not, or nobody knows."""
     with suppress(StoreUnavailable):
@@ -78,10 +73,11 @@ async def _policy(store: ConversationHistoryStore) -> str | None:
     return None
 
 
-async def _state(check: Coroutine[None, None, None]) -> str:
+async def _state(store: ConversationHistoryStore, layout: Layout) -> str:
     """The store in a word. Its loss is logged when it happens, and not again here (service/process.py)."""
     try:
-        await check
+        await store.check()
+        await layout.check(limits=False)  # other limits than the store's keep nobody from answering
     except StoreReadOnly:
         return "read-only"
     except LayoutMismatch:

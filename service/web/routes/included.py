@@ -56,10 +56,12 @@ async def show(request: Received, found: Response | bytes, wanted: frozenset[str
     """A response, or its JSON, with what is wanted. Raises InvalidRequest, StoreUnavailable."""
     if wanted & {LOGPROBS, OUTPUTS}:
         response = decode_response(found) if isinstance(found, bytes) else found
-        if LOGPROBS in wanted:
-            _check_logprobs(response)
-        if OUTPUTS in wanted:
-            _check_outputs(response)
+        answers = [item for item in response.output if isinstance(item, Message) and item.status != "in_progress"]
+        if LOGPROBS in wanted and any(part.text and not part.logprobs for item in answers for part in item.content):
+            raise not_served("include", LOGPROBS, _MADE_WITHOUT)
+        calls = [item for item in response.output if isinstance(item, CodeInterpreterCall) and item.container_id]
+        if OUTPUTS in wanted and any(item.outputs is None and item.status != "in_progress" for item in calls):
+            raise not_served("include", OUTPUTS, _MADE_WITHOUT)
     if SEALED not in wanted:
         return found
     members = _MEMBERS.decode(found if isinstance(found, bytes) else msgspec.json.encode(found))
@@ -87,20 +89,7 @@ async def answer_page(request: Received, page: ListPage[msgspec.Raw], wanted: fr
     return request.with_room(page)
 
 
-def _check_logprobs(response: Response) -> None:
-    answers = [item for item in response.output if isinstance(item, Message) and item.status != "in_progress"]
-    if any(part.text and not part.logprobs for item in answers for part in item.content):
-        raise not_served("include", LOGPROBS, _MADE_WITHOUT)
-
-
-def _check_outputs(response: Response) -> None:
-    calls = [item for item in response.output if isinstance(item, CodeInterpreterCall)]
-    if any(item.outputs is None and item.status != "in_progress" and item.container_id for item in calls):
-        raise not_served("include", OUTPUTS, _MADE_WITHOUT)
-
-
 def _with_seal(raw: msgspec.Raw, seal: Seal) -> msgspec.Raw:
-    """An item as it is listed; reasoning that has ended with its seal."""
     if msgspec.json.decode(raw, type=ObjectKind).type != "reasoning":
         return raw
     item = _REASONING.decode(raw)

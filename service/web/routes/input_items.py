@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from service.api import ids
-from service.errors import ApiError, InvalidRequest
+from service.errors import ApiError
 from service.responses.pictures import with_data_urls
 from service.responses.references import omitted_items
 from service.web.queries import ListPage, OrderedQuery, not_in_list
@@ -18,7 +18,6 @@ from store.errors import NotFound
 from store.history.history import ConversationHistoryStore
 
 TURNS_A_READ = 8
-"""The most turns that are read at once."""
 
 LIKELY_ITEMS = 3
 """The items expected of a turn until one was read: a question, a thought, and the answer."""
@@ -44,9 +43,7 @@ _ID = msgspec.json.Decoder(_Id)
 
 
 async def added_items(store: ConversationHistoryStore, tenant: str, turn: str) -> ListPage[msgspec.Raw] | None:
-    """All items that are left of a turn that somebody added by hand; None where it is deleted. Raises
-    StoreUnavailable.
-    """
+    """The items that are left of a turn by hand; None where it is deleted. Raises StoreUnavailable."""
     ((response, items),) = await store.items(tenant, [turn])
     if not response:
         return None
@@ -78,13 +75,16 @@ async def page_of(
         turns = turns[::-1]
     found: list[msgspec.Raw] = []
     if after is not None:
-        turns = _from_turn_of(after, turns)
+        turn: Any = ids.response_of(after)
+        if turn not in turns:
+            raise not_in_list("item", after[:100])
+        turns = turns[turns.index(turn) :]
     waiting, read, size, at_once = after, 0, 0, min(TURNS_A_READ, limit // LIKELY_ITEMS + 2)
     while read < len(turns):
         some = turns[read : read + at_once]
         told = await store.items(tenant, some, remains=remains, most_bytes=BYTES_A_READ)
         for turn, blobs in zip(some, told, strict=False):
-            if sum(map(_size, found)) > MAX_PAGE_BYTES:
+            if sum(map(len, map(memoryview, found))) > MAX_PAGE_BYTES:
                 break
             read += 1
             size += sum(map(len, blobs))
@@ -97,8 +97,8 @@ async def page_of(
                 elif _ID.decode(item).id == waiting:
                     waiting = None
         if waiting is not None:
-            raise _no_such_item(waiting)
-        if len(found) > limit or sum(map(_size, found)) > MAX_PAGE_BYTES:
+            raise not_in_list("item", waiting[:100])
+        if len(found) > limit or sum(map(len, map(memoryview, found))) > MAX_PAGE_BYTES:
             break
         at_once = _turns_needed(limit + 1 - len(found), len(found), read, size)
         await asyncio.sleep(0)
@@ -121,22 +121,15 @@ async def item_of(
 
 
 def _turns_needed(items: int, found: int, read: int, size: int) -> int:
-    """How many turns likely have so many items, and fit into a read, where as many as were read have `found` items and
-    this size.
-    """
+    """How many turns likely have so many items, and fit into a read, by those that were read."""
     likely = -(-items * read // max(found, 1))
     return max(1, min(likely, BYTES_A_READ * read // max(size, 1), TURNS_A_READ))
 
 
-def _size(item: msgspec.Raw) -> int:
-    return len(memoryview(item))
-
-
 def _fitting(items: list[msgspec.Raw]) -> list[msgspec.Raw]:
-    """The items that fit into a page's bytes, and at least one."""
     size = 0
     for place, item in enumerate(items):
-        size += _size(item)
+        size += len(memoryview(item))
         if place and size > MAX_PAGE_BYTES:
             return items[:place]
     return items
@@ -157,14 +150,3 @@ def _list(blobs: tuple[bytes, bytes], *, own: bool, turn: str = "") -> list[msgs
         return []
     given = _ITEMS.decode(items)
     return given if own else given + _OUTPUT.decode(response).output
-
-
-def _from_turn_of(after: str, turns: Sequence[str]) -> Sequence[str]:
-    turn: Any = ids.response_of(after)
-    if turn not in turns:
-        raise _no_such_item(after)
-    return turns[turns.index(turn) :]
-
-
-def _no_such_item(after: str) -> InvalidRequest:
-    return not_in_list("item", after[:100])

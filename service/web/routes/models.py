@@ -24,7 +24,6 @@ from service.web.received import Received
 router = APIRouter(prefix="/v1", tags=["Models"])
 
 MAX_MODELS = 1_000
-"""The most models of a page in Anthropic's form."""
 
 
 class ModelQuery(BaseModel):
@@ -143,10 +142,7 @@ def _abilities(card: ModelCard, written: MarkupTags) -> dict[str, Any]:
     capabilities = {"completion": True, "tools": written.calls, "thinking": written.reasoning, "vision": sees}
     return {
         "markup": written.markup,
-        "architecture": {
-            "input_modalities": ["text", "image"] if sees else ["text"],
-            "output_modalities": ["text"],
-        },
+        "architecture": {"input_modalities": ["text", "image"] if sees else ["text"], "output_modalities": ["text"]},
         "capabilities": [name for name, there in capabilities.items() if there],
         "supported_parameters": [name for name, there in parameters.items() if there],
     }

@@ -174,8 +174,6 @@ async def input_items(request: Aside, query: Annotated[ItemsQuery, InQuery()], r
 
 
 class _Fetched(msgspec.Struct, frozen=True):
-    """The facts of a fetched response for its trace."""
-
     id: str
     status: str
     model: str
@@ -194,7 +192,6 @@ def fetching(cursor: int | None = None) -> Span:
 
 
 def fetch_facts(response: bytes) -> dict[str, Fact]:
-    """The span's facts of a response, which is given as JSON."""
     found = msgspec.json.decode(response, type=_Fetched)
     known = {} if found.conversation is None else conversation(found.conversation["id"])
     facts: dict[str, Fact] = {"gen_ai.response.id": found.id, "gen_ai.response.model": found.model}
@@ -211,23 +208,15 @@ STORING = b"private, no-cache"
 
 
 async def unless_known(headers: Iterable[tuple[bytes, bytes]], answer: Response) -> Response:
-    """The answer with its ETag, or a 304 without a body if the request's `headers` say that the client has it. A list
-    of tags may come in several of them.
-    """
+    """The answer with its ETag, or a 304 without a body if `headers` say, perhaps several times, that it is known."""
     hashed, body = blake2b(digest_size=TAG_BYTES), answer.body
     for start in range(0, len(body), BYTES_A_STEP):
         if start:
             await asyncio.sleep(0)
         hashed.update(body[start : start + BYTES_A_STEP])
     tag = b'"%b"' % hashed.hexdigest().encode()
-    if any(name == b"if-none-match" and _names(value, tag) for name, value in headers):
+    named = [value for name, value in headers if name == b"if-none-match"]
+    if any(tag in value or value.strip() == b"*" for value in named):  # no other tag has this one's quotes in it
         answer = Response(status_code=304)
     answer.raw_headers += [(b"etag", tag), (b"cache-control", STORING)]
     return answer
-
-
-def _names(wanted: bytes, tag: bytes) -> bool:
-    """Whether an If-None-Match names the tag: a list of them, of which proxies that compress make weak ones, or `*`. No
-    other tag has its quotes in it, so it need not be parsed.
-    """
-    return tag in wanted or wanted.strip() == b"*"

@@ -25,27 +25,18 @@ from service.web.received import Received
 
 router = APIRouter(tags=["Service"])
 
-LINKS = {
-    "console": "/console",
-    "models": "/v1/models",
-    "health": "/health",
-    "ready": "/ready",
-    "metrics": "/metrics",
-    "docs": "/docs",
-    "openapi": "/openapi.json",
+PLACES = {
+    "console": ("/console", "your conversations, to look at"),
+    "models": ("/v1/models", "what is served"),
+    "health": ("/health", "is the process alive?"),
+    "ready": ("/ready", "can it serve?"),
+    "metrics": ("/metrics", "for Prometheus"),
+    "docs": ("/docs", "every route, for people"),
+    "openapi": ("/openapi.json", "the same, for programs"),
 }
-"""Where to go, by what is there."""
+"""Where to go, by what is there, and the page's description of it."""
 
-FOR_PEOPLE = {
-    "console": "your conversations, to look at",
-    "models": "what is served",
-    "health": "is the process alive?",
-    "ready": "can it serve?",
-    "metrics": "for Prometheus",
-    "docs": "every route, for people",
-    "openapi": "the same, for programs",
-}
-"""The page's description of each."""
+LINKS = {what: path for what, (path, _) in PLACES.items()}
 
 PAGES = Path(__file__).parents[1] / "pages"
 OPENAPI, DOCS = PAGES / "openapi.json", PAGES / "docs.html"
@@ -111,7 +102,7 @@ async def welcome(request: Open) -> Response:
     version, first = this_build().version, request.service.engine.offers()[0].card
     demo = first is not None and not first.real
     if "text/html" in request.header(b"accept"):
-        links = "\n".join(f'<li><a href="{path}">{path}</a> {FOR_PEOPLE[what]}</li>' for what, path in LINKS.items())
+        links = "\n".join(f'<li><a href="{path}">{path}</a> {what}</li>' for path, what in PLACES.values())
         shown = {"version": escape(version), "address": escape(_address(request)), "base": OPENAI.prefix}
         return HTMLResponse(PAGE.format(**shown, demo=DEMO_ANSWERS if demo else "", links=links), headers=HEADERS)
     urls = {dialect.name: dialect.prefix for dialect in request.process.dialects}
@@ -171,5 +162,4 @@ def documents() -> dict[str, str]:
 
 
 def _title(text: str) -> str:
-    """The first heading of a document."""
     return text.partition("\n")[0].lstrip("# ")

@@ -70,8 +70,7 @@ local function add_node(tenant, parent, from, score, job_bytes)
     'messages_bytes', #messages_blob, 'response_bytes', #response_blob, 'chain_messages', from.messages + added,
     'chain_bytes', from.bytes + #messages_blob, 'held', held, 'chain_held', from.held + held + made)
   if has_path(from.depth) then
-    local path = path_from(tenant, parent)
-    redis.call('HSET', node, 'path', path)
+    redis.call('HSET', node, 'path', path_from(tenant, parent))
   end
   if from.said and continuable == '1' then
     redis.call('HSET', key('node', tenant, parent), 'continued', '1')

@@ -1,12 +1,10 @@
 --- include idle
---- include making_room
+--- include eviction
 --- include standing
 --- include using
 -- Change how a conversation is shown.
 --
 -- Arguments: parent         the digits of the conversation itself, which stays while room is made
---            room           the most bytes that the server may hold for it
---            idle_us        for how long a tree may be unused; 0: for ever
 --            response_blob  how it is shown from now on
 -- Result:    {'ok', how many turns were evicted for what} | {'missing'} | {'again'} | {'full'}, as in append.lua
 -- Invariant: it stands where it stood. No cap is passed; a retry changes nothing.

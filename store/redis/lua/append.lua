@@ -1,5 +1,5 @@
 --- include adding
---- include making_room
+--- include eviction
 --- include spending
 --- include standing
 -- Store a turn as a new root or as its parent's child, release the pin that its run held on that, and take away what

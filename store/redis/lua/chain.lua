@@ -20,9 +20,8 @@
 if pin ~= '' and now_ms > not_after then
   return { 'late', exact(now_ms) }
 end
-local turn = redis.call('HMGET', node, 'root', 'deleted', 'continuable', 'status', 'depth', 'chain_messages',
-  'chain_bytes', 'chain_held')
-local root, deleted, continuable, status, depth, chain_messages, chain_bytes, chain_held = unpack(turn)
+local root, deleted, continuable, status, depth, chain_messages, chain_bytes, chain_held = unpack(redis.call('HMGET', node,
+  'root', 'deleted', 'continuable', 'status', 'depth', 'chain_messages', 'chain_bytes', 'chain_held'))
 if not root or deleted or gone(tenant, root, idle_us) then
   return { 'missing' }
 end

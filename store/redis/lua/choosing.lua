@@ -1,10 +1,9 @@
 --- include idle
 --- include orders
---- include tombstones
+--- include removal
 --- include using
 -- Shared by the scripts that make room: what goes next where it isn't simply the first leaf of the tenant that needs the room
--- (eviction.lua), and which tenant gives it. Most calls don't get here; what one of
--- them finds out is kept within two functions.
+-- (eviction.lua), and which tenant gives it. Most calls don't get here; what one finds out is kept within two functions.
 -- Invariant: that of eviction.lua. A tenant's share of a cap is the cap, divided by the tenants that have something of it. Room
 -- is given by the tenant that has most, if that is more than its share, with what is to be stored counted to the one that needs
 -- the room. One whose turns all have to stay is passed over for the next. Where nobody is left who has more than a share, or many
@@ -104,10 +103,7 @@ local function choosing(root, stays)
 
     local own
     for rank = tree_rank, tree_rank + LOOKS do
-      if looks <= 0 then
-        return tenant, own, own and tree_rank
-      end
-      member = redis.call('ZRANGE', trees, rank, rank)[1]
+      member = looks > 0 and redis.call('ZRANGE', trees, rank, rank)[1]
       if not member then
         return tenant, own, own and tree_rank
       end

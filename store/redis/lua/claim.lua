@@ -4,7 +4,6 @@
 -- ones whose lease ran out, which only have to be ended, are added.
 --
 -- Arguments: token       names whoever takes them, and this call among its retries
---            not_after   the ms after which the caller has given up
 --            lease_ms    for how long they are his at least, once he was heard of
 --            first_ms    for how long they are his until then
 --            retry_ms    for how long a retry of this call is known
@@ -169,14 +168,17 @@ local function described(member, waited)
 end
 
 local function is_job(tenant, digits)
-  local job, node = key('job', tenant, digits), key('node', tenant, digits)
-  return redis.call('HEXISTS', job, 'submitted') == 1 and redis.call('HEXISTS', node, 'status') == 1
+  return redis.call('HEXISTS', key('job', tenant, digits), 'submitted') == 1
+    and redis.call('HEXISTS', key('node', tenant, digits), 'status') == 1
 end
 
-local function take_job(tenant, digits, waited)
+local taken, note = {}, {}
+
+local function hand_out(tenant, digits, since)
   local node, job = key('node', tenant, digits), key('job', tenant, digits)
+  local member, waited = tenant .. '/' .. digits, now_ms - since
   lease(tenant, digits, token, lease_ms, 'no')
-  redis.call('ZADD', leases, now_ms + first_ms, tenant .. '/' .. digits)
+  redis.call('ZADD', leases, now_ms + first_ms, member)
   local last, accepted = unpack(redis.call('HMGET', job, 'last', 'accepted'))
   if last == accepted then -- whoever had it before has not begun
     redis.call('HSET', job, 'started', exact(now_ms))
@@ -187,13 +189,6 @@ local function take_job(tenant, digits, waited)
   if redis.call('HGET', node, 'status') == 'queued' then
     redis.call('HSET', node, 'status', 'in_progress')
   end
-end
-
-local taken, note = {}, {}
-
-local function hand_out(tenant, digits, since)
-  local member, waited = tenant .. '/' .. digits, now_ms - since
-  take_job(tenant, digits, waited)
   note[#note + 1] = member .. ' ' .. exact(waited)
   taken[#taken + 1] = described(member, exact(waited))
 end

@@ -20,22 +20,16 @@ local UNREADABLE = { damaged = true, ['no-messages'] = true, lineage = circle ==
 -- Whether it isn't known of a turn what the archive lacks of it: its node doesn't say in which tree it is, or its parent says
 -- another one, or nobody has noted yet what the tree had before there was an archive.
 local function is_unknown(turn)
-  local found, above = turn.fields, nil
-  if found.parent and found.parent ~= '' then
-    above = root_of(turn.tenant, found.parent)
-  elseif found.parent then
-    above = turn.digits
-  end
+  local found = turn.fields
+  local above = found.parent == '' and turn.digits or (found.parent and root_of(turn.tenant, found.parent))
   return not found.root or (above and above ~= found.root) or is_older(turn.tenant, found.root)
 end
 
 -- Whether a turn stays for now: it has a child, a run or a job needs it, or the archive is to have it first.
 local function has_to_stay(turn)
   local found, pins = turn.fields, key('pins', turn.tenant, turn.digits)
-  if (found.children or 0) > 0 or found.fleeting or is_under_way(turn) or (is('zset', pins) and pinned(pins)) then
-    return true
-  end
-  if is_unknown(turn) then
+  if (found.children or 0) > 0 or found.fleeting or is_under_way(turn) or (is('zset', pins) and pinned(pins))
+    or is_unknown(turn) then
     return true
   end
   local lacks = redis.call('ZSCORE', changes_of(turn.tenant, found.root), '+' .. turn.digits)

@@ -1,5 +1,5 @@
 --- include ending_logs
---- include making_room
+--- include eviction
 -- Take away what was used least, to make room for a turn: below the caps, and in the server where it has no memory left.
 --
 -- Arguments: memory     how many bytes have to be free in the server, where it has a limit; 0 is none
@@ -7,10 +7,9 @@
 --                       spaces between, of some tenants
 --            tree_rank  how many trees are known not to be the next to go
 -- Result:    {'ok', evicted} | {'again', evicted, stays, tree_rank} to go on with | {'unarchived', evicted} until the archive
---            has more | {'full', evicted} when all that is left
---            has to stay; evicted is how many turns went for what (eviction.lua) | {'wait'} when memory that was freed is
---            not there yet | {'short'} when no more may go in this moment | {'closed'} when the server takes no turns, as
---            its disk is nearly full (store/guard.py)
+--            has more | {'full', evicted} when all that is left has to stay; evicted is how many turns went for what
+--            (eviction.lua) | {'wait'} when memory that was freed is not there yet | {'short'} when no more may go in this
+--            moment | {'closed'} when the server takes no turns, as its disk is nearly full (store/guard.py)
 -- Invariant: takes no more than is missing at that moment, so several callers, or a retry after a lost reply, take no
 --            more than one would. A server that lacks far more than the turn needs may have too little for a moment only:
 --            a caller takes about what its turn needs, and within MOMENT_MS all of them a hundredth of the shard. What event logs

@@ -9,8 +9,7 @@
 -- of it goes with later ones, or with a sweep.
 --
 -- `stays` has the rank below which a tenant's leaves were checked and have to stay, and the first tree to look at is that of
--- `tree_rank`. That stays true while others go: a leaf enters with a score no lower than that of the child that made room
--- for it.
+-- `tree_rank`. That stays true while others go: a leaf enters with a score no lower than that of the child that made room.
 
 -- The first leaf of the tenant that needs the room, its digits and its turn, where nobody has more, as the turn is counted
 -- besides, and that leaf may go. It is what nearly always goes, so it is found without what all other cases take.
@@ -28,8 +27,7 @@ end
 
 -- Take turns away until the new turn, of the tree `root`, fits below the caps and no more than `most_bytes` are left, but
 -- at most `budget` of them: 'ok', 'again' when that was not enough, 'full' when all that may go is gone, or 'unarchived' when
--- more may go once the archive has it; and the rank
--- of the tree from which the next call goes on. `stays` is updated for it.
+-- more may go once the archive has it; and the rank of the tree from which the next call goes on. `stays` is updated for it.
 local function evict_until(root, most_bytes, stays, tree_rank)
   local next_one, left = nil, budget
   local field, limit, adds = needed(most_bytes)
@@ -54,4 +52,9 @@ local function evict_until(root, most_bytes, stays, tree_rank)
     field, limit, adds = needed(most_bytes)
   end
   return field and 'again' or 'ok', tree_rank
+end
+
+-- Make room for the new turn, of the tree `root`: the word that evict_until says.
+local function make_room(root)
+  return needed(most_before()) and evict_until(root, most_before(), {}, 0) or 'ok'
 end

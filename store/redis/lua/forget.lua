@@ -18,12 +18,10 @@
 --            is asked; its response is gone. In a tree that had a conversation it goes to `remains`, for that one's lists,
 --            unless it is erased.
 
-local turn = redis.call('HMGET', node, 'root', 'deleted', 'children', 'depth', 'held', 'erased', 'log_bytes',
-  'messages_bytes', 'said', 'pictures')
-local root, deleted, children, depth, held, erased, log_bytes, messages_bytes, said, shown = unpack(turn)
+local root, deleted, children, depth, held, erased, log_bytes, messages_bytes, said, shown = unpack(redis.call('HMGET', node,
+  'root', 'deleted', 'children', 'depth', 'held', 'erased', 'log_bytes', 'messages_bytes', 'said', 'pictures'))
 if not root and archived_root ~= '' then
-  local member = (erase == '1' and 'x' or '-') .. digits
-  return { note_gone(member), '' }
+  return { note_gone((erase == '1' and 'x' or '-') .. digits), '' }
 elseif not root or gone(tenant, root, idle_us) then
   return { 'missing', '' }
 elseif redis.call('EXISTS', key('job', tenant, digits)) == 1 then

@@ -218,8 +218,7 @@ end
 local HEAD_BYTES = 6
 local PIN_SLACK_MS = 1000
 
--- How many messages a blob has, whose first bytes are a format version and the head of a msgpack array; nil of anything
--- else.
+-- How many messages a blob has, whose first bytes are a format version and the head of a msgpack array; nil of any other.
 local function messages_in(head)
   local from, mark, high, low, higher, highest = string.byte(head, 1, HEAD_BYTES)
   if from == 0 or not mark then
@@ -300,11 +299,6 @@ local function tree_in_place(turn)
     return score == 0
   end
   return score and score >= (found.touched or 0)
-end
-
--- Whether the trees of its tenant have it where those of all tenants do.
-local function rightly_indexed(turn)
-  return (turn.own_tree_score or nil) == tonumber(turn.tree_score or nil)
 end
 
 local function rightly_listed(turn)
@@ -417,7 +411,7 @@ local function judge_node(turn, words)
   note('endless-pin', turn.there.pins and not pins_end(key('pins', turn.tenant, turn.digits)))
   note('leaf', not in_place(turn))
   note('tree', not tree_in_place(turn))
-  note('index', not rightly_indexed(turn))
+  note('index', (turn.own_tree_score or nil) ~= tonumber(turn.tree_score or nil))
   note('created', not found.created)
   note('list', not rightly_listed(turn))
   note('said', not rightly_said(turn))

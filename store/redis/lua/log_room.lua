@@ -6,11 +6,7 @@
 
 -- Note that so many bytes more are in logs, and make room for them as end_logs does. Where there is none, nothing is noted.
 local function take_log_room(bytes, max_logged, budget)
-  local word = 'ok'
-  local logged_now = note_logged(bytes)
-  if logged_now > max_logged then
-    word = end_logs(max_logged, budget)
-  end
+  local word = note_logged(bytes) > max_logged and end_logs(max_logged, budget) or 'ok'
   if word ~= 'ok' then
     note_logged(0 - bytes)
   end

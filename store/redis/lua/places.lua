@@ -18,13 +18,11 @@ end
 
 -- Take a turn's place away, which is among the tombstones if it was deleted.
 local function displace_leaf(tenant, digits, deleted)
-  local gone
+  local place, member = leaves_of(tenant), digits
   if deleted then
-    gone = redis.call('ZREM', shard_key('tombstones'), tenant .. '/' .. digits)
-  else
-    gone = redis.call('ZREM', leaves_of(tenant), digits)
+    place, member = shard_key('tombstones'), tenant .. '/' .. digits
   end
-  count(tenant, 'bytes', -LEAF_BYTES * gone)
+  count(tenant, 'bytes', -LEAF_BYTES * redis.call('ZREM', place, member))
 end
 
 local function place_tree(tenant, root, score)

@@ -1,8 +1,7 @@
 -- Shared by the scripts that ask for what most shards have nothing of.
 -- Invariant: what a call finds nothing of it adds nothing to.
 
--- Whether the shard has neither an archive nor trees of which one lacks something (unarchived.lua): one question instead of
--- two.
+-- Whether the shard has neither an archive nor trees of which one lacks something (unarchived.lua): one question, not two.
 local known_plain
 
 local function begin_plain()

@@ -55,13 +55,6 @@ local function turn_of(tenant, digits)
     children = children, awaits = awaits, said = said, pictures = shown }
 end
 
--- Only what was deleted has any, and most turns that go were not.
-local function unlink_remains(tenant, digits, turn)
-  if turn.deleted then
-    redis.call('UNLINK', key('remains', tenant, digits))
-  end
-end
-
 -- Take a leaf away with all that it has; its parent's digits, or '' of a root, and whether nothing needs that now.
 local function remove(tenant, digits, turn)
   turn = turn or turn_of(tenant, digits)
@@ -83,15 +76,16 @@ local function remove(tenant, digits, turn)
   if turn.pictures then
     unshow(tenant, digits, turn.pictures, '')
   end
+  redis.call('UNLINK', node, messages, response, pins)
+  if turn.deleted then -- only that has any, and most turns that go were not
+    redis.call('UNLINK', key('remains', tenant, digits))
+  end
   if parent == '' then
-    redis.call('UNLINK', node, messages, response, pins, tree, key('runs', tenant, digits))
-    unlink_remains(tenant, digits, turn)
+    redis.call('UNLINK', tree, key('runs', tenant, digits))
     displace_tree(tenant, digits)
     count(tenant, 'trees', -1)
     return '', false
   end
-  redis.call('UNLINK', node, messages, response, pins)
-  unlink_remains(tenant, digits, turn)
   local unneeded = leave(tenant, parent, root, turn.touched)
   redis.call('SREM', tree, digits)
   return parent, unneeded
@@ -107,4 +101,21 @@ local function take(tenant, digits, budget, turn)
     digits, turn = parent, nil
   end
   return budget
+end
+
+-- A tombstone that nothing needs, as its tenant, its digits and what is known of it; nothing where there is none. What is
+-- not in the place where it belongs any more, or never was, loses that place and nothing else.
+local function unneeded_tombstone()
+  for _ = 1, LOOKS do
+    local member = redis.call('ZRANGE', shard_key('tombstones'), '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, 1)[1]
+    if not member then
+      return nil
+    end
+    local tenant, digits = split(member)
+    local turn = turn_of(tenant, digits)
+    if turn.deleted and turn.children == '0' then
+      return tenant, digits, turn
+    end
+    displace_leaf(tenant, digits, true)
+  end
 end

@@ -150,8 +150,8 @@ local function resume(turn)
   if not is_snapshot(turn) then
     redis.call('UNLINK', snapshot)
   end
-  local own, started = tonumber(number('own', 0)), integer(redis.call('HGET', job, 'started'))
-  started = started or (found.status ~= 'queued' and now_ms)
+  local own = tonumber(number('own', 0))
+  local started = integer(redis.call('HGET', job, 'started')) or (found.status ~= 'queued' and now_ms)
   if started then
     redis.call('HSET', job, 'started', exact(started))
   else
@@ -207,8 +207,7 @@ local function repair(turn, words, listed)
     return -- for discard.lua
   end
   for _, word in ipairs(words) do
-    local may = wrong.mistyped or (has_places(turn) and (alone == '1' or not LACKING[word]))
-    if repairs[word] and may then
+    if repairs[word] and (wrong.mistyped or (has_places(turn) and (alone == '1' or not LACKING[word]))) then
       repairs[word](turn, listed)
     end
   end

@@ -54,8 +54,7 @@ end
 if source == 'store' then
   return { 'missing' }
 end
-local from = { root = digits, depth = 1, messages = 0, bytes = 0, held = 0 }
-local before = 0
+local from, before = { root = digits, depth = 1, messages = 0, bytes = 0, held = 0 }, 0
 if parent ~= '' then
   local above = redis.call('HMGET', key('node', tenant, parent), 'root', 'depth', 'deleted', 'chain_messages',
     'chain_bytes', 'chain_held', 'said')
@@ -70,10 +69,7 @@ if source ~= '' then
   if not has_archive() or now_ms > asked_ms + fence_ms then
     return { 'outdated' }
   elseif was_deleted(tenant, from.root, digits, deleted) then
-    if source == 'file' then
-      return { 'deleted' }
-    end
-    return { 'outdated' }
+    return { source == 'file' and 'deleted' or 'outdated' }
   end
 end
 local responses_now, trees_now, bytes_now = stored()

@@ -1,6 +1,6 @@
 --- include accepting
 --- include adding
---- include making_room
+--- include eviction
 --- include log_room
 --- include standing
 -- Accept a background response: its turn, queued below its parent, its job, a place in the queue, and the first entry

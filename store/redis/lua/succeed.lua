@@ -1,7 +1,7 @@
 --- include accepting
 --- include adding
 --- include ending
---- include making_room
+--- include eviction
 --- include log_room
 --- include outbox
 -- A background response to which something was said has ended, and another one goes on from it: store the turn of the one

@@ -1,5 +1,5 @@
 --- include idle
---- include tombstones
+--- include removal
 --- include using
 -- Remove trees that are forgotten or unused for too long, and tombstones whose run never ended.
 --
@@ -74,10 +74,7 @@ end
 -- is none, or the budget ends before one is found.
 local function leaf_of_a_tree_that_is_gone()
   while budget > 0 do
-    local member = only
-    if only == '' then
-      member = redis.call('ZRANGE', trees, 0, 0)[1]
-    end
+    local member = only ~= '' and only or redis.call('ZRANGE', trees, 0, 0)[1]
     local used = tonumber(member and redis.call('ZSCORE', trees, member) or nil)
     if not used or used > since then
       return nil

@@ -3,7 +3,6 @@
 --
 -- Arguments: body       a digest of the request's body
 --            most       how many keys of the tenant the shard knows
---            not_after  the ms after which the caller has given up
 -- Result:    {'mine', the digits as which an earlier one may have stored it, or '', how many calls that may have an effect
 --            that one began} | {'theirs'} while another one makes it | {'made', digits} | {'untold'} where it was made, or is, and isn't stored | {'other'} where the body was another
 --            one | {'full'} when all that are known are being made | {'late', the ms on this clock}
@@ -37,13 +36,6 @@ if not found then
   end
   found = {}
 end
-write_keyed({
-  body = body,
-  owner = owner,
-  lease = now_ms + lease_ms,
-  named = found.named,
-  kept = found.kept,
-  calls = found.calls,
-  shared = found.shared or (found.named and found.owner ~= owner) or nil,
-}, kept_ms)
+write_keyed({ body = body, owner = owner, lease = now_ms + lease_ms, named = found.named, kept = found.kept,
+  calls = found.calls, shared = found.shared or (found.named and found.owner ~= owner) or nil }, kept_ms)
 return { 'mine', found.named or '', exact(found.calls or 0) }

@@ -58,8 +58,7 @@ end
 -- Whether the archive lacks something of a tree, and whether that won't be long.
 local function is_unarchived_tree(tenant, root)
   if redis.call('EXISTS', changes_of(tenant, root)) == 1 then
-    local used = redis.call('ZSCORE', shard_key('trees'), tenant .. '/' .. root) or 0
-    return true, archive_next(tenant, root, used)
+    return true, archive_next(tenant, root, redis.call('ZSCORE', shard_key('trees'), tenant .. '/' .. root) or 0)
   end
   return is_older(tenant, root), true
 end

@@ -12,8 +12,7 @@ local tip = is_conversation(digits) and redis.call('HGET', node, 'parent')
 if tip then
   redis.call('ZREM', key('pins', tenant, tip), pin)
 end
-local turn = redis.call('HMGET', node, 'root', 'deleted', 'children', 'depth')
-local root, deleted, children, depth = unpack(turn)
+local root, deleted, children, depth = unpack(redis.call('HMGET', node, 'root', 'deleted', 'children', 'depth'))
 if root then
   redis.call('ZREM', key('runs', tenant, root), pin)
 end

@@ -1,8 +1,7 @@
 -- Shared by the scripts that follow a turn to its root.
 --
--- Every PATH_TURNS turns down a chain, a node has a `path`: the digits of the PATH_TURNS turns above it,
--- newest first. It never goes stale, as a turn's parent never changes and is never removed before it.
--- So a chain of 1,000 turns takes some 60 look-ups and not 1,000.
+-- Every PATH_TURNS turns down a chain, a node has a `path`: the digits of the PATH_TURNS turns above it, newest first. It
+-- never goes stale, as a turn's parent never changes and is never removed before it. So 1,000 turns take some 60 look-ups.
 
 local PATH_TURNS = 32
 
@@ -18,9 +17,8 @@ local function path_from(tenant, parent)
   return table.concat(found)
 end
 
--- The digits of a turn and of all above it, newest first, in one string: a thousand replies would cost more
--- than the walk. A turn that is not there means that somebody else deleted keys: better no chain than one
--- with a hole.
+-- The digits of a turn and of all above it, newest first, in one string: a thousand replies would cost more than the walk. A
+-- turn that is not there means that somebody else deleted keys: better no chain than one with a hole.
 local function walk(tenant, digits, depth)
   local found, last = { digits }, digits
   while depth > 1 do

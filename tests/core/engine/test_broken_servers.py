@@ -4,15 +4,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from service.engine.port import (
-    Chunk,
-    EngineBroke,
-    EngineError,
-    EngineRefused,
-    EngineUnavailable,
-    Finish,
-    Sampling,
-)
+from service.engine.port import Chunk, EngineBroke, EngineError, EngineRefused, EngineUnavailable, Finish, Sampling
 from service.engine.servers import server as server_module
 from service.harmony.tokens import STOPS
 from tests.support.engine.connected import CARD, ask, connected, failure, generation, hold, scripted
@@ -27,7 +19,6 @@ from tests.support.waiting import until
 DONE = b"data: [DONE]\n\n"
 PAGE = b"<!doctype html><title>Sign in</title>\n\n<p>You are not signed in.</p>\n\n"
 MANY = 20
-"""How many tokens are asked for."""
 
 
 def begun(voice: Voice, *rest: bytes, then: Then = Then.END) -> Instead:

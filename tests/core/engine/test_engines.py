@@ -34,7 +34,6 @@ def played(one: Member) -> ScriptedEngine:
 
 @asynccontextmanager
 async def started(*members: Member, drain_seconds: float = 0.05) -> AsyncIterator[Engines]:
-    """These, until the end of the block."""
     engines = Engines(members, drain_seconds=drain_seconds)
     await engines.start()
     try:

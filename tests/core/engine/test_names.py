@@ -87,7 +87,6 @@ async def test_a_name_leads_to_no_more_servers_than_may_be() -> None:
 
 @asynccontextmanager
 async def two(*scripts: Any, **traits: Any) -> AsyncIterator[tuple[Standin, Standin]]:
-    """Two servers on one port of two addresses."""
     script, other = (*scripts, [[5]], [[5]])[:2]
     async with (
         standing_in(scripted(script), **traits) as first,

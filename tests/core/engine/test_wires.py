@@ -224,7 +224,6 @@ def test_llama_caches_prompts_of_one_salt(shared: bool, salts: list[str | None],
 
 
 def answer(kind: str, logprobs: int | None = None, *, ending: bool = False) -> Answer:
-    """The reader of a generation's stream."""
     reader = KINDS[kind].answer(Generation("", (1,), Sampling(9, stop_ids=STOPS, logprobs=logprobs)))
     reader.ending = ending
     return reader
@@ -241,7 +240,6 @@ def tokens(chunks: list[Chunk]) -> list[int]:
 
 
 def whole(kind: str, *sizes: int) -> bytes:
-    """A stream whose events have so many ids each, from 65 on, then a stop."""
     voice, count, sent = VOICES[kind], 0, b": ping\n\n"
     for size in sizes:
         ids, count = list(range(65 + count, 65 + count + size)), count + size

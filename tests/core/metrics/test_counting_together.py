@@ -46,11 +46,9 @@ class Pair:
         raise AssertionError("no process of it counts in a folder")
 
     def pids(self) -> list[int]:
-        """The process ids of those that count."""
         return [int(path.read_text()) for path in sorted(self.folder.glob("*.pid"))]
 
     def shares(self) -> list[float]:
-        """How many create requests each of them answered."""
         files = sorted(self.folder.glob("counter_*.db"))
         places = [MultiProcessCollector.merge([str(file)]) for file in files]
         return [sum(samples(families, "harmonium_requests_total", endpoint="/v1/responses")) for families in places]
@@ -83,7 +81,6 @@ class Pair:
 
 
 def samples(families: Iterable[Metric], name: str, **labels: str) -> Iterator[float]:
-    """The values of the samples of this name that have these labels."""
     for family in families:
         for sample in family.samples:
             if sample.name == name and labels.items() <= sample.labels.items():

@@ -33,7 +33,6 @@ async def shards() -> Mapping[int, QueueFigures]:
 
 
 def exposition(read_shards: scrape.ReadShards, **options: float) -> Exposition:
-    """What answers scrapes, of a process that has counted nothing yet."""
     limits = limits_of(load_settings(max_bytes="1GiB", max_responses=0, workers=2, max_concurrent_requests=7))
     engines = SimpleNamespace(servers=lambda: SERVERS, loads=dict, waiting=0)
     return Exposition(make_metrics(), read_shards, cast(Engines, engines), limits, **options)

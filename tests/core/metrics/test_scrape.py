@@ -24,13 +24,11 @@ METRICS_KEY = "sk-metrics-0123456789"
 
 
 async def create(inside: Inside, **body: object) -> dict[str, Any]:
-    """The answer to a create request."""
     async with inside.http() as http:
         return (await http.post("/v1/responses", json={"model": MODEL, "input": "hi", **body})).json()
 
 
 async def seen(http: httpx.AsyncClient) -> Scraped:
-    """A scrape in the test's own loop."""
     return Scraped((await http.get("/metrics")).text)
 
 
@@ -161,7 +159,6 @@ async def test_a_full_service_still_answers_scrapes_and_counts_whom_it_refused(s
 
 
 def bearer(key: str) -> dict[str, str]:
-    """The headers of who has a key."""
     return {"authorization": f"Bearer {key}"}
 
 

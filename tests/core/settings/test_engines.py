@@ -38,7 +38,6 @@ def write(tmp_path: Path, text: str, name: str = "engines.toml") -> Path:
 
 
 def refused(path: Path) -> str:
-    """Why a file can't be used."""
     with pytest.raises(BadEngines) as refusal:
         read_engines(path)
     return str(refusal.value)

@@ -32,7 +32,6 @@ def _own_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def written(text: str, name: str = "secret") -> Path:
-    """A file with this text in the working directory."""
     path = Path.cwd() / name
     path.write_text(text)
     return path

@@ -17,7 +17,6 @@ from tests.support.service.process import MODEL, ServiceProcess
 from tests.support.tools.server import mcp_server
 
 Known = dict[str, str]
-"""What stands for a word in braces."""
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +38,6 @@ def hosting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServiceP
 
 
 def known(service: ServiceProcess, url: str) -> Known:
-    """Make what the requests are about."""
     client = service.client()
     kept, gone = (client.containers.create(name=name).id for name in ("kept", "gone"))
     client.containers.delete(gone)

@@ -149,7 +149,6 @@ async def test_a_connection_too_many_is_hung_up_on_while_requests_are_under_way(
 
 
 async def until_hung_up(reader: asyncio.StreamReader) -> bytes:
-    """What still comes before the server hangs up, by whichever way."""
     received = b""
     with suppress(ConnectionResetError):
         while piece := await asyncio.wait_for(reader.read(1 << 16), DEADLINE_SECONDS):
@@ -158,7 +157,6 @@ async def until_hung_up(reader: asyncio.StreamReader) -> bytes:
 
 
 UNREAD = b"PUT /pid HTTP/1.1\r\nHost: localhost\r\n"
-"""It is answered without its body."""
 
 
 async def test_an_answer_without_its_body_arrives_however_long_that_is(connect: Connect) -> None:

@@ -243,7 +243,6 @@ EVE: Any = {"role": "user", "content": "My name is Eve."}
 
 
 def fork(client: OpenAI, source: Any, **options: Any) -> Any:
-    """A fork, as the official client asks for it."""
     return client.conversations.create(extra_body={"harmonium": {"fork_of": source}}, **options)
 
 
@@ -254,7 +253,6 @@ def refused_fork(client: OpenAI, source: Any, **options: Any) -> openai.APIStatu
 
 
 def spoken(client: OpenAI, id: str) -> list[str]:
-    """The words of a conversation, oldest first."""
     items: Any = client.conversations.items.list(id, order="asc")
     return [part.text for item in items if item.type == "message" for part in item.content]
 

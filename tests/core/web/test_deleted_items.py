@@ -22,7 +22,6 @@ def user(text: str) -> Any:
 
 
 def begun(client: OpenAI, *texts: str) -> tuple[str, list[str]]:
-    """A conversation with these messages of the user's; its id, and theirs."""
     id = client.conversations.create(items=[user(text) for text in texts]).id
     return id, [str(item.id) for item in client.conversations.items.list(id, order="asc")]
 

@@ -33,7 +33,6 @@ class Talk:
 
 
 async def stored(inside: Inside, id: str) -> dict[str, object]:
-    """The response, as soon as it is stored."""
     async with inside.http() as http:
         answer = await until(
             lambda: http.get(f"/v1/responses/{id}"), 5, "not stored", wanted=lambda answer: answer.status_code != 404

@@ -24,11 +24,7 @@ from tests.support.service.process import MODEL
 from tests.support.service.streams import sent
 
 SECONDS = 20
-"""How long any answer may take."""
-
 OUTPUT = TypeAdapter(list[ResponseOutputItem])
-"""The official client's own types."""
-
 ENDED = {"completed", "incomplete", "failed", "cancelled"}
 FUNCTION: Json = {"type": "function", "name": "get_weather", "parameters": {"type": "object", "properties": {}}}
 COMPACTED = tuple(CompactBody.__struct_fields__)

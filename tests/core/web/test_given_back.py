@@ -32,7 +32,6 @@ class Trap:
     def __init__(self, tasks: tuple[str, ...], at: int | None, when: When = "asked") -> None:
         """`tasks` are the qualified names of the coroutines that it is put around."""
         self.places: list[str] = []
-        """Where each await stood until now."""
         self._tasks = tasks
         self._at = at
         self._when = when
@@ -135,7 +134,6 @@ async def posted(inside: Inside, path: str = "/v1/responses", key: str = "", **b
 
 
 async def made(inside: Inside, path: str = "/v1/responses", **body: Any) -> str:
-    """The id of what is posted, again where the store was too slow."""
     answer = await until(lambda: posted(inside, path, **body), wanted=lambda answer: answer.status_code == 200)
     return answer.json()["id"]
 

@@ -23,7 +23,6 @@ from tests.support.waiting import until, wait_until
 
 @contextmanager
 def stopped(pid: int) -> Iterator[None]:
-    """A process that does nothing until the end of the block."""
     os.kill(pid, signal.SIGSTOP)
     try:
         yield

@@ -21,14 +21,11 @@ from tests.support.service.process import MODEL
 from tests.support.waiting import until
 
 CODEX = re.compile(r"(?i)try again in\s*(\d+(?:\.\d+)?)\s*(s|ms|seconds?)")
-"""How Codex reads a delay out of a message."""
-
 TENANT = "default"
 
 
 @asynccontextmanager
 async def limited(settings: Settings, **limits: int) -> AsyncIterator[tuple[Inside, AsyncOpenAI]]:
-    """A service that limits every tenant, and a client."""
     settings = changed(settings, tenant_limits=limits)
     async with serving(settings, scripted([answer("Hello there.")])) as inside, inside.client() as client:
         yield inside, client
@@ -45,12 +42,10 @@ async def left_today(inside: Inside, limit: int = 100_000) -> int:
 
 
 async def settled(inside: Inside, used: int, limit: int = 100_000) -> None:
-    """Wait until so many of the day's tokens are used."""
     await until(lambda: left_today(inside, limit), wanted=lambda left: left == limit - used)
 
 
 async def refusal(client: AsyncOpenAI) -> openai.RateLimitError | None:
-    """How a response is refused; None where it is made."""
     try:
         await client.responses.create(model=MODEL, input="Hi", max_output_tokens=16)
     except openai.RateLimitError as error:

@@ -26,8 +26,6 @@ some 135 MiB, all of them together would add 500. 4 to 9 are kept, and 30 or mor
 """
 
 FLOOD = 12
-"""How many large requests are sent at once."""
-
 Attack = Callable[[ServiceProcess], Awaitable[None]]
 
 

@@ -109,7 +109,6 @@ BEYOND_SCHEMAS = (
 
 
 def read(**body: Any) -> None:
-    """All that is read of a create request that says something."""
     requests.read(**{**SAID, **body})
 
 
@@ -120,7 +119,6 @@ def items_of(sent: msgspec.Raw) -> list[Any]:
 
 
 def read_body(name: str, value: Any, *, refuses: bool) -> None:
-    """A body as its route reads it; `refuses` is said of histories."""
     sent, asked = json.dumps(value).encode(), partial(read, refuses=refuses)
     match name:
         case "CreateResponse":
@@ -138,7 +136,6 @@ def read_body(name: str, value: Any, *, refuses: bool) -> None:
 
 
 def refusal_of(name: str, value: Any, *, refuses: bool = False) -> ApiError | None:
-    """Why a body is refused, None if it isn't."""
     try:
         read_body(name, value, refuses=refuses)
     except ApiError as error:

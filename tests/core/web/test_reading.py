@@ -93,7 +93,6 @@ def test_another_api_is_kept_alive_by_its_own_means(beside: Callable[..., Served
 
 
 def listed(client: OpenAI, id: str, **options: Any) -> list[str]:
-    """The ids of all input items, page by page."""
     return [str(item.id) for item in client.responses.input_items.list(id, **options)]
 
 
@@ -247,7 +246,6 @@ class Turns:
 
 
 async def pages(turns: Turns, limit: int, *, ascending: bool) -> list[list[str]]:
-    """The ids of all items, page by page."""
     store, found, after = cast(ConversationHistoryStore, turns), list[list[str]](), None
     while True:
         page = await page_of(

@@ -36,20 +36,17 @@ def keyed(key: str = KEY) -> dict[str, str]:
 
 
 async def ask(client: AsyncOpenAI, key: str = KEY, **body: Any) -> Any:
-    """A response to a request with a key."""
     body = {"model": MODEL, "input": "hi", **body}
     return await client.responses.create(extra_headers=keyed(key), **body)
 
 
 async def streamed(client: AsyncOpenAI, key: str = KEY, **body: Any) -> list[Any]:
-    """The events of a stream for a request with a key."""
     stream = await ask(client, key, stream=True, **body)
     async with stream:
         return [event async for event in stream]
 
 
 async def stored(inside: Inside) -> list[str]:
-    """The digits of all responses, and of all that was added by hand."""
     async with inside.store.server.operation() as operation:
         _, keys = await operation.command(
             "SCAN", 0, "MATCH", f"{inside.store.keyspace.prefix}:*:node:*", "COUNT", 1_000_000
@@ -249,7 +246,6 @@ async def test_who_waits_for_too_long_is_told_to_come_again_and_repeats_are_coun
 
 
 async def post(inside: Inside, body: bytes = BODY, route: str = "/v1/responses") -> httpx.Response:
-    """The answer to a request with a key, of just these bytes."""
     async with inside.http() as raw:
         return await raw.post(route, content=body, headers=keyed() | {"content-type": "application/json"})
 

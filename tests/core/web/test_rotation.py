@@ -19,21 +19,18 @@ AGAIN = "the keys were read again"
 
 @pytest.fixture
 def keys(tmp_path: Path) -> Path:
-    """A file with one key of acme."""
     path = tmp_path / "keys"
     path.write_text(f"acme:{OLD}\n")
     return path
 
 
 def status(url: str, key: str, path: str = "/v1/models") -> int:
-    """What a request on a connection of its own is answered with."""
     return httpx.get(
         f"{url}{path}", headers={"authorization": f"Bearer {key}"}, timeout=60, trust_env=False
     ).status_code
 
 
 def workers(service: ServiceProcess) -> list[int]:
-    """The processes that share a service's port."""
     pid = service.process.pid
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return [int(each) for each in children if "spawn_main" in _command(each)]
@@ -64,7 +61,6 @@ def statuses(service: ServiceProcess, key: str) -> set[int]:
 
 
 def errors(log: str) -> list[str]:
-    """The log lines about keys that weren't taken."""
     return [line for line in log.splitlines() if " ERROR " in line and "the keys stay as they were" in line]
 
 

@@ -1,5 +1,10 @@
-"""Routes: how queries are read, and what is said of a path that is not there."""
+"""Routes: how queries are read, what is said of a path that is not there, and what who tries `GET /` finds."""
 
+import html
+import posixpath
+import re
+import subprocess
+import sys
 from typing import Annotated
 
 import pytest
@@ -8,8 +13,10 @@ from fastapi import Query as InQuery
 from httpx import ASGITransport, AsyncClient
 from pydantic import Field
 
+from service.build import this_build
 from service.web.nowhere import Nowhere
 from service.web.queries import Query
+from tests.support.service.process import ServiceProcess
 
 
 class Few(Query):
@@ -45,7 +52,7 @@ async def endpoint() -> None: ...
 )
 def test_what_is_not_there_is_refused_with_a_way_out(method: str, path: str, allow: list[str], advice: str) -> None:
     refusal = Nowhere([router]).refusal(method, path)
-    assert (refusal.status, refusal.allow) == (405 if allow else 404, allow)
+    assert (refusal.status, list(refusal.allow)) == (405 if allow else 404, allow)
     assert refusal.message.startswith(f"Invalid URL ({method} {path}). ")
     assert refusal.message.endswith(advice)
 
@@ -64,3 +71,55 @@ async def test_a_query_is_read_as_a_model(query: str, known: Few) -> None:
     app.include_router(router)
     async with AsyncClient(transport=ASGITransport(app), base_url="http://localhost") as http:
         assert (await http.get(f"/v1/plain/a?{query}")).json() == known.model_dump()
+
+
+def test_a_program_learns_the_name_the_version_and_where_to_go(service: ServiceProcess) -> None:
+    http = service.http()
+    answer = http.get("/")
+    assert answer.headers["content-type"] == "application/json"
+    assert (answer.json()["name"], answer.json()["version"]) == ("harmonium", this_build().version)
+    assert answer.json()["base_urls"] == {"openai": "/v1", "open_responses": "/open-responses/v1"}
+    assert answer.json()["engine"] == "demo"
+    links = answer.json()["links"]
+    assert {path: http.get(path).status_code for path in links.values()} == dict.fromkeys(links.values(), 200)
+
+
+def test_no_browser_guesses_what_an_answer_is_nor_shows_a_page_within_another(service: ServiceProcess) -> None:
+    for path in ("/", "/docs", "/v1/models", "/v1/nowhere", "/metrics"):
+        assert service.http().get(path).headers["x-content-type-options"] == "nosniff"
+    assert "frame-ancestors 'none'" in service.http().get("/docs").headers["content-security-policy"]
+
+
+def test_documents_are_there_as_markdown_with_a_list_of_them_and_no_link_of_theirs_is_dead(
+    service: ServiceProcess,
+) -> None:
+    http = service.http()
+    index = http.get("/docs/llms.txt")
+    assert index.headers["content-type"] == "text/plain; charset=utf-8"
+    listed = re.findall(r"^- \[([^\]]+)\]\((/docs/[^)]+)\)$", index.text, re.MULTILINE)
+    assert {"/docs/api.md", "/docs/decisions/README.md"} <= {path for _, path in listed}
+    for title, path in listed:
+        document = http.get(path)
+        assert document.headers["content-type"] == "text/markdown; charset=utf-8"
+        assert document.text.startswith(f"# {title}\n")
+        for link in re.findall(r"\]\((?!https?://|#)([^)#]+)", document.text):
+            assert posixpath.normpath(posixpath.join(posixpath.dirname(path), link)) in {each for _, each in listed}
+    for path in ("/docs/nothing.md", "/docs/../README.md", "/docs/%2e%2e/README.md"):
+        assert http.get(path).status_code == 404
+
+
+def test_a_browser_gets_a_page_that_loads_nothing_from_elsewhere(service: ServiceProcess) -> None:
+    page = service.http().get("/", headers={"accept": "text/html,application/xhtml+xml,*/*;q=0.8"})
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    assert page.headers["vary"] == "accept"
+    assert f"<h1>harmonium {this_build().version}</h1>" in page.text
+    assert f'base_url="{service.url}/v1"' in page.text
+    assert "The demo engine answers here, which is no real model." in page.text
+    example = html.unescape(re.findall("<pre>(.*?)</pre>", page.text, re.DOTALL)[0])
+    assert max(map(len, example.splitlines())) <= 60, "a line is out of its box"
+    done = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "1\n2\n3\n"
+    assert set(re.findall(r'(?:href|src)="([^"]+)"', page.text)) == set(
+        service.http().get("/").json()["links"].values()
+    )

@@ -88,7 +88,6 @@ async def test_anthropic_s_clients_page_through_the_models_in_its_form(settings:
 
 @asynccontextmanager
 async def two_servers(tmp_path: Path, **second: object) -> AsyncIterator[tuple[Path, Standin, Standin]]:
-    """A file of two models, and the server of each."""
     async with AsyncExitStack() as stack:
         servers: list[Standin] = []
         for name, text in ((A, "I am small."), (B, "I am large.")):
@@ -109,7 +108,6 @@ async def two_servers(tmp_path: Path, **second: object) -> AsyncIterator[tuple[P
 
 @asynccontextmanager
 async def two(settings: Settings, tmp_path: Path, **second: object) -> AsyncIterator[tuple[Inside, Standin, Standin]]:
-    """A service with two models, and the server of each."""
     async with two_servers(tmp_path, **second) as (path, first, other):
         given = load_settings(redis_url=settings.redis_url, key_prefix=settings.key_prefix, engines=str(path))
         async with serving(given) as inside:
@@ -167,7 +165,6 @@ async def test_where_one_models_server_is_away_the_other_serves(settings: Settin
 
 
 def listed(service: ServiceProcess) -> list[str]:
-    """The models of a service, without what they are called besides."""
     data = service.http().get("/v1/models").json()["data"]
     return [each["id"] for each in data if each["id"] == each["root"]]
 

@@ -90,8 +90,6 @@ ELSEWHERE = {
     "finish_reason": "tests/features/chats/test_chats.py",
     "x-should-retry": "tests/core/web/test_errors.py",
 }
-"""Those that have tests of their own kind."""
-
 IN_ANSWERS = (
     "invalid_encrypted_content",
     "overloaded_error",

@@ -26,7 +26,6 @@ batches = event_samples.batches.map(placed)
 
 
 def written(batch: list[Event], *, obfuscate: bool) -> list[dict[str, Any]]:
-    """The events as a client reads them."""
     buffer = bytearray()
     Encoder(obfuscate=obfuscate).append(batch, buffer)
     pieces = buffer.decode().split("\n\n")

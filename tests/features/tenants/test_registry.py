@@ -43,7 +43,7 @@ async def test_a_full_list_takes_nothing_more_but_for_what_is_in_it(registry: Re
         await registry.change((), places=[RecordKey("keys", name, 2)])
     with pytest.raises(RegistryFull) as full:
         await registry.change([ONE], places=[RecordKey("keys", "c", 2)], entries=[b"x"])
-    assert full.value.name == "keys"
+    assert full.value.id == "keys"
     assert await registry.read("project/one") == [b""]
     await registry.change((), places=[RecordKey("keys", "a", 2)])
     await registry.change((), places=[RecordKey("keys", "a", 0)])

@@ -30,12 +30,10 @@ DEADLINE_SECONDS = 5.0
 
 Ids = list[str]
 Shape = Callable[[ConversationHistoryStore, int, int], Awaitable[object]]
-"""Stores so many turns of a size."""
 
 
 @pytest.fixture
 async def counted(own_url: str) -> AsyncIterator[ConversationHistoryStore]:
-    """A store on that server, without caps."""
     store = ConversationHistoryStore(connect(own_url), caps=Caps(responses=0, bytes=0), timeout_seconds=15.0)
     yield store
     await store.close()

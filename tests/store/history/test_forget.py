@@ -15,7 +15,6 @@ DEADLINE_SECONDS = 5.0
 
 
 def keys_of_turns(found: dict[str, object]) -> list[str]:
-    """The keys that are not counters."""
     return [key for key in found if not key.endswith((":usage", ":clock"))]
 
 

@@ -32,7 +32,6 @@ SECONDS = 20.0
 
 @pytest.fixture
 async def full(own_url: str, own: Redis) -> AsyncIterator[ConversationHistoryStore]:
-    """A store on that server."""
     store = ConversationHistoryStore(connect(own_url), timeout_seconds=15.0)
     yield store
     await store.close()
@@ -52,7 +51,6 @@ async def fill(store: ConversationHistoryStore, own: Redis, short_bytes: int = T
 
 
 async def refused(store: ConversationHistoryStore, size: int = TURN_BYTES) -> bool:
-    """Whether a turn of so many bytes is refused, as there is no room."""
     try:
         await store.append(TENANT, large(store.new_id(), size))
     except StoreFull:

@@ -23,14 +23,12 @@ def of(*texts: str) -> Messages:
 
 
 async def begun(conversations: Conversations, *texts: str) -> str:
-    """A conversation whose first turn has these messages."""
     id = conversations.new_id()
     await conversations.create(TENANT, id, by_hand(conversations.new_turn_id(id), None, of(*texts)), b"{}")
     return id
 
 
 async def add(conversations: Conversations, id: str, *texts: str) -> str:
-    """Add a response with these messages; its id."""
     tip = (await conversations.chain(TENANT, id)).tip
     made = conversations.history.new_id(tip)
     await conversations.hold(TENANT, id, made, HELD_SECONDS)
@@ -39,7 +37,6 @@ async def add(conversations: Conversations, id: str, *texts: str) -> str:
 
 
 async def omit(conversations: Conversations, id: str, turn: str, item: int) -> None:
-    """Have a conversation go without an item."""
     tip = (await conversations.chain(TENANT, id)).tip
     note = omitting(turn, await conversations.history.messages(TENANT, turn), item)
     made = omission(conversations.new_turn_id(id, OMISSION_MARK), str(tip), note, b"{}")

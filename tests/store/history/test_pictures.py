@@ -16,14 +16,12 @@ CAT, DOG = b"cat" * 1_000, b"dog" * 2_000
 async def show(
     store: ConversationHistoryStore, *pictures: bytes, parent: str | None = None, tenant: str = TENANT
 ) -> str:
-    """Append a turn that shows these pictures; its id."""
     id = store.new_id(parent)
     await store.append(tenant, with_pictures(turn(id, parent), *pictures))
     return id
 
 
 async def seen(store: ConversationHistoryStore, id: str, tenant: str = TENANT) -> set[bytes]:
-    """Those of both pictures that are stored where this turn is."""
     wanted = [digest_of(CAT), digest_of(DOG)]
     found = await store.pictures(tenant, id, wanted)
     assert all(digest_of(data) == digest for digest, data in found.items())

@@ -67,7 +67,6 @@ async def look(redis: Redis, prefix: str, reached: Counter[str]) -> None:
 
 
 async def watch(redis: Redis, prefix: str, reached: Counter[str], over: asyncio.Event) -> None:
-    """Look at the caps until the storm is over, and once after it."""
     while not over.is_set():
         await look(redis, prefix, reached)
         await asyncio.sleep(POLL_SECONDS)
@@ -83,7 +82,6 @@ async def doubt(url: str, prefix: str, over: asyncio.Event) -> list[Fault]:
 
 
 async def stored(redis: Redis, shard: str) -> dict[str, int]:
-    """What a shard has of all that is capped, at one moment."""
     async with redis.pipeline(transaction=True) as at_once:
         at_once.hmget(f"{shard}:usage", ["responses", "trees", "bytes"])
         at_once.zcard(f"{shard}:leaves")

@@ -138,7 +138,6 @@ async def store(
 
 @pytest.fixture
 async def child(store: ConversationHistoryStore) -> Turn:
-    """A turn that isn't stored, with a parent that is, and was read."""
     parent = store.new_id()
     await store.append(TENANT, witness(TENANT, parent))
     await store.chain(TENANT, parent)

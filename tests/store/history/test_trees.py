@@ -18,7 +18,6 @@ OTHER = "other"
 
 @pytest.fixture
 def wide(open_store: OpenStore) -> ConversationHistoryStore:
-    """A store of several shards."""
     return open_store(shards=5)
 
 

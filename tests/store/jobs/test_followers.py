@@ -99,7 +99,6 @@ async def numbers(follower: Following) -> list[int]:
 
 
 async def begun(here: Site) -> list["asyncio.Task[list[int]]"]:
-    """Followers of a response that has just begun."""
     await here.begin()
     return [asyncio.create_task(numbers(here.follower())) for _ in range(FOLLOWERS)]
 

@@ -12,12 +12,7 @@ from store.jobs.log import LogEntry
 from store.jobs.model import JobLimits
 from tests.support.store.audit import dump
 from tests.support.store.sample import TENANT, turn
-from tests.support.store.work import (
-    claim,
-    date_log,
-    do_all,
-    submit,
-)
+from tests.support.store.work import claim, date_log, do_all, submit
 
 ENTRY_BYTES = 32
 LOG_BYTES = len(b"accepted") + len(b"the end") + 2 * ENTRY_BYTES
@@ -25,7 +20,6 @@ LOG_BYTES = len(b"accepted") + len(b"the end") + 2 * ENTRY_BYTES
 
 
 async def logged(history: ConversationHistoryStore, ids: list[str]) -> list[str]:
-    """Those of `ids` whose events can be read."""
     return [id for id in ids if (await history.find(TENANT, id)).logged]
 
 

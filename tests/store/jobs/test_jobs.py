@@ -5,9 +5,7 @@ import asyncio
 import pytest
 from redis.asyncio import Redis
 
-from store.errors import (
-    LeaseLost,
-)
+from store.errors import LeaseLost
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.jobs.log import LogEntry
@@ -16,17 +14,9 @@ from store.jobs.outbox import Outbox
 from store.turn import Status
 from tests.support.store.audit import dump
 from tests.support.store.sample import TENANT, said, turn
-from tests.support.store.work import (
-    claim,
-    claimed,
-    fall_silent,
-    finish,
-    step_back,
-    submit,
-)
+from tests.support.store.work import claim, claimed, fall_silent, finish, step_back, submit
 
 SOON = 0.05
-"""A lease that runs out by itself, in seconds."""
 
 
 async def test_a_job_whose_holder_fell_silent_is_next_and_what_that_one_does_is_refused(

@@ -2,14 +2,7 @@
 
 import pytest
 
-from store.errors import (
-    ChainTooLong,
-    Conflict,
-    LeaseLost,
-    LogBehind,
-    QueueFull,
-    Steered,
-)
+from store.errors import ChainTooLong, Conflict, LeaseLost, LogBehind, QueueFull, Steered
 from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.jobs.log import EventLog, LogEntry

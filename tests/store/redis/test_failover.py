@@ -1,6 +1,11 @@
-"""Failovers behind one address: the connections to the former primary stay open, and everybody leaves them."""
+"""Failovers, behind one address and by Sentinels: who is primary now is found, and everybody leaves the connections to
+the former one that stay open.
+"""
 
 import asyncio
+import os
+import signal
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import NamedTuple
@@ -14,16 +19,9 @@ from store.listening import Listening
 from store.redis.connection import Server, connect
 from tests.support.store.counted import usage
 from tests.support.store.link import Link, link
+from tests.support.store.operations import OPERATIONS
 from tests.support.store.sample import TENANT, grow, said, turn
-from tests.support.store.servers import (
-    PLAIN,
-    SERVICE,
-    Process,
-    cluster,
-    eventually,
-    sentinels,
-    server,
-)
+from tests.support.store.servers import PLAIN, SERVICE, Process, Watched, cluster, eventually, sentinels, server
 from tests.support.store.talkers import HEALED_SECONDS, talking
 from tests.support.waiting import until as soon
 
@@ -206,3 +204,47 @@ async def test_a_server_that_can_not_save_is_read_and_not_ready(tmp_path: Path) 
         one.ask("BGSAVE")
         await eventually(lambda: grow(store, "two", parent=id), StoreUnavailable)
         await store.close()
+
+
+LIMIT_SECONDS = 3.0
+GRACE_SECONDS = 10.0
+
+
+async def test_every_operation_works_through_a_sentinel(watched: Watched) -> None:
+    store = ConversationHistoryStore(connect(watched.url, timeout_seconds=8.0), timeout_seconds=15.0)
+    for operation in OPERATIONS.values():
+        (id,) = await grow(store, "one")
+        await operation(store, id)
+    await store.close()
+    assert int(watched.primary.ask("DBSIZE")) > 0
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "hanging"])
+async def test_a_primary_that_is_gone_is_replaced(watched: Watched, end: signal.Signals) -> None:
+    store = ConversationHistoryStore(connect(watched.url), timeout_seconds=LIMIT_SECONDS)
+    (id,) = await grow(store, "one")
+    watched.primary.ask("WAIT", 1, 5000)
+    os.kill(watched.primary.process.pid, end)
+    start = time.monotonic()
+    with pytest.raises(StoreUnavailable):
+        await store.get(TENANT, id)
+    assert time.monotonic() - start < LIMIT_SECONDS + GRACE_SECONDS
+    await eventually(lambda: said(store, id), StoreUnavailable)
+    (reply,) = await grow(store, "two", parent=id)
+    assert await said(store, reply) == ["one", "two"]
+    await store.close()
+
+
+async def test_sentinels_have_users_of_their_own(watched: Watched) -> None:
+    watched.sentinel.ask("ACL", "SETUSER", "guard", "on", ">sesame", "+sentinel|masters", "+client|setinfo")
+    watched.sentinel.ask("ACL", "SETUSER", "default", "off")
+    for options, admitted in (("sentinel_username=guard&sentinel_password=sesame", True), ("", False)):
+        server = Server(connect(f"{watched.url}?{options}"), timeout_seconds=5.0, attempts=1)
+        if admitted:
+            async with server.operation() as operation:
+                assert await operation.command("ROLE")
+        else:
+            with pytest.raises(StoreUnavailable, match="No master found"):
+                async with server.operation() as operation:
+                    await operation.command("ROLE")
+        await server.close()

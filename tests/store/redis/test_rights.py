@@ -22,8 +22,6 @@ from tests.support.store.servers import cluster
 
 DOCUMENT = ROOT / "docs" / "deploy.md"
 CALL = re.compile(r"""redis\.call\('(\w+)'|\b(?:command|scan|_send|row)\(\(?"([A-Z]+)\"""")
-"""A command in a script, and one that is sent."""
-
 PASSWORD = "p/ss@word"
 
 

@@ -10,5 +10,4 @@ import uvloop
 def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """What makes the loop of a test."""
     return {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}

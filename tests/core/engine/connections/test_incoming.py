@@ -19,13 +19,11 @@ def chunked(parts: Sequence[bytes], trailer: bytes = b"") -> bytes:
 
 
 def sized(parts: Sequence[bytes]) -> bytes:
-    """An answer that says how long it is."""
     body = b"".join(parts)
     return OK + b"content-length: %d\r\n\r\n" % len(body) + body
 
 
 def endless(parts: Sequence[bytes]) -> bytes:
-    """An answer that lasts until the connection ends."""
     return OK + b"\r\n" + b"".join(parts)
 
 

@@ -22,7 +22,6 @@ STREAM = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 HALF = STREAM + b"3\r\nabc\r\n"
 END = b"0\r\n\r\n"
 READ_BYTES = 256 * 1024
-"""The most that one read of a loop brings."""
 
 
 Play = Callable[["Call"], Awaitable[None]]
@@ -35,7 +34,6 @@ class Call:
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     heads: list[bytes] = field(default_factory=list)
-    """The heads of the requests that came over it."""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once the other side has hung up, or this one has."""
 
@@ -48,7 +46,6 @@ class Call:
 
 
 async def answering(call: Call) -> None:
-    """Answer every request, as long as any come."""
     while True:
         await call.asked()
         call.writer.write(OK)
@@ -68,7 +65,6 @@ class Player:
         return target_of(ServerAddress(url, url, certified=certified))
 
     async def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Play what is to be played over a connection."""
         call = Call(reader, writer)
         self.calls.append(call)
         try:
@@ -83,7 +79,6 @@ class Player:
 
 @asynccontextmanager
 async def playing(play: Play = answering, *, tls: ssl.SSLContext | None = None) -> AsyncIterator[Player]:
-    """A server until the end of the block."""
     player = Player(play, tls=tls is not None)
     server = await asyncio.start_server(player.take, "127.0.0.1", 0, ssl=tls)
     player.port = server.sockets[0].getsockname()[1]
@@ -110,7 +105,6 @@ def certified(folder: Path, name: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
 
 @asynccontextmanager
 async def pooled(*, keeps: bool = True, connect_seconds: float = 20, **more: Any) -> AsyncIterator[Pool]:
-    """A pool until the end of the block."""
     pool = Pool(keeps=keeps, connect_seconds=connect_seconds, **more)
     try:
         yield pool
@@ -120,13 +114,11 @@ async def pooled(*, keeps: bool = True, connect_seconds: float = 20, **more: Any
 
 
 async def post(pool: Pool, target: RequestTarget, body: bytes = b"{}") -> ServerConnection:
-    """Post something; the connection, its answer unread."""
     async with asyncio.timeout(5):
         return await pool.send("POST", target, "/", {}, body)
 
 
 async def rest(connection: ServerConnection) -> bytes:
-    """What is left of an answer."""
     pieces: list[bytes] = []
     async with asyncio.timeout(5):
         while piece := await connection.read():
@@ -135,7 +127,6 @@ async def rest(connection: ServerConnection) -> bytes:
 
 
 async def whole(pool: Pool, target: RequestTarget, body: bytes = b"{}") -> bytes:
-    """Post something and read the answer."""
     connection = await post(pool, target, body)
     try:
         return await rest(connection)

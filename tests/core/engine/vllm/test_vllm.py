@@ -18,7 +18,6 @@ CARD = ModelCard(MODEL, 0, 4096)
 
 
 async def post(inside: Inside, **body: object) -> httpx.Response:
-    """The answer to a create request."""
     async with inside.http() as http:
         return await http.post("/v1/responses", json={"model": MODEL, "input": "hi", **body})
 

@@ -77,7 +77,6 @@ class Size(NamedTuple):
 
     @property
     def virtual(self) -> int:
-        """Its virtual tokens."""
         return self.prompt + OUTPUT * self.output
 
 
@@ -97,9 +96,7 @@ class Server:
     def __init__(self, sizes: Mapping[str, Size], weights: Mapping[str, float]) -> None:
         self.served = ServedTenants(weights.__getitem__)
         self.took = Counter[str]()
-        """Virtual tokens."""
         self.largest = Counter[str]()
-        """Those of the largest request."""
         self._sizes = sizes
         self._random = Random(7)
         self._queue = Queue[int](self.served)

@@ -18,7 +18,6 @@ SOON, NEVER = 0.05, 600.0
 """How long a request waits: for a moment, or for as long as it takes."""
 
 SLOTS, KEPT, QUEUED = 4, 1, 6
-"""One of the slots is kept for who comes."""
 
 
 def admission(
@@ -69,13 +68,11 @@ class Client:
 
 
 async def settled() -> None:
-    """Return once all that is ready was done."""
     for _ in range(8):
         await asyncio.sleep(0)
 
 
 async def clients(gate: Admission, *tenants: str) -> list[Client]:
-    """Requests of these tenants, one after the other."""
     found: list[Client] = []
     for tenant in tenants:
         found.append(Client(gate, tenant))
@@ -215,7 +212,6 @@ class World:
             assert begun == sorted(begun, reverse=True), "first in, first out"
 
     async def end(self) -> None:
-        """End everything; all places are free again then."""
         for each in self.asked:
             each.task.cancel()
         await asyncio.gather(*(each.task for each in self.asked), return_exceptions=True)
