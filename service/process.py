@@ -152,7 +152,7 @@ Compose = Callable[[Parts], None]
 
 @dataclass(frozen=True)
 class Offered:
-    """The facts that the routes of a process depend on: `passes_on` is whether there is a server for requests that are passed
+    """The facts that the routes of a process depend on: `passes_on` is whether a server takes requests that are passed
     on, `remembers` whether chat completions are made here, `administers` whether there are projects in the store.
     """
 

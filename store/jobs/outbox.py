@@ -8,7 +8,7 @@ sometimes twice, and in no certain order. Never remove one before it was accepte
 import msgspec
 
 from store.history.history import ConversationHistoryStore
-from store.keys import ID_PREFIX, ShardKeys
+from store.keys import ID_PREFIX, ShardKeys, id_of
 from store.redis import scripts
 
 

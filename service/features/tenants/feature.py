@@ -40,7 +40,7 @@ class TenantsFeature(Feature):
     def routers(self, offered: Offered) -> Iterable[APIRouter]:
         if not offered.administers:
             return ()
-        from service.features.tenants.admin import routes
+        from service.features.tenants import routes
 
         return (routes.router,)
 

@@ -7,10 +7,10 @@ import httpx
 import msgspec
 import pytest
 
-from service.features.tenants.admin.shapes import MAX_SECONDS
 from service.features.tenants.permissions import MAX_LISTED, SCOPES
 from service.features.tenants.records import MAX_NAME_CHARS
 from service.features.tenants.settings import MAX_LIMIT
+from service.features.tenants.shapes import MAX_SECONDS
 from tests.support.service.process import MODEL, ServiceProcess
 
 ADMIN = "an-administrators-key-of-the-settings"

@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from service.decoding import Json
 from service.errors import invalid_value, missing, not_served
-from service.features.tenants.admin import shapes
+from service.features.tenants import shapes
 from service.features.tenants.audit import MAX_TIME, Actor, AuditFilter, page_of_entries
 from service.features.tenants.directory import Directory, RecordPage, not_found
 from service.features.tenants.entrance import ProjectEntrance, ProjectEntry
