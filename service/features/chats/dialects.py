@@ -50,7 +50,7 @@ class Translated(Dialect):
     """The answer that a response is."""
 
     def __init__(self, request: TranslatedChat) -> None:
-        self._request = request
+        self._request = request._replace(body=b"")  # a run may take minutes, and holds no body
 
     def answer(self, content: object) -> JsonResponse:
         """See Dialect. Raises ApiError where the response failed, whatever it said before."""

@@ -135,7 +135,7 @@ async def test_a_search_that_fails_is_shown_as_failed_and_told(
     assert (search["status"], search["queries"], search["results"]) == ("failed", [query], None)
     assert response.status == "completed"
     assert told in prompts(engine)[-1]
-    logged = [record.getMessage() for record in caplog.records if record.name.endswith("file_search")]
+    logged = [record.getMessage() for record in caplog.records if record.name.endswith("file_search.tool")]
     assert logged == ["a search of files failed"]
     assert "index is being built" not in caplog.text
 
