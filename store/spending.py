@@ -72,7 +72,9 @@ class Spending:
         return self._history.keyspace.shards
 
     async def sums(self, shard: int, first: int, last: int) -> tuple[list[HourSpent], int]:
-        """The sums of a shard's hours from `first` on, and the next hour, which ends behind `last`."""
+        """The sums of a shard in the hours from `first` on, and the hour with which to go on, which is behind `last`
+        at the end. Raises StoreUnavailable.
+        """
         server, keys = self._history.server, self._history.keyspace.all_shards()[shard]
         behind = min(last + 1, first + MOST_HOURS)
         names = {hour: keys.key_named(f"spent:{hour}") for hour in range(first, behind)}

@@ -467,7 +467,9 @@ class PassedReply(Protocol):
         ...
 
     def pieces(self) -> AsyncGenerator[bytes, None]:
-        """The bytes as they come, of a stream whole events. Raises EngineError, also where the server goes away."""
+        """The bytes as they come, of a stream whole events, [DONE] the last of them. Raises EngineError where the
+        server says that it failed, or goes away first.
+        """
         ...
 
     @property

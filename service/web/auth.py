@@ -50,7 +50,9 @@ def scope_of(method: str, path: str) -> str:
 
 
 async def enter(entrance: Entrance, headers: Headers, method: str, path: str) -> Entry:
-    """The caller. Raises ApiError: 401 (WrongKey) or 403 for a key that opens nothing or not this; StoreUnavailable."""
+    """The caller of a request. Raises ApiError: 401 for a key that opens nothing (WrongKey), 403 for one that doesn't
+    open this, 503; StoreUnavailable.
+    """
     if entrance.keys.open:
         return Entry(DEFAULT_TENANT)
     named = headers.get(b"openai-project", b"").decode("latin-1")

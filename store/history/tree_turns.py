@@ -176,7 +176,9 @@ async def shown_of(
 
 
 async def under_way(history: ConversationHistoryStore, tenant: str, most: int) -> tuple[list[TreeNode], bool]:
-    """A tenant's responses under way, the newest first, and whether these are all. Raises StoreUnavailable."""
+    """At most `most` responses of a tenant under way, the newest first, and whether these are all. Raises
+    StoreUnavailable.
+    """
     shards, run = history.keyspace.all_shards(), history.server.run
     found: list[TreeNode] = []
     whole = True

@@ -197,7 +197,9 @@ class Jobs:
         return JobClaim(jobs, int(rescued), int(running), int(first) if first else None, tenants)
 
     async def spec(self, lease: Lease, start: int = 0) -> bytes:
-        """The next piece of a job's spec from a byte on, empty behind its end. Raises StoreUnavailable."""
+        """The next piece of a job's spec from a byte on, empty behind its end, and for a job that has ended. Raises
+        StoreUnavailable.
+        """
         key = self._keys(lease).key("spec")
         async with self._reading, self._server.operation() as operation:
             return await operation.command("GETRANGE", key, start, start + SPEC_PIECE_BYTES - 1)

@@ -54,7 +54,7 @@ class Outbox:
         return webhooks
 
     async def later(self, webhook: Webhook, delay_ms: int) -> None:
-        """Make a webhook due again after `delay_ms`, 1 or more, unless somebody else has taken it since."""
+        """Make a webhook due again after `delay_ms`, 1 or more, unless it is gone or somebody else has taken it."""
         shard, tries = self.shard(webhook.id), str(webhook.tries)
         await self._server.run(scripts.return_webhook, shard, member=webhook.member, tries=tries, delay_ms=delay_ms)
 

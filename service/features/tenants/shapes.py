@@ -1,12 +1,12 @@
 """The admin API on the wire: its objects, and the bodies of its routes. A key's value is in one answer only."""
 
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from msgspec import UNSET, Meta, Raw, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 
 from service.decoding import ABSENT, Json, decode
-from service.errors import missing, not_allowed, not_served
+from service.errors import invalid_value, missing, not_allowed, not_served
 from service.features.tenants.directory import ChangedKey, ChangedProject, Made, Wish
 from service.features.tenants.limits import WHOLE_PROJECT, Limit, fill_limit
 from service.features.tenants.permissions import ALL, ModelPermissions, read_permissions, read_scopes
@@ -15,8 +15,6 @@ from service.features.tenants.settings import LIMITS, MAX_LIMIT
 
 MAX_SECONDS = 10 * 366 * 86_400
 """The latest that a key may expire: in ten years. One that is to be for ever has no end."""
-
-Seconds = Annotated[int, Meta(ge=1, le=MAX_SECONDS)]
 
 LIMITS_ID = f"rl-{WHOLE_PROJECT}"
 """The id of a project's limits."""
@@ -131,14 +129,14 @@ class _Models(msgspec.Struct, forbid_unknown_fields=True):
 class _Account(msgspec.Struct, forbid_unknown_fields=True):
     name: str | None = None
     create_service_account_only: bool | None = None
-    expires_in_seconds: Seconds | None = None
+    expires_in_seconds: int | None = None
     role: str | None = None
 
 
 class _Key(msgspec.Struct, forbid_unknown_fields=True):
     name: str | None = None
     scopes: list[str] | None = None
-    expires_in_seconds: Seconds | None = None
+    expires_in_seconds: int | None = None
     limits: Raw | UnsetType = UNSET
 
 
@@ -182,7 +180,7 @@ def read_models(body: bytes) -> ModelPermissions:
 def read_account(body: bytes) -> tuple[str, Wish | None]:
     """The name of a service account to be made, and its first key, if it is to have one. Raises InvalidRequest."""
     sent = decode(body, _Account)
-    name, seconds = checked_name(sent.name), sent.expires_in_seconds
+    name, seconds = checked_name(sent.name), _seconds(sent.expires_in_seconds)
     if sent.role is not None:
         raise not_served("role", sent.role, "A new service account is a member. Leave it out.")
     if sent.create_service_account_only:
@@ -205,7 +203,7 @@ def read_key(body: bytes) -> Wish:
     """The requested properties of a new key. Raises InvalidRequest."""
     sent = decode(body or b"{}", _Key)
     scopes, limit = read_scopes(sent.scopes or ()), _limit(sent.limits)
-    return Wish(checked_name(sent.name or "Secret Key"), scopes, sent.expires_in_seconds, limit or None)
+    return Wish(checked_name(sent.name or "Secret Key"), scopes, _seconds(sent.expires_in_seconds), limit or None)
 
 
 def read_changed_key(body: bytes) -> ChangedKey:
@@ -214,7 +212,7 @@ def read_changed_key(body: bytes) -> ChangedKey:
     if sent.name is not None:
         raise not_served("name", sent.name, "A key keeps its name. Leave it out.")
     scopes = None if sent.scopes is None else read_scopes(sent.scopes)
-    return ChangedKey(scopes, sent.expires_in_seconds, _limit(sent.limits))
+    return ChangedKey(scopes, _seconds(sent.expires_in_seconds), _limit(sent.limits))
 
 
 def read_admin_key(body: bytes) -> Wish:
@@ -224,7 +222,13 @@ def read_admin_key(body: bytes) -> Wish:
         raise not_served("scopes", sent.scopes, "An administrator's key administers all. Leave it out.")
     if sent.limits is not UNSET:
         raise not_served("limits", "…", "Administering isn't limited. Leave it out.")
-    return Wish(checked_name(sent.name), seconds=sent.expires_in_seconds)
+    return Wish(checked_name(sent.name), seconds=_seconds(sent.expires_in_seconds))
+
+
+def _seconds(seconds: int | None) -> int | None:
+    if seconds is not None and not 0 < seconds <= MAX_SECONDS:
+        raise invalid_value("expires_in_seconds", seconds, f"It should be 1 to {MAX_SECONDS}; without it, no end.")
+    return seconds
 
 
 def _limit(sent: Raw | UnsetType) -> Limit | UnsetType | None:
@@ -242,12 +246,10 @@ _LIMITED_ELSEWHERE = (
 )
 """OpenAI's limits that aren't there here."""
 
-Most: Any = Annotated[int, Meta(ge=0, le=MAX_LIMIT)]
-
 _SentLimits: Any = msgspec.defstruct(
     "SentLimits",
     [
-        *((name, Most | UnsetType | None, UNSET) for name in LIMITS),
+        *((name, int | UnsetType | None, UNSET) for name in LIMITS),
         *((name, Raw, ABSENT) for name in _LIMITED_ELSEWHERE),
     ],
     forbid_unknown_fields=True,
@@ -263,4 +265,7 @@ def read_limits(body: bytes | Raw, where: str = "") -> dict[str, int | None]:
     found = {name: getattr(sent, name) for name in LIMITS if getattr(sent, name) is not UNSET}
     if not found:
         raise missing(prefix + LIMITS[0], f"Give it, or another one of {', '.join(LIMITS)}.")
+    for name, number in found.items():
+        if number is not None and not 0 <= number <= MAX_LIMIT:
+            raise invalid_value(prefix + name, number, f"It should be 0 to {MAX_LIMIT}, or null for no limit.")
     return found

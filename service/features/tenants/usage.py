@@ -117,6 +117,10 @@ WAIT_SECONDS = MARKED_MS / 2000
 """How long an answer waits: half as long as the store knows whether it was counted."""
 
 
+SETTLED_AT_ONCE = 10
+"""How many waiting answers are counted beside each new one."""
+
+
 class _Waiting(NamedTuple):
     since: float
     tenant: str
@@ -142,10 +146,12 @@ class Tally:
             if len(self._waiting) > MOST_WAITING:
                 self._waiting.popleft()
                 _note_loss("too many wait")
+        else:
+            await self.settle(SETTLED_AT_ONCE)
 
-    async def settle(self) -> None:
-        """Count those that wait, as far as the store can be reached."""
-        for _ in range(len(self._waiting)):
+    async def settle(self, most: int = MOST_WAITING) -> None:
+        """Count at most so many of those that wait, as far as the store can be reached."""
+        for _ in range(min(most, len(self._waiting))):
             if self._away() or not self._waiting:
                 return
             waiting = self._waiting.popleft()

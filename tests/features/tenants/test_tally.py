@@ -45,6 +45,16 @@ async def test_what_the_store_misses_is_counted_once_that_is_back(store: Outage)
     assert store.counted == ["one", "two"]
 
 
+async def test_ten_of_those_that_wait_are_counted_beside_the_next_answer(store: Outage) -> None:
+    known, waiting = Tally(store, lambda: False), [str(number) for number in range(12)]
+    store.away = True
+    for id in waiting:
+        await known.count("acme", id, SPENT)
+    store.away = False
+    await known.count("acme", "next", SPENT)
+    assert store.counted == ["next", *waiting[:10]]
+
+
 async def test_only_so_many_wait_and_not_for_ever(
     store: Outage, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,10 +7,11 @@ import httpx
 import msgspec
 import pytest
 
+from service.errors import InvalidRequest
 from service.features.tenants.permissions import MAX_LISTED, SCOPES
 from service.features.tenants.records import MAX_NAME_CHARS
 from service.features.tenants.settings import MAX_LIMIT
-from service.features.tenants.shapes import MAX_SECONDS
+from service.features.tenants.shapes import MAX_SECONDS, read_key, read_limits
 from tests.support.service.process import MODEL, ServiceProcess
 
 ADMIN = "an-administrators-key-of-the-settings"
@@ -192,6 +193,15 @@ def test_bad_input_is_refused_by_name_and_changes_nothing(service: ServiceProces
         refusal = service.http(ADMIN).request(method, url, content=content, headers=headers)
         check(name, refusal, status, code, param)
     assert kept(service) == before
+
+
+def test_a_number_out_of_bounds_is_refused_with_the_way_to_have_none() -> None:
+    for seconds in (0, MAX_SECONDS + 1):
+        with pytest.raises(InvalidRequest, match=f"1 to {MAX_SECONDS}; without it, no end"):
+            read_key(msgspec.json.encode({"expires_in_seconds": seconds}))
+    for most in (-1, MAX_LIMIT + 1):
+        with pytest.raises(InvalidRequest, match=f"0 to {MAX_LIMIT}, or null for no limit"):
+            read_limits(msgspec.json.encode({"max_parallel_responses": most}))
 
 
 def kept(service: ServiceProcess) -> dict[bytes, Any]:
