@@ -31,14 +31,14 @@ SERVE = """
 import os
 import sys
 from service.commands import serve, signals
-from service.settings import settings
+from service.process import load_settings
 from tests.support.service import standin
 
 signals.STALL_SECONDS = float(os.environ.get("STALL_SECONDS", 15))
 
 if __name__ == "__main__":
     try:
-        serve.run(settings.load_settings(), getattr(standin, sys.argv[1]))
+        serve.run(load_settings(), getattr(standin, sys.argv[1]))
     except serve.StartError as error:
         sys.exit(str(error))
 """
