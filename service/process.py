@@ -230,7 +230,9 @@ def present() -> tuple[str, ...]:
     found = dict[str, str]()
     for name, needed in FEATURES.items():
         package = f"service.features.{name}"
-        if all(each in found for each in needed) and find_spec(package) is not None:
+        spec = find_spec(package)
+        there = spec is not None and spec.origin is not None  # a folder of caches alone has no origin
+        if there and all(each in found for each in needed):
             found[name] = package
     return tuple(found.values())
 
