@@ -16,7 +16,8 @@ CLIENT = "service.features.client"
 def main() -> None:
     """Run the command line: that of the client, which imports no settings, where it has the command."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    if find_spec(CLIENT) is not None:
+    spec = find_spec(CLIENT)
+    if spec is not None and spec.origin is not None:  # a folder of caches alone has no origin
         from typer.main import get_command
 
         client = import_module(f"{CLIENT}.command_line").app

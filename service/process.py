@@ -44,7 +44,7 @@ from service.responses.seal import Seals
 from service.responses.seen import Recogniser
 from service.responses.service import Service, Tenants, Tracing
 from service.settings.core import CoreSettings
-from service.settings.engines import DEMO, DEMO_MODEL, ENGINE_URLS, EngineEntry, ListedEngine
+from service.settings.engines import CHAT, DEMO, DEMO_MODEL, ENGINE_URLS, EngineEntry, ListedEngine
 from service.settings.group import display
 from service.settings.keys import Keys
 from service.settings.settings import read_settings, settings_with
@@ -95,7 +95,7 @@ FEATURES: Mapping[str, tuple[str, ...]] = {
 }
 """The features, each with those that it needs."""
 
-NO_ENGINE = "this installation has no engine {!r}"
+NO_ENGINE = "this installation has no engine {}"
 
 DOCTOR = "harmonium doctor says what it finds"
 
@@ -120,6 +120,21 @@ class EngineKinds:
         """The same kinds where the servers themselves make the prompts, and read what their model writes."""
         self.own: dict[str, Callable[[CoreSettings, str, int], Engine]] = {}
         """Engines without servers: the settings, the model's name, and its context in tokens, where 0 is any."""
+
+    def of_servers(self, listed: EngineEntry) -> Callable[[CoreSettings], ServerKind]:
+        """The kind of an engine's servers. Raises EngineUnavailable where this installation has none such."""
+        reads = listed.markup == SERVER and listed.kind != CHAT
+        found = (self.templating if reads else self.servers).get(listed.kind)
+        if found is None:
+            which = f"{listed.kind!r} with markup {SERVER!r}" if reads else repr(listed.kind)
+            raise EngineUnavailable(NO_ENGINE.format(which))
+        return found
+
+    def without_servers(self, kind: str) -> Callable[[CoreSettings, str, int], Engine]:
+        """An engine without servers. Raises EngineUnavailable where this installation has none such."""
+        if kind not in self.own:
+            raise EngineUnavailable(NO_ENGINE.format(repr(kind)))
+        return self.own[kind]
 
 
 @dataclass
@@ -215,7 +230,9 @@ def present() -> tuple[str, ...]:
     found = dict[str, str]()
     for name, needed in FEATURES.items():
         package = f"service.features.{name}"
-        if all(each in found for each in needed) and find_spec(package) is not None:
+        spec = find_spec(package)
+        there = spec is not None and spec.origin is not None  # a folder of caches alone has no origin
+        if there and all(each in found for each in needed):
             found[name] = package
     return tuple(found.values())
 
@@ -451,8 +468,8 @@ async def reread(service: Service, taken: bool) -> None:
     if not taken or not settings.listed_engines:
         return
     known = {member.key: member for member in service.engine.members}
-    members = _members(settings, known)
     try:
+        members = _members(settings, known)
         await service.engine.change(members)
         for listed, member in zip(settings.listed_engines, members, strict=True):
             if listed.key in known and listed.listed.kind != DEMO:
@@ -477,19 +494,16 @@ def open_engine(settings: CoreSettings) -> Engine:
     if settings.engine in ENGINE_URLS:
         listed = EngineEntry(name, settings.engine, context_tokens=context)
         return _open(settings, ListedEngine(listed, settings.engine_urls, settings.engine_api_key))
-    return _own(settings, settings.engine, name, context)
+    return engine_kinds().without_servers(settings.engine)(settings, name, context)
 
 
 def _open(settings: CoreSettings, engine: ListedEngine) -> Engine:
     """An engine of the file: the demo engine, or one of servers. Raises EngineUnavailable."""
     listed, kinds = engine.listed, engine_kinds()
     if listed.kind == DEMO:
-        return _own(settings, DEMO, engine.model, listed.context_tokens)
-    found = kinds.templating if listed.markup == SERVER and listed.kind in kinds.templating else kinds.servers
-    if listed.kind not in found:
-        raise EngineUnavailable(NO_ENGINE.format(listed.kind))
+        return kinds.without_servers(DEMO)(settings, engine.model, listed.context_tokens)
     return kinds.server_engine(
-        found[listed.kind](settings),
+        kinds.of_servers(listed)(settings),
         _access(settings, engine),
         model=engine.model,
         context_tokens=listed.context_tokens,
@@ -498,12 +512,14 @@ def _open(settings: CoreSettings, engine: ListedEngine) -> Engine:
     )
 
 
-def _own(settings: CoreSettings, kind: str, model: str, context_tokens: int) -> Engine:
-    """An engine without servers. Raises EngineUnavailable."""
-    own = engine_kinds().own
-    if kind not in own:
-        raise EngineUnavailable(NO_ENGINE.format(kind))
-    return own[kind](settings, model, context_tokens)
+def check_engines(settings: CoreSettings) -> None:
+    """Raises EngineUnavailable where this installation lacks an engine that the settings name."""
+    kinds = engine_kinds()
+    for each in [each.listed for each in settings.listed_engines] or [EngineEntry("", settings.engine)]:
+        if each.kind in ENGINE_URLS:
+            kinds.of_servers(each)
+        else:
+            kinds.without_servers(each.kind)
 
 
 def engine_kinds() -> EngineKinds:

@@ -24,15 +24,19 @@ PANELS = {
     "Look": "ls tree show log diff rm export import",
     "Keep": "archive backup restore fsck projects keys usage audit",
 }
-"""All commands as the help has them: those to begin with first."""
+"""The commands as the help has them: those to begin with first."""
+
+OTHERS = "More"
+"""The panel of commands that are in none of these."""
 
 
 class InPanels(TyperGroup):
-    """Commands in the panels and the order of PANELS."""
+    """Commands in the panels and the order of PANELS, and then all others."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Their names."""
         there = {name: panel for panel, names in PANELS.items() for name in names.split() if name in self.commands}
+        there |= {name: OTHERS for name in self.commands if name not in there}
         for name, panel in there.items():
             vars(self.commands[name])["rich_help_panel"] = panel
         return [*there]

@@ -40,10 +40,11 @@ from service.commands.signals import (
     watching_loop,
 )
 from service.commands.terminal import TerminalFormatter, card
+from service.engine.port import EngineUnavailable
 from service.engine.vllm.servers import UNTOLD, read_release
 from service.metrics.processes import take_number
 from service.metrics.scrape import read_shards
-from service.process import also_spoken, features, open_jobs, open_layout, open_store
+from service.process import also_spoken, check_engines, features, open_jobs, open_layout, open_store
 from service.settings.core import CoreSettings, counting_together
 from service.settings.engines import DEMO, ENGINE_URLS, no_name_of_demo
 from service.settings.group import display
@@ -118,6 +119,7 @@ def run(settings: CoreSettings, create_app: CreateApp) -> None:
     after a signal and 3 if the application could not start.
     """
     exit_on_signals(rereads=settings.rereads)
+    require_engines(settings)
     beside = vllm_beside(settings)
     if beside:
         settings = _strip_names_of_models(settings)
@@ -137,6 +139,14 @@ def run(settings: CoreSettings, create_app: CreateApp) -> None:
                     Supervisor(config, [listener], ready).run()
         finally:
             close_logs()
+
+
+def require_engines(settings: CoreSettings) -> None:
+    """Raises StartError where this installation lacks an engine that the settings name."""
+    try:
+        check_engines(settings)
+    except EngineUnavailable as error:
+        raise StartError(f"{error}; {variable('engine')} and {variable('engines')} name engines") from error
 
 
 def vllm_beside(settings: CoreSettings) -> str:

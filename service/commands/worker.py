@@ -18,7 +18,16 @@ from starlette.types import ASGIApp
 from service import logs
 from service.app import create_probe_app, settle
 from service.background.tasks import Background
-from service.commands.serve import StartError, allow_files, check_url, configure_logs, join, listen, tell_service_links
+from service.commands.serve import (
+    StartError,
+    allow_files,
+    check_url,
+    configure_logs,
+    join,
+    listen,
+    require_engines,
+    tell_service_links,
+)
 from service.commands.signals import exit_on_signals, watching_loop
 from service.engine.port import EngineUnavailable
 from service.harmony import tokens
@@ -78,6 +87,7 @@ def run(settings: CoreSettings) -> None:
             f"{variable('redis_url')}, or let `harmonium serve` work on background responses itself"
         )
     check_url(settings.redis_url)
+    require_engines(settings)
     exit_on_signals(rereads=settings.rereads)  # until the loop takes them over
     allow_files(settings.max_connections)
     close_logs = configure_logs(settings)

@@ -55,3 +55,22 @@ def test_the_service_serves_without_it(copy: Path, name: str, redis_url: str) ->
         assert ran.returncode == 0, ran.stderr
     finally:
         away.rename(folder)
+
+
+def test_a_folder_of_which_only_caches_are_left_is_away(copy: Path) -> None:
+    folder, away = copy / "service/features/client", copy / "away"
+    folder.rename(away)
+    (folder / "__pycache__").mkdir(parents=True)
+    try:
+        ran = subprocess.run(
+            [sys.executable, "-m", "service", "settings"],
+            cwd=copy,
+            env=os.environ | {"PYTHONPATH": str(copy)},
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+        )
+        assert ran.returncode == 0, ran.stderr
+    finally:
+        shutil.rmtree(folder)
+        away.rename(folder)
