@@ -14,6 +14,9 @@ NAME = "harmonium"
 VARIABLE = "_HARMONIUM_COMPLETE"
 """The variable that a shell sets when it asks: Typer derives it from NAME."""
 
+PANELS = RUN, TALK, LOOK, KEEP = "Run", "Talk", "Look", "Keep"
+"""The panels of commands in the help."""
+
 know_shells = get_completion_inspect_parameters
 """Registers Typer's shells, which it does itself only where its own options for completion are wanted."""
 

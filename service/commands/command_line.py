@@ -10,7 +10,7 @@ from service.app import create_app
 from service.build import this_build
 from service.commands import serve as serving
 from service.commands import worker as working
-from service.commands.arguments import command_line
+from service.commands.arguments import PANELS, RUN, command_line
 from service.commands.options import LOG_OPTIONS, AsJson, load, show, with_settings
 from service.process import Settings, features
 from service.settings.core import CoreSettings
@@ -18,28 +18,14 @@ from service.settings.group import display
 from service.settings.sources import variable
 from service.settings.urls import MASK
 
-PANELS = {
-    "Run": "serve worker sandbox settings doctor completion",
-    "Talk": "ask chat tail wait cancel jobs",
-    "Look": "ls tree show log diff rm export import",
-    "Keep": "archive backup restore fsck projects keys usage audit",
-}
-"""The commands as the help has them: those to begin with first."""
-
-OTHERS = "More"
-"""The panel of commands that are in none of these."""
-
 
 class InPanels(TyperGroup):
-    """Commands in the panels and the order of PANELS, and then all others."""
+    """Commands in the order of their panels: those to begin with first."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Their names."""
-        there = {name: panel for panel, names in PANELS.items() for name in names.split() if name in self.commands}
-        there |= {name: OTHERS for name in self.commands if name not in there}
-        for name, panel in there.items():
-            vars(self.commands[name])["rich_help_panel"] = panel
-        return [*there]
+        """Their names; those of no panel come last."""
+        panels = {name: vars(command)["rich_help_panel"] for name, command in self.commands.items()}
+        return sorted(panels, key=lambda name: (*PANELS, panels[name]).index(panels[name]))
 
 
 app = command_line(InPanels)
@@ -65,7 +51,7 @@ def harmonium(
     """The OpenAI Responses API over open models, on your own machine, with every conversation kept in Redis."""
 
 
-@app.command()
+@app.command(rich_help_panel=RUN)
 @with_settings("host", "port", "workers", "worker", *ENGINE, "redis_url", "data_dir", *LOG_OPTIONS)
 def serve(settings: CoreSettings) -> None:
     """Serve the API until Ctrl-C or SIGTERM.
@@ -84,7 +70,7 @@ def serve(settings: CoreSettings) -> None:
         serving.run(settings, create_app)
 
 
-@app.command()
+@app.command(rich_help_panel=RUN)
 @with_settings("worker_concurrency", "worker_port", *ENGINE, "redis_url", *LOG_OPTIONS)
 def worker(settings: CoreSettings) -> None:
     """Work on background responses until Ctrl-C or SIGTERM.
@@ -100,7 +86,7 @@ def worker(settings: CoreSettings) -> None:
         working.run(settings)
 
 
-@app.command("settings")
+@app.command("settings", rich_help_panel=RUN)
 def print_settings(as_json: AsJson = False) -> None:
     """Print every setting as it stands, with what it means: a .env file to start from. Secrets are masked."""
     shown, lines = display(load()), list[str]()

@@ -5,6 +5,7 @@ from functools import partial
 
 import typer
 
+from service.commands.arguments import KEEP
 from service.features.archive.chores import archive_check, archive_chores, end_for_ever
 from service.features.archive.opening import open_store_archive
 from service.features.archive.settings import SQLITE, ArchiveSettings
@@ -34,9 +35,9 @@ class ArchiveFeature(Feature):
         from service.features.archive.archive_command import archive
         from service.features.archive.backup_command import backup, restore
 
-        app.add_typer(archive, name="archive")
-        app.command()(backup)
-        app.command()(restore)
+        app.add_typer(archive, name="archive", rich_help_panel=KEEP)
+        app.command(rich_help_panel=KEEP)(backup)
+        app.command(rich_help_panel=KEEP)(restore)
 
     def beside_embedded(self, settings: CoreSettings) -> Mapping[str, object]:
         return {"archive_url": ArchiveSettings.of(settings).archive_url or SQLITE}

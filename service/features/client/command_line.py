@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from service.commands.arguments import AsLines, argument, command_line, flag, option
+from service.commands.arguments import LOOK, RUN, TALK, AsLines, argument, command_line, flag, option
 from service.features.client import asking, printing, reading
 from service.features.client.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, ClientError
 from service.features.client.options import AsJson, Id, completion, environment, talking
@@ -37,7 +37,7 @@ Temperature = Annotated[
 Effort = Annotated[Literal["low", "medium", "high"] | None, option("--effort", "low|medium|high", "How long to think.")]
 
 
-@app.command()
+@app.command(rich_help_panel=TALK)
 @talking
 def ask(
     service: RemoteService,
@@ -94,7 +94,7 @@ def ask(
     return EXIT_INTERRUPTED if answer.interrupted else asking.exit_status(answer.response)
 
 
-@app.command()
+@app.command(rich_help_panel=TALK)
 @talking
 def chat(
     service: RemoteService,
@@ -111,7 +111,7 @@ def chat(
     asking.OpenChat(service, body, not no_reasoning and sys.stderr.isatty(), before).run()
 
 
-@app.command()
+@app.command(rich_help_panel=LOOK)
 @talking
 def show(
     service: RemoteService,
@@ -159,7 +159,7 @@ def _show_tokens(pages: Iterator[Json], *, as_json: bool) -> None:
 app.add_typer(trees, name="")
 
 
-@app.command()
+@app.command(rich_help_panel=LOOK)
 @talking
 def log(
     service: RemoteService,
@@ -176,7 +176,7 @@ def log(
         printing.out(f"  < {printing.excerpt(told)}\n  > {printing.excerpt(printing.output_text(response))}")
 
 
-@app.command()
+@app.command(rich_help_panel=LOOK)
 @talking
 def diff(
     service: RemoteService,
@@ -196,7 +196,7 @@ def diff(
     return 1 if ones or others else 0
 
 
-@app.command()
+@app.command(rich_help_panel=TALK)
 @talking
 def tail(
     service: RemoteService,
@@ -220,7 +220,7 @@ def tail(
     return EXIT_INTERRUPTED if answer.interrupted else asking.exit_status(answer.response)
 
 
-@app.command()
+@app.command(rich_help_panel=TALK)
 @talking
 def wait(
     service: RemoteService,
@@ -236,7 +236,7 @@ def wait(
     return asking.exit_status(response)
 
 
-@app.command()
+@app.command(rich_help_panel=TALK)
 @talking
 def cancel(service: RemoteService, id: Id, as_json: AsJson = False) -> None:
     """Stop a background response. Its output so far stays."""
@@ -244,7 +244,7 @@ def cancel(service: RemoteService, id: Id, as_json: AsJson = False) -> None:
     printing.out(json.dumps(response) if as_json else printing.head_of(response))
 
 
-@app.command()
+@app.command(rich_help_panel=TALK)
 @talking
 def jobs(
     service: RemoteService,
@@ -263,7 +263,7 @@ def jobs(
         printing.remark(reading.NOTHING_RUNS)
 
 
-@app.command()
+@app.command(rich_help_panel=LOOK)
 @talking
 def rm(
     service: RemoteService,
@@ -282,7 +282,7 @@ def rm(
     printing.out(json.dumps(deleted) if as_json else f"deleted {deleted['id']}")
 
 
-app.command()(completion)
+app.command(rich_help_panel=RUN)(completion)
 
 
 def _request_fields(instructions: str | None, effort: str | None, temperature: float | None) -> Json:

@@ -17,7 +17,7 @@ from typing import Annotated, BinaryIO
 
 import typer
 
-from service.commands.arguments import AsLines, argument, flag, option
+from service.commands.arguments import LOOK, AsLines, argument, flag, option
 from service.features.client import printing
 from service.features.client.errors import EXIT_USAGE, ClientError, RefusedByService
 from service.features.client.options import AsJson, Id, talking
@@ -367,7 +367,7 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
             yield line
 
 
-@app.command()
+@app.command(rich_help_panel=LOOK)
 @talking
 def ls(
     service: RemoteService,
@@ -404,7 +404,7 @@ def ls(
         printing.remark(f"no conversation{where}" if is_narrowed else empty_note(service, has_archive=has_archive))
 
 
-@app.command()
+@app.command(rich_help_panel=LOOK)
 @talking
 def tree(service: RemoteService, id: Id = LAST, as_json: AsJson = False) -> None:
     """Draw the tree of a response: all that was said before it, after it and beside it, the newest first."""
@@ -420,7 +420,7 @@ def tree(service: RemoteService, id: Id = LAST, as_json: AsJson = False) -> None
         printing.remark(f"… and {away}")
 
 
-@app.command()
+@app.command(rich_help_panel=LOOK)
 @talking
 def export(
     service: RemoteService,
@@ -438,7 +438,7 @@ def export(
     return 1 if outcome.missing else 0
 
 
-@app.command(name="import")
+@app.command(name="import", rich_help_panel=LOOK)
 @talking
 def import_(
     service: RemoteService,

@@ -2,6 +2,7 @@
 
 import typer
 
+from service.commands.arguments import KEEP, RUN
 from service.process import Feature
 
 
@@ -12,8 +13,8 @@ class OperatorFeature(Feature):
         from service.features.operator.doctor import doctor
         from service.features.operator.fsck import fsck
 
-        app.command()(doctor)
-        app.command()(fsck)
+        app.command(rich_help_panel=RUN)(doctor)
+        app.command(rich_help_panel=KEEP)(fsck)
 
 
 FEATURE = OperatorFeature()

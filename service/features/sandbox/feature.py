@@ -2,6 +2,7 @@
 
 import typer
 
+from service.commands.arguments import RUN
 from service.process import Feature
 
 
@@ -11,7 +12,7 @@ class SandboxFeature(Feature):
     def commands(self, app: typer.Typer) -> None:
         from service.features.sandbox.command import sandbox
 
-        app.command()(sandbox)
+        app.command(rich_help_panel=RUN)(sandbox)
 
 
 FEATURE = SandboxFeature()

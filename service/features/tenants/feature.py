@@ -7,6 +7,7 @@ from typing import Any
 import typer
 from fastapi import APIRouter
 
+from service.commands.arguments import KEEP
 from service.features.tenants.audit import COMMAND_LINE, Actor, AuditEvent, note
 from service.features.tenants.directory import open_directory
 from service.features.tenants.entrance import CountingEntrance, LimitingEntrance, ProjectEntrance
@@ -56,10 +57,10 @@ class TenantsFeature(Feature):
     def commands(self, app: typer.Typer) -> None:
         from service.features.tenants.command import audit, keys, projects, usage
 
-        app.add_typer(projects, name="projects")
-        app.add_typer(keys, name="keys")
-        app.command()(usage)
-        app.command()(audit)
+        app.add_typer(projects, name="projects", rich_help_panel=KEEP)
+        app.add_typer(keys, name="keys", rich_help_panel=KEEP)
+        app.command(rich_help_panel=KEEP)(usage)
+        app.command(rich_help_panel=KEEP)(audit)
 
 
 def entrance_of(parts: Parts) -> CountingEntrance:
