@@ -191,8 +191,9 @@ def create_probe_app(service: Service, background: Background) -> ASGIApp:
 
 def _process(service: Service, background: Background, admission: Admission) -> Process:
     shards = partial(read_shards, service.jobs)
+    places = {name: place for feature in features() for name, place in feature.places.items()}
     exposition = Exposition(service.metrics, shards, service.engine, limits_of(service.settings))
-    return Process(service, background, admission, exposition, (OPENAI, *also_spoken()))
+    return Process(service, background, admission, exposition, (OPENAI, *also_spoken()), places)
 
 
 def settle() -> None:

@@ -181,6 +181,8 @@ class Feature:
 
     dialects: tuple[Dialect, ...] = ()
     """The dialects of the Responses API in which it answers."""
+    places: Mapping[str, tuple[str, str]] = {}
+    """Where to go from `GET /`: paths and their descriptions, by name."""
 
     def engines(self, kinds: EngineKinds) -> None:
         """Add its kinds of engines."""

@@ -1,6 +1,6 @@
 """A request as its route gets it: what of this process it uses, its body, its caller, and answers that many give."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import NamedTuple, TypeVar, cast
 
@@ -38,6 +38,8 @@ class Process(NamedTuple):
     exposition: Exposition
     dialects: tuple[Dialect, ...] = (OPENAI,)
     """The dialects of the Responses API in which it answers, each under its own base URL."""
+    places: Mapping[str, tuple[str, str]] = {}
+    """Where to go in features from `GET /`: paths and their descriptions, by name."""
 
     @property
     def entrance(self) -> Entrance:

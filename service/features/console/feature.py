@@ -10,6 +10,8 @@ from service.process import Feature, Offered
 class ConsoleFeature(Feature):
     """The console."""
 
+    places = {"console": ("/console", "your conversations, to look at")}
+
     def routers(self, offered: Offered) -> Iterable[APIRouter]:
         from service.features.console import health, page, trees, turns
 

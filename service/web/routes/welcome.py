@@ -26,7 +26,6 @@ from service.web.received import Received
 router = APIRouter(tags=["Service"])
 
 PLACES = {
-    "console": ("/console", "your conversations, to look at"),
     "models": ("/v1/models", "what is served"),
     "health": ("/health", "is the process alive?"),
     "ready": ("/ready", "can it serve?"),
@@ -35,8 +34,6 @@ PLACES = {
     "openapi": ("/openapi.json", "the same, for programs"),
 }
 """Where to go, by what is there, and the page's description of it."""
-
-LINKS = {what: path for what, (path, _) in PLACES.items()}
 
 PAGES = Path(__file__).parents[1] / "pages"
 OPENAPI, DOCS = PAGES / "openapi.json", PAGES / "docs.html"
@@ -100,13 +97,14 @@ DEMO_ANSWERS = "<p>The demo engine answers here, which is no real model.</p>\n"
 async def welcome(request: Open) -> Response:
     """The name, the version and where to go."""
     version, first = this_build().version, request.service.engine.offers()[0].card
-    demo = first is not None and not first.real
+    demo, places = first is not None and not first.real, {**request.process.places, **PLACES}
     if "text/html" in request.header(b"accept"):
-        links = "\n".join(f'<li><a href="{path}">{path}</a> {what}</li>' for path, what in PLACES.values())
+        listed = "\n".join(f'<li><a href="{path}">{path}</a> {what}</li>' for path, what in places.values())
         shown = {"version": escape(version), "address": escape(_address(request)), "base": OPENAI.prefix}
-        return HTMLResponse(PAGE.format(**shown, demo=DEMO_ANSWERS if demo else "", links=links), headers=HEADERS)
+        return HTMLResponse(PAGE.format(**shown, demo=DEMO_ANSWERS if demo else "", links=listed), headers=HEADERS)
     urls = {dialect.name: dialect.prefix for dialect in request.process.dialects}
-    found: dict[str, object] = {"name": "harmonium", "version": version, "base_urls": urls, "links": LINKS}
+    links = {what: path for what, (path, _) in places.items()}
+    found: dict[str, object] = {"name": "harmonium", "version": version, "base_urls": urls, "links": links}
     if demo:
         found["engine"] = DEMO
     return JsonResponse(found, headers={"vary": "accept"})
