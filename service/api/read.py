@@ -36,6 +36,12 @@ from service.api.tools.read import MAX_LOADED, check_bytes
 from service.decoding import ABSENT, Json, ObjectKind, decode, decode_list
 from service.errors import InvalidRequest, invalid_value, missing, not_allowed, not_served
 
+LOOKED_AT_CHARS = 4096
+"""The beginning of a content by which it is told whether it is sealed."""
+
+MAX_ENV = 1024
+"""The most environment variables of a command."""
+
 ITEMS_A_STEP = 128
 """The number of items that are read before others get a turn."""
 
@@ -178,7 +184,7 @@ def _agent_message(sent: _AgentMessage, where: str, gathered: listed.Gathered) -
     left_out = None if gathered.bounds is None else gathered.left_out
     for part in read_parts(sent.content, f"{where}.content", left_out):
         sealed = part.encrypted_content or ""
-        if _SEALED_ELSEWHERE.fullmatch(sealed[:4096]):
+        if _SEALED_ELSEWHERE.fullmatch(sealed[:LOOKED_AT_CHARS]):
             gathered.left_out.add("encrypted_content")
         else:
             texts += filter(None, (part.text, sealed))
@@ -216,7 +222,7 @@ class ExecAction(msgspec.Struct):
 
     command: Annotated[list[str], Meta(max_length=MAX_COMMANDS)]
     type: Literal["exec"] = "exec"
-    env: Annotated[dict[str, str], Meta(max_length=1024)] | None = None
+    env: Annotated[dict[str, str], Meta(max_length=MAX_ENV)] | None = None
     timeout_ms: int | UnsetType | None = UNSET
     user: str | UnsetType | None = UNSET
     working_directory: str | UnsetType | None = UNSET

@@ -47,6 +47,9 @@ from service.tools.port import ToolCatalog
 from store.codec import THREAD_FROM_BYTES
 from store.turn import MOST_PICTURE_BYTES, MOST_PICTURES, Picture, StoredMessage
 
+SHOWN_MODELS = 16
+"""How many models a refusal names."""
+
 CONNECTIONS = "connections"
 """The kind of what is sealed of a plan."""
 
@@ -147,7 +150,7 @@ async def model_of(service: Service, caller: Caller, name: str) -> ModelCard:
 
 def _no_model(service: Service, caller: Caller, name: str) -> ApiError:
     offers = [offer for offer in service.engine.offers(caller.entry.may_use) if offer.names]
-    served = ", ".join(f"'{offer.names[0]}'" for offer in offers[:16]) or "you none"
+    served = ", ".join(f"'{offer.names[0]}'" for offer in offers[:SHOWN_MODELS]) or "you none"
     setting = variable("engines" if service.settings.engines else "model_aliases")
     advice = f"Its operator can give it other names ({setting})."
     if offers and not any(offer.card is None or offer.card.real for offer in offers):

@@ -38,6 +38,10 @@ Piece = tuple[str, Sequence[shapes.Logprob]]
 """Some text, and its tokens' log probabilities where they are shown."""
 
 
+MAX_NAMES_SHOWN = 32
+"""How many tools a feedback names."""
+
+
 class Stopper:
     """Give it an answer's text piece by piece. Once a stop is `hit`, the answer ends."""
 
@@ -278,7 +282,7 @@ def feedback_on(target: str, rules: Rules, channel: str | None) -> StoredMessage
     """The message to a model that called an undeclared tool. Never change its text: a worker of another release replays
     the tokens sampled behind it."""
     known_as = speaking_in(rules).name_of
-    names = ", ".join(known_as(callee.recipient) for callee in rules.callable[:32])
+    names = ", ".join(known_as(callee.recipient) for callee in rules.callable[:MAX_NAMES_SHOWN])
     others = f"The tools that can be called are: {names}." if names else "No tools can be called."
     text = f"Error: {known_as(target)} can't be called here. {others} Go on without it."
     name = target if "." in target or target == "python" else f"{FUNCTIONS}.{target}"  # never that of a role
