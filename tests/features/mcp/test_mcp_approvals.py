@@ -9,13 +9,17 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
+from service.api.approving import Approvals
 from service.api.outcome import ApprovalRequest
+from service.errors import InvalidRequest
+from service.features.mcp.approvals import AnsweredApprovals
 from service.process import Settings
 from service.responses.parent import Parent
 from service.settings.core import parse_api_keys
 from store.errors import StoreUnavailable
 from store.history.approvals import StoredApprovals
 from store.turn import Chain
+from tests.core.api.test_replay import SAID, USER, shown
 from tests.features.mcp.test_mcp_responses import ADD, allowing, call, kinds, server
 from tests.support.service.background import ended
 from tests.support.service.inside import Inside, ScriptedEngine, answer, scripted, serving, then, thought
@@ -409,3 +413,22 @@ def test_whoever_is_known_by_words_alone_answers_no_request_and_neither_does_who
     if goes_on:
         parent = Parent(Chain(("resp_1", "resp_2"), (asking, parent.disarming)))
     assert parent.waiting == []
+
+
+class UnstoredApprovals(Approvals):
+    """Approvals of which only items tell."""
+
+    read = AnsweredApprovals
+
+
+def test_approvals_of_which_nothing_came_are_left_out_behind_the_models_next_words() -> None:
+    approvals = UnstoredApprovals()
+    request = {"type": "mcp_approval_request", "id": "mcpr_1", "server_label": "s", "name": "t", "arguments": "{}"}
+    answer = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
+    assert shown(USER, request, answer, SAID, USER, approvals=approvals)[1] == [
+        "mcp_approval_request",
+        "mcp_approval_response",
+    ]
+    assert shown(USER, answer, SAID, USER, approvals=approvals)[1] == ["mcp_approval_response"]
+    with pytest.raises(InvalidRequest, match="waits for an answer"):
+        shown(USER, SAID, answer, approvals=approvals)

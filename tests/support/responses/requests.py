@@ -5,10 +5,9 @@ from typing import Any
 
 import msgspec
 
-from service.api.approving import Approvals
+from service.api.approving import NO_APPROVALS, Approvals
 from service.api.content import USUAL_BOUNDS
 from service.api.request import CreateRequest, read_create
-from service.features.mcp.approvals import AnsweredApprovals
 from service.responses.output.sealed import ForeignSeal, Opener
 from service.responses.prompt.build import Prompt, build_prompt
 from service.responses.prompt.read import Read, read_request
@@ -41,12 +40,6 @@ class Envelopes:
 ENVELOPES = Envelopes()
 
 
-class UnstoredApprovals(Approvals):
-    """Approvals of which only items tell."""
-
-    read = AnsweredApprovals
-
-
 def read(*, refuses: bool = False, opener: Opener = ENVELOPES, **body: Any) -> Read:
     """What the members of a create request say."""
     return read_checked(_request(body), opener, refuses=refuses)
@@ -65,6 +58,7 @@ def prompt(
     opener: Opener = ENVELOPES,
     stored: Mapping[str, Any] | None = None,
     given: Read | None = None,
+    approvals: Approvals = NO_APPROVALS,
     **body: Any,
 ) -> Prompt:
     """The prompt of a create request on top of a chain, where the items in `stored` are stored. `given` is what its
@@ -72,7 +66,7 @@ def prompt(
     """
     given = given or read(refuses=refuses, opener=opener, **body)
     resolved = {id: msgspec.Raw(msgspec.json.encode(item)) for id, item in (stored or {}).items()}
-    return in_one_go(build_prompt(given, _request(body), chain, limit, DATE, resolved, approvals=UnstoredApprovals()))
+    return in_one_go(build_prompt(given, _request(body), chain, limit, DATE, resolved, approvals=approvals))
 
 
 def _request(body: dict[str, Any]) -> CreateRequest:

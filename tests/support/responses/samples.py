@@ -14,11 +14,11 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
+from service.api.citing import Cite, cite_nothing
 from service.api.events import Event
 from service.api.response import Response, ResponseError, ResponseStatus
 from service.api.tools.callee import Callee
 from service.engine.port import TokenLogprobs
-from service.features.browser.citing import citing_of
 from service.harmony import tokens
 from service.harmony.tokens import CALL, CHANNEL, CONSTRAIN, END, MESSAGE, RETURN, START, encode
 from service.responses.output.machine import Ending, Machine
@@ -233,9 +233,9 @@ def sealed(kind: str, payload: bytes) -> str:
     return f"{kind}:{payload.hex()}"
 
 
-def machine(rules: Rules = RULES) -> Machine:
+def machine(rules: Rules = RULES, cite: Cite = cite_nothing) -> Machine:
     """A machine for a response that may call FUNCTIONS, and some other tools."""
-    return Machine(created(), rules, PROMPT_TOKENS, sealed, citing_of)
+    return Machine(created(), rules, PROMPT_TOKENS, sealed, cite)
 
 
 def fed(machine: Machine, ids: Sequence[int], logprobs: Sequence[TokenLogprobs] | None = None) -> list[Event]:
