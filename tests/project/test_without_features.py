@@ -13,14 +13,15 @@ from service.process import FEATURES
 from tests.support import ROOT
 
 SECONDS = 60.0
+COLLECT_SECONDS = 240.0
 
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the service, beside the store and the tests."""
+    """A copy of the service, beside the store, the tests and the benchmarks."""
     folder = tmp_path_factory.mktemp("copy")
     shutil.copytree(ROOT / "service", folder / "service")
-    for name in ("store", "tests", "pyproject.toml"):
+    for name in ("store", "tests", "bench", "pyproject.toml"):
         (folder / name).symlink_to(ROOT / name)
     return folder
 
@@ -74,3 +75,26 @@ def test_a_folder_of_which_only_caches_are_left_is_away(copy: Path) -> None:
     finally:
         shutil.rmtree(folder)
         away.rename(folder)
+
+
+def test_the_tests_of_the_core_and_the_store_are_collected_without_any(copy: Path) -> None:
+    folders = [copy / "service/features" / name for name in FEATURES]
+    away = copy / "away"
+    away.mkdir()
+    for folder in folders:
+        folder.rename(away / folder.name)
+    command = ["-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "tests/core", "tests/store"]
+    try:
+        ran = subprocess.run(
+            [sys.executable, *command],
+            cwd=copy,
+            env=os.environ | {"PYTHONPATH": str(copy)},
+            capture_output=True,
+            text=True,
+            timeout=COLLECT_SECONDS,
+        )
+        assert ran.returncode == 0, ran.stdout
+    finally:
+        for folder in folders:
+            (away / folder.name).rename(folder)
+        away.rmdir()

@@ -12,12 +12,11 @@ from openai.types.responses import ResponseSteerAcceptedEvent
 from service.process import Settings, load_settings
 from store.jobs.jobs import MAX_STEER_BYTES, MAX_STEERS
 from store.limits import Check, Limits
-from tests.features.sockets.test_steering import Answers, Paused
-from tests.features.tenants.admin.test_admin import administered, new_key
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.service.background import changed, ended, opened_stream, said, streamed, submitted
 from tests.support.service.inside import Inside, answer, called, opened, scripted, serving, thought
 from tests.support.service.seen import ask
+from tests.support.service.steered import Answers, Paused
 from tests.support.waiting import until
 
 Json = dict[str, Any]
@@ -142,19 +141,6 @@ async def test_behind_a_call_it_comes_back_as_the_caller_owes_its_output(setting
         (error,) = (each["error"] for each in shown["failed_steers"])
         assert error["code"] == "successor_creation_failed"
         assert "with the outputs of its calls" in error["message"]
-
-
-async def test_a_successor_counts_within_the_limits_of_its_key(settings: Settings) -> None:
-    paused = Paused(opened("One"))
-    async with administered(settings, paused) as (inside, client):
-        project = await client.admin.organization.projects.create(name="one")
-        _, key = await new_key(client, project.id, extra_body={"limits": {"max_requests_per_1_minute": 1}})
-        async with inside.client(key) as user, inside.http() as http:
-            id = (await submitted(user)).id
-            await paused.reached.wait()
-            head = {"authorization": f"Bearer {key}"}
-            assert (await http.post(f"/v1/responses/{id}/steer", json={"input": "On."}, headers=head)).is_success
-            assert [code for _, code, _ in await given_back(user, id)] == ["successor_creation_failed"]
 
 
 # --- what is refused ---

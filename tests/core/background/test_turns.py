@@ -7,12 +7,12 @@ import pytest
 
 from service.process import Settings
 from service.settings.core import parse_api_keys
-from tests.features.sockets.test_steering import Paused
 from tests.support.service.background import changed, reached
 from tests.support.service.inside import Inside, answer, opened, scripted, serving
 from tests.support.service.process import ACME_KEY as ACME
 from tests.support.service.process import GLOBEX_KEY as GLOBEX
 from tests.support.service.process import MODEL
+from tests.support.service.steered import Paused
 from tests.support.waiting import until
 
 MANY = 5

@@ -9,7 +9,6 @@ import pytest
 from service.engine.port import Engine
 from service.engine.servers.engine import Access
 from service.engine.vllm.servers import TokensEndpoint
-from service.features.demo.engine import DemoEngine
 from tests.support.engine.demo_prompts import LARGE, DemoPrompts
 from tests.support.engine.standin import Standin
 from tests.support.engine.standing import Standing, standing
@@ -24,6 +23,8 @@ class ServersConformance(DemoPrompts):
 
     @pytest.fixture
     async def server(self) -> AsyncGenerator[Standing, None]:
+        from service.features.demo.engine import DemoEngine  # a feature: this file is collected without it, too
+
         async with standing(self.standin(DemoEngine(LARGE))) as server:
             yield server
             await until(lambda: server.running == 0)

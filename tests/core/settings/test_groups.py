@@ -3,7 +3,6 @@
 import pytest
 from pydantic import Field
 
-from service.features.webhooks.settings import WebhookSettings
 from service.process import Settings
 from service.settings.core import CoreSettings
 from service.settings.group import SettingsGroup, display
@@ -37,8 +36,8 @@ def test_the_group_of_a_feature_is_read_shown_and_refused_as_all_others(monkeypa
 def test_the_core_is_read_without_features_and_one_that_is_not_there_is_refused() -> None:
     settings = CoreSettings.read(GivenSources(CoreSettings, {}))
     assert settings.stands_in
-    with pytest.raises(TypeError, match="CoreSettings is without WebhookSettings"):
-        WebhookSettings.of(settings)
+    with pytest.raises(TypeError, match="CoreSettings is without ProbeSettings"):
+        ProbeSettings.of(settings)
 
 
 def test_each_setting_is_in_one_group() -> None:

@@ -7,7 +7,6 @@ import pytest
 from service.engine.port import EngineRefused, Finish
 from service.engine.servers.engine import Access
 from service.engine.vllm.servers import Vllm
-from service.features.models.speech import Disarming
 from service.grammar.tags import content_tag, schema_content
 from service.harmony import tokens
 from tests.support.engine.held import HELLO, OPENED, ConstraintsHeld, under
@@ -20,7 +19,7 @@ pytestmark = pytest.mark.vllm
 
 @pytest.fixture
 async def engine(vllm_url: str) -> AsyncGenerator[WatchedHttp, None]:
-    engine = WatchedHttp(Vllm(Disarming()), Access((vllm_url,)))
+    engine = WatchedHttp(Vllm(), Access((vllm_url,)))
     await engine.start()
     yield engine
     await engine.close()

@@ -13,7 +13,6 @@ import pytest
 
 from service.engine.servers.engine import Access, ServersEngine
 from service.engine.vllm.servers import TokensEndpoint, Vllm
-from service.features.models.speech import Disarming
 from service.process import Settings
 from tests.support.engine.watched import WatchedHttp
 from tests.support.service.inside import Inside, serving
@@ -58,14 +57,14 @@ def serve(mortal: VllmProcess) -> Serve:
 @asynccontextmanager
 async def harmonium(settings: Settings, server: VllmProcess) -> AsyncIterator[Inside]:
     """The whole service before a server."""
-    async with serving(settings, ServersEngine(Vllm(Disarming()), Access((server.url,)))) as inside:
+    async with serving(settings, ServersEngine(Vllm(), Access((server.url,)))) as inside:
         yield inside
 
 
 class TestConformanceOverCompletions(TalkerConformance):
     @pytest.fixture
     async def engine(self, serve: Serve) -> AsyncGenerator[WatchedHttp, None]:
-        engine = WatchedHttp(Vllm(Disarming()), Access((serve(TokensEndpoint.COMPLETIONS).url,)))
+        engine = WatchedHttp(Vllm(), Access((serve(TokensEndpoint.COMPLETIONS).url,)))
         await engine.start()
         yield engine
         await engine.close()

@@ -14,14 +14,15 @@ import pytest
 from service.engine.port import Generation, Sampling
 from service.engine.servers.answer import DONE
 from service.engine.vllm.servers import TokensEndpoint, request_body
-from service.features.demo.engine import DemoEngine
 from service.harmony.tokens import LAST_LEGAL, STOPS
-from tests.support.engine.connected import CARD
+from tests.support.engine.connected import CARD, scripted
 from tests.support.engine.prompts import prompt, user
 from tests.support.engine.standin import standing_in
+from tests.support.service.inside import answer
 
 pytestmark = pytest.mark.vllm
 
+NUMBERS = answer("\n".join(map(str, range(1, 31))))
 COUNT = prompt(user("Count to 30."))
 PROBES: dict[str, tuple[str, str, object]] = {
     "health": ("GET", "/health", None),
@@ -44,7 +45,7 @@ GENERATIONS: dict[str, tuple[list[int], dict[str, Any], str]] = {
 async def pair(vllm_url: str) -> AsyncIterator[tuple[httpx.AsyncClient, httpx.AsyncClient]]:
     """A client of a stand-in, and one of a real server."""
     async with AsyncExitStack() as stack:
-        server = await stack.enter_async_context(standing_in(DemoEngine(CARD), version="0.32.0"))
+        server = await stack.enter_async_context(standing_in(scripted([NUMBERS]), version="0.32.0"))
         standin, real = [
             await stack.enter_async_context(httpx.AsyncClient(base_url=url, trust_env=False, timeout=30))
             for url in (server.url, vllm_url)

@@ -15,10 +15,10 @@ from service.engine.port import Generation, ModelCard, Sampling
 from service.features.demo.sampling import sampled_answer
 from service.harmony.tokens import RETURN, STOPS
 from tests.support.engine.conformance import Ability
+from tests.support.engine.demo import WatchedDemo, answer
 from tests.support.engine.demo_prompts import DemoPrompts
 from tests.support.engine.generating import generated
-from tests.support.engine.prompts import WEATHER, answer, final, parsed, prompt, user
-from tests.support.engine.watched import WatchedDemo
+from tests.support.engine.prompts import WEATHER, final, parsed, prompt, user
 from tests.support.oracles.harmony import Oracle
 
 MODEL = ModelCard("harmonium-demo", 1_700_000_000, 131_072)

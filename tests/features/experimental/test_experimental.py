@@ -5,16 +5,28 @@ import json
 
 import pytest
 from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
 
 from service.engine.port import EngineUnavailable
-from service.features.experimental.servers import ABORT, COMPLETIONS, GENERATE, INFO, METRICS, MODEL, READY, Sglang
+from service.features.experimental.servers import (
+    ABORT,
+    COMPLETIONS,
+    GENERATE,
+    INFO,
+    METRICS,
+    MODEL,
+    READY,
+    Sglang,
+    read_load,
+)
 from service.process import load_settings, open_engine
 from tests.support.engine.connected import ask, connected, generation, hold, scripted
 from tests.support.engine.hooks import complete
 from tests.support.engine.misbehaviour import Instead, Then
 from tests.support.engine.standin import standing_in
 from tests.support.engine.standing import Standing, as_json, healthy, standing, streaming
-from tests.support.engine.voices import VOICES
+from tests.support.experimental.voices import EXPERIMENTAL
 from tests.support.waiting import until
 
 
@@ -51,7 +63,7 @@ class SglangStandin(Standing):
     async def _generate(self, request: web.Request) -> web.StreamResponse:
         self.under_way.append(self.asked[-1].body["rid"])
         stream = await streaming(request)
-        await stream.write(VOICES["sglang"].tokens([5], 1))
+        await stream.write(EXPERIMENTAL["sglang"].tokens([5], 1))
         await asyncio.Event().wait()
         return stream
 
@@ -87,3 +99,11 @@ async def test_projects_are_several_tenants_of_tensorrt_before_anybody_has_made_
                 await complete(engine, generation())
         finally:
             await engine.close()
+
+
+@given(st.binary(max_size=300))
+def test_whatever_a_page_of_load_is_it_is_read(body: bytes) -> None:
+    told = read_load(body, body)
+    assert told.running >= 0
+    assert 0 <= told.used <= 1
+    assert told.room >= 0

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from service.process import Settings, load_settings
-from tests.core.responses.test_pictures import HELLO, Seeing, seeing
+from tests.features.chat_servers.test_pictures import HELLO, Seeing, seeing
 from tests.support.chaos.storm import QUICK
 from tests.support.chat.standin import answer, chatting, stall
 from tests.support.markup.writing import Turn

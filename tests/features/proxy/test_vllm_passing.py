@@ -1,5 +1,7 @@
 """Requests in vLLM's own API, passed on to stand-ins for its servers."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -7,10 +9,11 @@ import pytest
 
 from service.engine.port import EngineError, EngineUnavailable, Passed, PassedRefusal, PassedUsage
 from service.features.proxy import passing
-from tests.support.engine.connected import connected, scripted
+from service.features.proxy.passing import PassingEngine
+from tests.support.engine.connected import access_to, scripted
 from tests.support.engine.misbehaviour import Instead
 from tests.support.engine.standin import standing_in
-from tests.support.engine.standing import standing
+from tests.support.engine.standing import Standing, standing
 from tests.support.llama.standin import LlamaStandin
 
 CHAT = "/v1/chat/completions"
@@ -24,7 +27,18 @@ def asking(said: str = "hello you", **members: Any) -> Passed:
     return Passed("req_1", CHAT, raw, cache_salt="salt", affinity="a", trace=(("traceparent", "t"),))
 
 
-async def whole(engine: Any, passed: Passed) -> bytes:
+@asynccontextmanager
+async def connected(*servers: Standing, **access: Any) -> AsyncIterator[PassingEngine]:
+    """A started engine before these servers, until the end of the block."""
+    engine = PassingEngine(servers[0].kind, access_to([server.url for server in servers], **access))
+    await engine.start()
+    try:
+        yield engine
+    finally:
+        await engine.close()
+
+
+async def whole(engine: PassingEngine, passed: Passed) -> bytes:
     async with engine.pass_on(passed) as reply:
         return b"".join([piece async for piece in reply.pieces()])
 

@@ -14,54 +14,13 @@ from service.harmony import tokens
 from service.process import Settings
 from tests.support.engine.scripted import Die, Stall, Step
 from tests.support.oracles.event_grammar import check_stream
-from tests.support.responses.samples import MARKS
 from tests.support.service.inside import answer, called, opened, scripted, serving, then, thought
 from tests.support.service.process import MODEL
 from tests.support.service.sockets import TERMINAL, Socket, socket
+from tests.support.service.steered import Answers, Paused, shown
 
 Json = dict[str, Any]
-NAMES = {id: name for name, id in MARKS.items()}
 LOOKUP = {"type": "function", "name": "lookup", "parameters": {"type": "object", "properties": {}}, "strict": False}
-
-
-def shown(prompt: list[int]) -> str:
-    """A prompt, its marks among the text."""
-    return "".join(NAMES[each] if each in NAMES else tokens.decode([each]) for each in prompt)
-
-
-class Paused:
-    """An engine's script that plays `before`, waits until it may go on, and plays `behind`."""
-
-    def __init__(self, before: list[int], behind: list[int] | None = None) -> None:
-        self.reached, self.on = asyncio.Event(), asyncio.Event()
-        self.prompt: list[int] = []
-        self._before, self._behind = before, behind
-
-    def __call__(self, generation: Generation) -> Iterator[Step]:
-        self.prompt = list(generation.prompt)
-        yield self._before
-        self.reached.set()
-        yield Stall(self.on)
-        if self._behind is not None:
-            yield self._behind
-
-
-class Answers:
-    """An engine's script that answers each time in the same way, and notes what it was asked."""
-
-    def __init__(self, ids: list[int] | None = None) -> None:
-        self.prompts: list[list[int]] = []
-        self.asked: list[Generation] = []
-        self._ids = ids or answer("As you wish.")
-
-    def __call__(self, generation: Generation) -> list[list[int]]:
-        self.prompts.append(list(generation.prompt))
-        self.asked.append(generation)
-        return [self._ids]
-
-    @property
-    def text(self) -> str:
-        return shown(self.prompts[-1])
 
 
 async def created(ws: Socket) -> str:

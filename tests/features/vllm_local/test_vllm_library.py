@@ -20,8 +20,7 @@ from service.engine.port import (
 from service.features.vllm_local import local
 from service.features.vllm_local.local import VllmLocalEngine
 from tests.support.engine.generating import generated
-from tests.support.engine.local_standin import Llm, Overload, Refusal, is_installed, output, vllm
-from tests.support.engine.watched import WatchedLocal
+from tests.support.engine.local_standin import Llm, Overload, Refusal, WatchedLocal, is_installed, output, vllm
 
 
 class Start(Protocol):

@@ -20,9 +20,9 @@ from service.features.vllm_local.library import CORE
 from service.features.vllm_local.local import VllmLocalEngine
 from tests.support import ROOT
 from tests.support.engine.conformance import begin, sample
-from tests.support.engine.local_standin import is_installed
+from tests.support.engine.local_standin import WatchedLocal, is_installed
 from tests.support.engine.prompts import prompt, user
-from tests.support.engine.watched import Engine, WatchedLocal
+from tests.support.engine.watched import Engine
 from tests.support.vllm.talker import TalkerConformance
 from tests.support.waiting import until
 

@@ -28,6 +28,11 @@ def scripted(*scripts: ScriptSource) -> ScriptedEngine:
     return ScriptedEngine(CARD, *(scripts or (SAID,)))
 
 
+def access_to(urls: Sequence[str], **access: Any) -> Access:
+    """The access to servers there, which are asked nothing but what a test has asked of them."""
+    return Access(tuple(urls), **{"probe_seconds": NEVER_SECONDS, "connect_seconds": 20, **access})
+
+
 @asynccontextmanager
 async def connected(
     *servers: Standing,
@@ -38,8 +43,7 @@ async def connected(
     **access: Any,
 ) -> AsyncIterator[WatchedHttp]:
     """A started engine before these servers, until the end of the block; `urls` are where it is told that they are."""
-    access = {"probe_seconds": NEVER_SECONDS, "connect_seconds": 20, **access}
-    told = Access(tuple(urls or (server.url for server in servers)), **access)
+    told = access_to(urls or [server.url for server in servers], **access)
     engine = WatchedHttp(servers[0].kind, told, model=model, context_tokens=context_tokens, look_up=look_up)
     await engine.start()
     try:

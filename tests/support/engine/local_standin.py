@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from service.features.vllm_local import library
+from service.features.vllm_local.local import VllmLocalEngine
 
 
 def is_installed() -> bool:
@@ -102,3 +103,11 @@ def vllm(llm: Llm) -> library.VllmLibrary:
         overload=Overload,
         wrapper=Wrapper,
     )
+
+
+class WatchedLocal(VllmLocalEngine):
+    """vLLM in this process, which says how many generations are under way."""
+
+    @property
+    def running(self) -> int:
+        return len(self._under_way)

@@ -1,16 +1,12 @@
-"""Harmony prompts by hand, token by token, and what a demo engine makes of them.
+"""Harmony prompts by hand, token by token.
 
-The layout is written out here instead of taken from the service's renderer, so that the engine is tested against the
+The layout is written out here instead of taken from the service's renderer, so that an engine is tested against the
 format itself; the tests with the oracle add openai-harmony's own rendering.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 from openai_harmony import Role
 
-from service.features.demo.sampling import sampled_answer
-from service.harmony.tokens import ASSISTANT, CALL, CHANNEL, CONSTRAIN, END, MESSAGE, RETURN, START, decode, encode
+from service.harmony.tokens import ASSISTANT, CHANNEL, END, MESSAGE, START, encode
 from tests.support.oracles.harmony import Oracle
 
 SYSTEM = """You are ChatGPT, a large language model trained by OpenAI.
@@ -59,33 +55,6 @@ def prompt(*messages: Message, effort: str = "medium", developer: str = "") -> l
     if developer:
         head += message("developer", developer)
     return [*head, *(token for one in messages for token in one), START, ASSISTANT]
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The ids that were sampled, and their texts by channel."""
-
-    tokens: list[int]
-    analysis: str = ""
-    final: str = ""
-
-
-def answer(tokens_before: Sequence[int]) -> Answer:
-    """Let the demo engine's mind answer a prompt, and take the answer apart by its special tokens."""
-    tokens = [token for piece in sampled_answer(tokens_before) for token in piece]
-    places = [(part, part.index(MESSAGE)) for part in _split(tokens)]
-    return Answer(tokens, **{decode(part[:place]): decode(part[place + 1 :]) for part, place in places})
-
-
-def _split(tokens: list[int]) -> list[list[int]]:
-    """The messages of an answer, from behind CHANNEL to before the token that closes each."""
-    parts: list[list[int]] = [[]]
-    for token in tokens:
-        if token in (END, RETURN, CALL):
-            parts.append([])
-        elif token not in (START, ASSISTANT, CHANNEL, CONSTRAIN):
-            parts[-1].append(token)
-    return parts[:-1]
 
 
 def parsed(oracle: Oracle, tokens: list[int]) -> list[dict[str, object]]:

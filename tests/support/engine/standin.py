@@ -14,7 +14,6 @@ from aiohttp import web
 
 from service.engine.port import Engine, EngineError, EngineRefused, Generation, Sampling
 from service.engine.vllm.servers import ABORT, TokensEndpoint, Vllm
-from service.features.models.speech import Disarming
 from service.harmony.tokens import LAST_LEGAL
 from tests.support.engine import chatting
 from tests.support.engine.standin_wire import DONE, error_body, error_event, events, metrics_page, usage_event
@@ -49,7 +48,7 @@ class Standin(Standing):
 
     @property
     def kind(self) -> Vllm:
-        return Vllm(Disarming())
+        return Vllm()
 
     @property
     def generations(self) -> list[Asked]:
@@ -180,7 +179,7 @@ class Standin(Standing):
         return stream
 
     async def _stream(self, stream: web.StreamResponse, endpoint: TokensEndpoint, generation: Generation) -> None:
-        cached, sampled = self.caching(generation).cached, 0
+        cached, sampled = self.caching(generation), 0
         with self.working():
             await self._compute(len(generation.prompt) - cached)
             async with aclosing(self.chunks(generation, f"generate-tokens-{generation.id}")) as chunks:

@@ -7,9 +7,11 @@ import asyncio
 import json
 import re
 from abc import ABC, abstractmethod
+from array import array
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any, TypeVar
 
 import msgspec
@@ -17,12 +19,14 @@ from aiohttp import web
 
 from service.engine.port import Chunk, Engine, Finish, Generation
 from service.engine.servers.kind import ServerKind
-from service.features.demo.engine import Prefix, Prefixes
 from service.harmony.tokens import RETURN, encode
 from tests.support.engine.generating import generated
 from tests.support.engine.misbehaviour import Instead, misbehave, transport_of
 
 MAX_BODY_BYTES = 16 << 20
+
+BLOCK_TOKENS = 16
+"""How many tokens of a prompt are cached together."""
 
 WORDS = ("yes", "hello")
 """What one says where a constraint leaves it a choice."""
@@ -54,7 +58,8 @@ class Standing(ABC):
         self.running = 0
         self.host = "127.0.0.1"
         self.port = 0
-        self._prefixes = Prefixes()
+        self._cached = set[tuple[str | None, bytes]]()
+        """The prompts that were seen, block by block: each with its salt and all that was before it."""
         self._ends: dict[str, asyncio.Event] = {}
         """Set to end a generation, by its id."""
         self._connections: set[asyncio.Transport] = set()
@@ -71,13 +76,18 @@ class Standing(ABC):
 
     def forget(self) -> None:
         """Lose what is cached."""
-        self._prefixes = Prefixes()
+        self._cached.clear()
 
-    def caching(self, generation: Generation) -> Prefix:
-        """Keep the prompt's whole blocks, and what is added behind them."""
-        prefix = Prefix(self._prefixes, generation.cache_salt)
-        prefix.add(generation.prompt)
-        return prefix
+    def caching(self, generation: Generation) -> int:
+        """Keep the prompt's whole blocks; how many of its tokens were kept before. Its last one never counts."""
+        ids, last, known = array("I", generation.prompt), b"", 0
+        for end in range(BLOCK_TOKENS, len(ids) + 1, BLOCK_TOKENS):
+            last = blake2b(last + ids[end - BLOCK_TOKENS : end].tobytes()).digest()
+            block = (generation.cache_salt, last)
+            if block in self._cached and known == end - BLOCK_TOKENS and end < len(ids):
+                known = end
+            self._cached.add(block)
+        return known
 
     @property
     def url(self) -> str:

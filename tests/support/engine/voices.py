@@ -1,15 +1,10 @@
-"""What a server of each kind says in its own words. For tests of what all kinds have in common."""
+"""The words of a server of each kind, and here vLLM's. For tests of what all kinds have in common."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from service.engine.vllm.servers import TokensEndpoint
-from service.features.experimental.servers import COMPLETIONS, GENERATE
-from service.features.llama.servers import COMPLETION
 from tests.support.engine import standin_wire as vllm
-from tests.support.llama import wire as llama
-from tests.support.sglang import wire as sglang
-from tests.support.tensorrt import wire as tensorrt
 
 
 @dataclass(frozen=True)
@@ -26,22 +21,4 @@ VLLM = (lambda ids, _: vllm.tokens_event(ids), lambda _: vllm.tokens_event([], "
 VOICES = {
     "vllm": Voice(TokensEndpoint.GENERATE, *VLLM),
     "vllm's completions": Voice(TokensEndpoint.COMPLETIONS, *VLLM),
-    "llama": Voice(
-        COMPLETION,
-        lambda ids, count: llama.event("x" * len(ids), ids, count),
-        llama.stop_event,
-        lambda status, message: llama.sent({"error": {"code": status, "message": message}}),
-    ),
-    "sglang": Voice(
-        GENERATE,
-        sglang.event,
-        lambda count: sglang.event([], count, sglang.STOP),
-        lambda status, message: sglang.error(message, status),
-    ),
-    "tensorrt": Voice(
-        COMPLETIONS,
-        lambda ids, _: tensorrt.event(ids),
-        lambda _: tensorrt.event([], "stop"),
-        lambda status, message: tensorrt.sent({"error": {"message": message, "code": status}}),
-    ),
 }

@@ -2,19 +2,17 @@
 
 import httpx
 
-from service.engine.port import Engine, EngineUnavailable, ModelCard
+from service.engine.port import Engine, EngineUnavailable
 from service.engine.servers.engine import Access, ServersEngine
 from service.engine.vllm.servers import Vllm
-from service.features.demo.engine import DemoEngine
-from service.features.models.speech import Disarming
 from service.process import Settings
 from service.settings.core import parse_api_keys
 from tests.support.engine.standin import standing_in
-from tests.support.service.inside import Inside, serving
+from tests.support.service.inside import Inside, answer, scripted, serving
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL
 from tests.support.waiting import until
 
-CARD = ModelCard(MODEL, 0, 4096)
+HELLO = [answer("Hello.")]
 
 
 async def post(inside: Inside, **body: object) -> httpx.Response:
@@ -31,7 +29,7 @@ async def cached_for(inside: Inside, key: str) -> int:
 
 async def test_tenants_never_share_cached_prefixes(settings: Settings) -> None:
     keys, secret = parse_api_keys(f"acme:{ACME_KEY},globex:{GLOBEX_KEY}"), type(settings.engine_api_key)
-    async with standing_in(DemoEngine(CARD), api_key="sk-engine") as server:
+    async with standing_in(scripted(HELLO), api_key="sk-engine") as server:
         before = {"engine": "vllm", "engine_url": (server.url,), "engine_api_key": secret("sk-engine")}
         async with serving(settings.model_copy(update=before | {"api_keys": keys})) as inside:
             cached = [await cached_for(inside, key) for key in (ACME_KEY, ACME_KEY, GLOBEX_KEY)]
@@ -39,9 +37,9 @@ async def test_tenants_never_share_cached_prefixes(settings: Settings) -> None:
 
 
 async def test_a_service_starts_without_its_server_and_serves_once_it_is_there(settings: Settings) -> None:
-    async with standing_in(DemoEngine(CARD)) as server:
+    async with standing_in(scripted(HELLO)) as server:
         await server.die()
-        adapter = ServersEngine(Vllm(Disarming()), Access((server.url,), probe_seconds=0.05))
+        adapter = ServersEngine(Vllm(), Access((server.url,), probe_seconds=0.05))
         async with serving(settings, adapter) as inside, inside.http() as http:
             ready = await http.get("/ready")
             assert (ready.status_code, ready.json()["engine"]) == (503, "unavailable")
@@ -67,8 +65,8 @@ def _knows_its_model(engine: Engine) -> bool:
 async def test_a_clients_wish_beats_the_servers_default_and_either_is_echoed(settings: Settings) -> None:
     defaults = {"temperature": 0.6, "top_p": 0.9, "top_k": 20}
     async with (
-        standing_in(DemoEngine(CARD), defaults=defaults) as server,
-        serving(settings, ServersEngine(Vllm(Disarming()), Access((server.url,)))) as inside,
+        standing_in(scripted(HELLO), defaults=defaults) as server,
+        serving(settings, ServersEngine(Vllm(), Access((server.url,)))) as inside,
     ):
         usual, own = (await post(inside)).json(), (await post(inside, temperature=0, top_p=0.5)).json()
         asked = [each.body["sampling_params"] for each in server.generations]

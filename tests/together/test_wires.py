@@ -33,12 +33,15 @@ from service.features.llama.servers import Llama
 from service.features.models.speech import Disarming
 from service.harmony.tokens import CALL, ENDOFTEXT, LAST_LEGAL, RETURN, STOPS
 from tests.support.engine import standin_wire as vllm
+from tests.support.engine import voices
 from tests.support.engine.demo_prompts import ALL_SET
-from tests.support.engine.voices import VOICES
+from tests.support.experimental.voices import EXPERIMENTAL
 from tests.support.llama import wire as llama
+from tests.support.llama.voice import LLAMA
 from tests.support.sglang import wire as sglang
 from tests.support.tensorrt import wire as tensorrt
 
+VOICES = voices.VOICES | EXPERIMENTAL | {"llama": LLAMA}
 V, C, S, T, L = "vllm", "vllm's completions", "sglang", "tensorrt", "llama"
 KINDS: dict[str, ServerKind] = {
     V: Vllm(Disarming()),

@@ -12,7 +12,7 @@ from openai import BadRequestError
 
 from service.api.content import IMAGE
 from service.process import Settings
-from tests.core.responses.test_pictures import CAT, DOG, TOOL, Seeing, seeing
+from tests.features.chat_servers.test_pictures import CAT, DOG, TOOL, Seeing, seeing
 from tests.support.chat.standin import Say
 from tests.support.pictures import gif, png, said, url_of
 from tests.support.search.services import served

@@ -4,7 +4,7 @@ Its answers are random; the tests are about how it reads each picture, and where
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -24,15 +24,23 @@ from tests.support.oracles.event_grammar import check_stream
 from tests.support.pictures import png, said
 from tests.support.service.inside import serving
 from tests.support.service.process import WorkerProcess
+from tests.support.vllm.fixtures import FINE_CACHE, TEST_SECONDS, served
 from tests.support.vllm.server import SEEING
 
-pytestmark = [pytest.mark.vllm]
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(TEST_SECONDS)]
 
 CAT, DOG = png(grey=10), png(grey=200)
 PICTURE_TOKENS = 19
 """Of 16 patches and three marks."""
 BLOCK = 32
 LONG = "a picture " * 10
+
+
+@pytest.fixture(scope="module")
+def seeing_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A vLLM server of a toy that is shown pictures."""
+    room = ("--max-model-len", "65536", "--max-num-batched-tokens", "65536")
+    yield from served(tmp_path_factory.mktemp("seeing"), SEEING, *FINE_CACHE[:2], *room)
 
 
 @pytest.fixture(params=[VllmByChat, partial(Vllm, Disarming())], ids=["by messages", "by ids"])

@@ -4,7 +4,7 @@ What it says is nonsense as often as not; what matters is that the service asks 
 """
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import jsonschema_rs
@@ -18,9 +18,10 @@ from service.engine.vllm.servers import TokensEndpoint, Vllm
 from service.features.models.speech import Disarming
 from service.process import Settings
 from tests.support.service.inside import serving
+from tests.support.vllm.fixtures import FINE_CACHE, TEST_SECONDS, served
 from tests.support.vllm.server import SMOL
 
-pytestmark = [pytest.mark.vllm, pytest.mark.full]
+pytestmark = [pytest.mark.vllm, pytest.mark.full, pytest.mark.timeout(TEST_SECONDS)]
 
 
 TRIP: Any = {
@@ -40,6 +41,12 @@ class OlderVllm(Vllm):
 
     async def facts(self, ask: Ask, wanted: Wanted) -> ServerFacts:
         return msgspec.structs.replace(await super().facts(ask, wanted), endpoint=TokensEndpoint.COMPLETIONS)
+
+
+@pytest.fixture(scope="module")
+def smol_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A vLLM server of SmolLM2."""
+    yield from served(tmp_path_factory.mktemp("smol"), SMOL, *FINE_CACHE[:2])
 
 
 @pytest.fixture(params=[Vllm, OlderVllm], ids=["generate", "completions"])
