@@ -13,7 +13,7 @@ from service.process import FEATURES
 from tests.support import ROOT
 
 SECONDS = 60.0
-COLLECT_SECONDS = 240.0
+COLLECT_SECONDS = 100.0
 
 
 @pytest.fixture(scope="module")

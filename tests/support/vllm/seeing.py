@@ -1,5 +1,6 @@
-"""A stand-in for a vLLM server whose model sees, asked by ids: tests/features/chat_servers/test_vllm_pictures.py has a
-real one.
+"""A stand-in for a vLLM server whose model sees, asked by ids.
+
+tests/features/chat_servers/test_pictures_on_vllm.py has a real one.
 
 Each character is a token, and so is each mark. Its template marks a picture with PICTURE; the prompt that the model
 reads has PATCHES in the place of each, and so has each prompt that the server tells of messages.
