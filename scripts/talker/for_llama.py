@@ -14,10 +14,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import build
 import gguf
 import numpy as np
-
-import build
 
 CONTROL, UNUSED, NORMAL = gguf.TokenType.CONTROL, gguf.TokenType.UNUSED, gguf.TokenType.NORMAL
 
