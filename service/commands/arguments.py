@@ -14,7 +14,7 @@ NAME = "harmonium"
 VARIABLE = "_HARMONIUM_COMPLETE"
 """The variable that a shell sets when it asks: Typer derives it from NAME."""
 
-PANELS = RUN, TALK, LOOK, KEEP = "Run", "Talk", "Look", "Keep"
+PANELS = RUN, TALK, LOOK, KEEP, OTHERS = "Run", "Talk", "Look", "Keep", "More"
 """The panels of commands in the help."""
 
 know_shells = get_completion_inspect_parameters

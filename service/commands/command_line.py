@@ -10,7 +10,7 @@ from service.app import create_app
 from service.build import this_build
 from service.commands import serve as serving
 from service.commands import worker as working
-from service.commands.arguments import PANELS, RUN, command_line
+from service.commands.arguments import OTHERS, PANELS, RUN, command_line
 from service.commands.options import LOG_OPTIONS, AsJson, load, show, with_settings
 from service.process import Settings, features
 from service.settings.core import CoreSettings
@@ -23,9 +23,11 @@ class InPanels(TyperGroup):
     """Commands in the order of their panels: those to begin with first."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Their names; those of no panel come last."""
-        panels = {name: vars(command)["rich_help_panel"] for name, command in self.commands.items()}
-        return sorted(panels, key=lambda name: (*PANELS, panels[name]).index(panels[name]))
+        """Their names; those of no panel come last, in one of their own."""
+        panels = dict[str, str]()
+        for name, command in self.commands.items():
+            panels[name] = vars(command)["rich_help_panel"] = vars(command)["rich_help_panel"] or OTHERS
+        return sorted(panels, key=lambda name: PANELS.index(panels[name]))
 
 
 app = command_line(InPanels)
