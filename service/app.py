@@ -88,8 +88,8 @@ def create_app(
     compose: Compose | None = None,
     timing: Timing = TIMING,
 ) -> ASGIApp:
-    """The ASGI application. `engine` replaces the one that the settings name, and `compose` has the last word on the
-    parts; they and `timing` are for tests.
+    """The ASGI application. `engine` replaces the one that the settings name, and `compose` changes the parts after all
+    features have; they and `timing` are for tests.
     """
     tokens.byte_table()
     service = open_service(settings, engine, compose)

@@ -270,8 +270,8 @@ def also_spoken() -> tuple[Dialect, ...]:
 
 
 def open_service(settings: CoreSettings, engine: Engine | None = None, compose: Compose | None = None) -> Service:
-    """All that requests and jobs need. `engine` replaces the one that the settings name, and `compose` has the last
-    word on the parts, for tests.
+    """All that requests and jobs need. `engine` replaces the one that the settings name, and `compose` changes the
+    parts after all features have, for tests.
 
     Nothing is connected yet. Close its parts with `close_service`.
     """

@@ -35,7 +35,8 @@ def server_url(settings: CoreSettings) -> Generator[str]:
         yield settings.redis_url
         return
     try:
-        with own_redis(settings) as url:
-            yield url
+        opened = own_redis(settings)
     except StartError as error:
         raise StoreUnavailable(str(error)) from error
+    with opened as url:
+        yield url

@@ -2,4 +2,5 @@
 
 A session is a process, a folder and the variables that its cells share. Nothing here knows a response, a tool or an
 item; never run a line of a session's code in a process of the service, and never without the whole confinement.
+docs/tools.md is its page.
 """

@@ -1,4 +1,4 @@
-"""What the tests with a real vLLM share: a server for all, and one to kill."""
+"""Servers for the tests with a real vLLM: one for all, and one to kill."""
 
 from collections.abc import Iterator
 from pathlib import Path

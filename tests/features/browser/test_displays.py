@@ -1,4 +1,4 @@
-"""What the browser shows: pages are numbered through a conversation, and an answer cites them by these numbers."""
+"""The displays of the browser: pages are numbered through a conversation, and an answer cites them by these numbers."""
 
 import msgspec
 import pytest

@@ -86,7 +86,7 @@ async def serving(
     compose: Compose | None = None,
 ) -> AsyncIterator[Inside]:
     """The service of `settings`, over `engine` where it is given, until the end of the block.
-    `port` is one that is free, or 0 for any; `compose` has the last word on the parts.
+    `port` is one that is free, or 0 for any; `compose` changes the parts at the end.
     """
     listener = listen("127.0.0.1", port)
     config = uvicorn.Config(

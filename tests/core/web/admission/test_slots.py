@@ -1,4 +1,4 @@
-"""What one process works on at once: of several tenants none can take all of it, few large bodies are prepared, and who
+"""The work of one process at once: of several tenants none can take all of it, few large bodies are prepared, and who
 waits is served in turn.
 """
 

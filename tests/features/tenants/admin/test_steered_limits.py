@@ -1,4 +1,4 @@
-"""What goes on from a steered response counts within limits as any other."""
+"""The successor of a steered response counts within limits as any other."""
 
 from service.process import Settings
 from tests.core.background.test_steering import given_back
