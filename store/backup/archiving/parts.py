@@ -2,7 +2,9 @@
 
     v1/SHARD/TENANT/TREE/NUMBER    the key of a part: TREE is what the ids of a tree have in common (store/ids.py)
 
-    bytes    "hA" | version | packing | msgpack of a Part, in one zstd frame with a dictionary
+    bytes    "hA" | version | seal | packing | msgpack of a Part, in one zstd frame with a dictionary
+
+The seal says how the rest is encrypted: 0 is not at all, and this release knows no other.
 
 All parts but the last are full, so that a long tree is not written anew for each turn. The first part, 0, says how
 many there are, which of all turns are gone, and where older trees are: their ids have no tree in common, so each of
@@ -48,7 +50,8 @@ MOST_HELD_BYTES = 2 * MOST_PART_BYTES
 COUNTED_FROM_BYTES = 2 * PART_BYTES
 """From how many bytes on that is counted: less take no more than that, whatever they are."""
 
-_HEAD = MAGIC + bytes([VERSION])
+UNSEALED = 0
+_HEAD = MAGIC + bytes([VERSION, UNSEALED])
 
 
 class Part(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -162,8 +165,8 @@ def bytes_to_read(value: bytes) -> int:
 def _read(value: bytes, decoder: msgspec.msgpack.Decoder[T]) -> T:
     if value[:2] != MAGIC or len(value) < len(_HEAD) + 1:
         raise ArchiveDamaged("it is no part of a tree")
-    if value[2] > VERSION:
-        raise NewerFormat(value[2])
+    if value[2] > VERSION or value[3] != UNSEALED:  # only a later release seals
+        raise NewerFormat(max(value[2], VERSION + 1))
     squeezed = value[len(_HEAD) :]
     try:
         if codec.squeezed_size(squeezed) > MOST_PART_BYTES:

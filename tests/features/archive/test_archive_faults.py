@@ -32,7 +32,7 @@ DISK_MIB = 4
 TENANT = "default"
 SECONDS = 30.0
 
-POISON = b"hA\x01 poison"
+POISON = b"hA\x01\0 poison"
 NEWER = MAGIC + bytes([VERSION + 1]) + b"what only a later release can read"
 
 

@@ -159,7 +159,7 @@ def test_of_two_forms_of_a_turn_the_one_with_less_content_stays() -> None:
         assert found(parts, "a") == more
 
 
-@pytest.mark.parametrize("value", [b"", b"hA", b"hB\x01\x00\x80", encode(Part())[:-1], b"hA\x01\x01nothing"])
+@pytest.mark.parametrize("value", [b"", b"hA", b"hB\x01\x00\x00\x80", encode(Part())[:-1], b"hA\x01\x00\x01nothing"])
 def test_a_damaged_part_is_refused(value: bytes) -> None:
     with pytest.raises(ArchiveDamaged):
         decode(value)
@@ -181,9 +181,10 @@ def changed(value: bytes, place: int) -> bytes:
     return value[:place] + bytes([value[place] ^ 0xFF]) + value[place + 1 :]
 
 
-def test_a_later_releases_part_is_refused() -> None:
+@pytest.mark.parametrize("head", [b"hA\x02\0", b"hA\x01\x01"], ids=["a later version", "sealed"])
+def test_a_later_releases_part_is_refused(head: bytes) -> None:
     with pytest.raises(NewerFormat):
-        decode(b"hA\x02" + encode(Part())[3:])
+        decode(head + encode(Part())[len(head) :])
 
 
 class Accounts(RuleBasedStateMachine):

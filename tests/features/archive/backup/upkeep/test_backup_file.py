@@ -160,21 +160,21 @@ async def test_a_file_of_something_else_is_refused(foreign: bytes, tmp_path: Pat
         await contents_of(tmp_path / "other")
 
 
-ENDLESS = MAGIC + bytes([1, codec.ZSTD]) + zstandard.ZstdCompressor(write_content_size=False).compress(b"\x90")
+ENDLESS = MAGIC + bytes([1, 0, codec.ZSTD]) + zstandard.ZstdCompressor(write_content_size=False).compress(b"\x90")
 AT = f"v1/00/t.{TENANT}/{1:018x}/0"
 MANY = 40 << 20
 
 
 def zeros(count: int) -> dict[str, bytes]:
     """A value that comes to so many bytes."""
-    return {AT: MAGIC + bytes([1, codec.ZSTD]) + zstandard.compress(b"\0" * count)}
+    return {AT: MAGIC + bytes([1, 0, codec.ZSTD]) + zstandard.compress(b"\0" * count)}
 
 
 def many(before: bytes, each: bytes) -> dict[str, bytes]:
     """A value that comes to many small ones: some 40 MiB of them behind the first bytes, in a frame of some KB."""
     count = MANY // len(each)
     packed = before + b"\xdd" + count.to_bytes(4) + each * count
-    return {AT: MAGIC + bytes([1, codec.ZSTD]) + zstandard.compress(packed)}
+    return {AT: MAGIC + bytes([1, 0, codec.ZSTD]) + zstandard.compress(packed)}
 
 
 MADE: dict[str, dict[str, bytes] | Callable[[], dict[str, bytes]]] = {

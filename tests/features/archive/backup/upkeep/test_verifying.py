@@ -57,14 +57,14 @@ async def test_a_deletion_that_is_not_archived_yet_is_noted(both: Kept, erase: b
 
 async def test_a_damaged_value_is_moved_aside_and_what_redis_has_of_it_is_archived_anew(both: Kept) -> None:
     ids, key = await both.archived("one", "two")
-    await both.overwrite(key, b"hA\x01 damaged")
+    await both.overwrite(key, b"hA\x01\0 damaged")
     report = await verified(both)
     assert [fault.what for fault in report.faults] == ["unreadable", "not-archived", "not-archived"]
     assert (report.left, await both.keys()) == (3, [key])
     assert (await verified(both, repair=True)).left == 0
     (copy,) = await both.keys(DAMAGED)
     found = await both.value(copy)
-    assert found.value == b"hA\x01 damaged"
+    assert found.value == b"hA\x01\0 damaged"
     assert copy.split("/")[2] == f"t.{TENANT}"
     await both.archive_all()
     assert await both.told(ids[1]) == ids
