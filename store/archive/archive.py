@@ -43,6 +43,21 @@ PROBE_FOLDER = "v1/probe"
 T = TypeVar("T")
 
 
+class ArchiveListener:
+    """Hears of what changes in an archive, once it has; here nothing comes of it. Who changes a tree says so before it
+    forgets that it had to, so that a process that dies in between is followed by one that says it again.
+    """
+
+    async def tree_changed(self, tenant: str, digits: str) -> None:
+        """Something of the tree to which some digits lead was added or deleted. Raises ArchiveUnavailable."""
+
+    async def tenant_erased(self, tenant: str) -> None:
+        """All that a tenant had until now was erased; of the trees that have later turns it is told besides."""
+
+    async def close(self) -> None:
+        """Give back what it holds."""
+
+
 class Archive:
     """Values by key. All verbs raise ArchiveUnavailable, and ValueError for arguments out of bounds."""
 
@@ -54,6 +69,7 @@ class Archive:
         self._next_probe = 0.0
         self.memory = ArchiveMemory(self._bounds.held_bytes, self._bounds.total_seconds)
         """The memory that all readers of large values share."""
+        self.listener = ArchiveListener()
 
     async def get(self, key: str) -> Stored | None:
         """The stored value with its etag; None where there is none."""
@@ -104,6 +120,7 @@ class Archive:
 
     async def close(self) -> None:
         """Give back what is held. Calls under way may fail."""
+        await self.listener.close()
         await self._backend.close()
 
     async def _carried_out(self, verb: str, attempt: Callable[[], Awaitable[T]]) -> T:

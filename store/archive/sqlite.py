@@ -64,7 +64,6 @@ _MADE = f"""
     PRAGMA page_size = {PAGE_BYTES};
     PRAGMA auto_vacuum = incremental;
     PRAGMA journal_mode = wal;
-    {_TABLE}
 """
 _SCHEMA = "SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY name"
 _WRITTEN = f"""
@@ -106,7 +105,7 @@ class ShardFile:
         self, path: Path, busy_seconds: float, connect: Callable[[Path, float], sqlite3.Connection] | None = None
     ) -> None:
         self._path = path
-        self._busy_seconds, self._connect = busy_seconds, connect or _open
+        self._busy_seconds, self._connect = busy_seconds, connect or open_file
         self._waiting = SimpleQueue[_Call[Any] | None]()
         self._opened: sqlite3.Connection | None = None
         self._identity: tuple[int, int] | None = None
@@ -248,8 +247,10 @@ def _answer(calls: Sequence[_Call[Any]], results: Sequence[Any]) -> None:
             call.answer.set_result(result)
 
 
-def _open(path: Path, busy_seconds: float) -> sqlite3.Connection:
-    """The file, made where it isn't there, for its owner alone. Raises sqlite3.Error, OSError and NewerFormat."""
+def open_file(path: Path, busy_seconds: float, tables: str = _TABLE) -> sqlite3.Connection:
+    """The file, made with these tables where it isn't there, for its owner alone. Raises sqlite3.Error, OSError and
+    NewerFormat.
+    """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with open(path.with_name(LOCK), "ab", opener=_own) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -257,7 +258,7 @@ def _open(path: Path, busy_seconds: float) -> sqlite3.Connection:
             path, "ab", opener=_own
         ).close()  # SQLite would make it readable by others; what lies beside it has its mode
         file = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=True)
-        return _prepare(file, _OPENED, _MADE)
+        return _prepare(file, _OPENED, _MADE + tables)
 
 
 def _alone(path: Path, busy_seconds: float) -> sqlite3.Connection:
@@ -267,7 +268,7 @@ def _alone(path: Path, busy_seconds: float) -> sqlite3.Connection:
 
 def _whole(path: Path, busy_seconds: float) -> sqlite3.Connection:
     """A file that nobody writes any more, to read it: nothing is made beside it. Somebody may have forged it, so that
-    it has to have the one table and nothing else. Raises as `_open`, and sqlite3.DatabaseError.
+    it has to have the one table and nothing else. Raises as `open_file`, and sqlite3.DatabaseError.
     """
     name = f"{path.absolute().as_uri()}?immutable=1"
     file = _prepare(sqlite3.connect(name, timeout=busy_seconds, isolation_level=None, uri=True), "", "")

@@ -88,6 +88,43 @@ class ArchivedTrees(NamedTuple):
     after: str = ""
 
 
+FIRST = (1 << 62, "~")
+"""A place before all others."""
+
+
+class KeptQuery(NamedTuple):
+    """The trees of a tenant in an archive that are wanted: so many, behind a place, used from `since` on, in µs since
+    1970, with all of these facts, and the beginnings of all of these words.
+    """
+
+    limit: int
+    before: tuple[int, str] = FIRST
+    since: int = 0
+    facts: Sequence[str] = ()
+    words: Sequence[str] = ()
+
+
+class KeptTree(NamedTuple):
+    """A tree in an archive: its shard and its digits, its last use in µs since 1970 as far as the archive knows, the
+    digits of its root and of its newest turn, what is to be shown of it, and the text around the words. `here` is its
+    last use in memory, 0 where it isn't there; `changing` says that the archive has not heard of all that was deleted.
+    """
+
+    tree: str
+    used: int
+    root: str
+    newest: str
+    shown: bytes
+    text: str = ""
+    here: int = 0
+    changing: bool = False
+
+    @property
+    def place(self) -> tuple[int, str]:
+        """The place in a list, the tree used last first."""
+        return self.used, self.tree
+
+
 class ArchiveReader(Protocol):
     """Reads the turns that have left the store; without an archive, none. All methods raise StoreUnavailable,
     ArchiveDamaged, NewerFormat, and ArchiveUnavailable, which leaves open whether there is such a turn.
@@ -112,6 +149,15 @@ class ArchiveReader(Protocol):
     async def trees(self, tenant: str, after: str, most: int) -> ArchivedTrees:
         """The trees of a tenant in the archive behind one, about `most` or fewer, also those that the store has."""
         return ArchivedTrees()
+
+    after_seconds: float = 0.0
+    """How long after it changed a tree is in the archive, but for what is under way there."""
+
+    async def kept(self, tenant: str, query: KeptQuery) -> Sequence[KeptTree] | None:
+        """The trees of a tenant in the archive that are wanted, the one used last first. Those that were deleted a
+        moment ago are left out of a page. None where nothing lists them.
+        """
+        return None
 
     async def bring_back(self, tenant: str, digits: str) -> bool:
         """Bring a turn back into the store with all above it; False if it isn't archived. Raises StoreFull, too."""

@@ -9,6 +9,7 @@ from service.commands.arguments import KEEP
 from service.features.archive.chores import archive_check, archive_chores, end_for_ever
 from service.features.archive.opening import open_store_archive
 from service.features.archive.settings import SQLITE, ArchiveSettings
+from service.features.catalogue.opening import catalogue_chores
 from service.ports import Chore
 from service.process import Feature, Parts
 from service.settings.core import CoreSettings
@@ -29,6 +30,7 @@ class ArchiveFeature(Feature):
             return
         parts.secret = archive.secret
         parts.chores += archive_chores(archive, settings, parts.layout, parts.metrics)
+        parts.chores += catalogue_chores(parts.store, archive.archive, settings)
         parts.checks.append(archive_check(archive))
 
     def commands(self, app: typer.Typer) -> None:

@@ -6,11 +6,13 @@ from typing import TypeVar
 
 from service.commands.stores import on_store
 from service.features.archive.settings import SQLITE, ArchiveSettings
+from service.features.catalogue.opening import open_cataloguer
 from service.logs import event
 from service.settings.core import CoreSettings
 from store.archive.archive import Archive
 from store.archive.opening import open_archive as open_archive_at
 from store.backup.archiving.store_archive import StoreArchive
+from store.backup.upkeep.cataloguing import Cataloguer
 from store.backup.upkeep.reconciling import Reconciled, Reconciler
 from store.history.history import ConversationHistoryStore
 from store.watcher import UNWATCHED, Watcher
@@ -28,7 +30,9 @@ def open_archive(settings: ArchiveSettings, watcher: Watcher = UNWATCHED) -> Arc
     """
     if not settings.has_archive:
         return None
-    return open_archive_at(settings.archive_url, settings.data_dir, watcher=watcher)
+    archive = open_archive_at(settings.archive_url, settings.data_dir, watcher=watcher)
+    archive.listener = open_cataloguer(settings, archive, settings.archive_url)
+    return archive
 
 
 def open_store_archive(settings: ArchiveSettings, store: ConversationHistoryStore) -> StoreArchive | None:
@@ -43,6 +47,7 @@ def open_store_archive(settings: ArchiveSettings, store: ConversationHistoryStor
         reconcile=reconciler.shard,
         after_seconds=settings.archive_after_seconds,
         evicts=settings.archive_when_down == "evict",
+        catalogue=archive.listener.catalogue if isinstance(archive.listener, Cataloguer) else None,
     )
 
 

@@ -5,18 +5,16 @@ order, so `since` and `until` cost nothing, and all else is looked at tree by tr
 turn. A page ends where that took too long, and says so. Never go on to the end for one that matches: a tenant may have
 a million. Never find what was deleted, also where it was from one conversation alone.
 
-Excerpts are cut from responses and inputs as they are stored: JSON of any release, so what isn't as expected has none.
 Times are in seconds since 1970.
 """
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Collection, Generator, Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field
-from itertools import islice, takewhile
+from collections.abc import AsyncGenerator, Generator, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from time import monotonic
-from typing import Annotated, Any, ClassVar, Literal, cast
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 from fastapi import APIRouter
@@ -27,11 +25,22 @@ from starlette.responses import Response
 from service.api.ids import response_of
 from service.background.submit import WINDOWS
 from service.errors import invalid_value
+from service.features.catalogue.describing import summary_in
+from service.features.catalogue.excerpts import (
+    EXCERPT_CHARS,
+    ITEMS,
+    ApprovalAnswer,
+    Excerpt,
+    ReadableResponse,
+    excerpt_of,
+    texts_of,
+)
 from service.steps import in_steps
 from service.web.entering import Aside
 from service.web.queries import FILTER, PageQuery, Query
 from service.web.routes.conversations import read_filter
 from store import codec
+from store.catalogue.rows import fact_of
 from store.errors import ArchiveDamaged, ArchiveUnavailable, NewerFormat, NotFound
 from store.history import elsewhere
 from store.history.history import ConversationHistoryStore
@@ -48,150 +57,6 @@ from store.keys import (
     mark_of,
     name_of,
 )
-
-EXCERPT_CHARS = 120
-
-
-class TurnUsage(msgspec.Struct, frozen=True):
-    """The tokens of a response."""
-
-    input_tokens: int = 0
-    output_tokens: int = 0
-
-
-class _Response(msgspec.Struct, frozen=True):
-    """The fields that are read of a stored response; a turn that was added by hand has none of them."""
-
-    model: str | None = None
-    usage: TurnUsage | None = None
-    metadata: dict[str, str] | None = None
-    output: list[msgspec.Raw] = []
-    omits: str | None = None
-    """The item that a conversation goes on without."""
-
-
-class Excerpt(msgspec.Struct, frozen=True):
-    """The excerpt of a turn."""
-
-    model: str | None
-    usage: TurnUsage
-    metadata: dict[str, str]
-    input: str
-    output: str
-    approvals: list["ApprovalAnswer"] = []
-
-
-class ApprovalAnswer(msgspec.Struct, frozen=True):
-    """The answer to a request for the approval of a call, by the id of that."""
-
-    request: str
-    approve: bool
-    reason: str | None = None
-
-    @property
-    def words(self) -> str:
-        """The answer for people."""
-        return "Approved" if self.approve else f"Denied: {self.reason}" if self.reason else "Denied"
-
-
-MOST_APPROVALS = 100
-"""The most answers of one turn that are told."""
-
-_ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
-
-
-def excerpt_of(response: bytes, items: bytes) -> Excerpt:
-    """The excerpt of a turn with this response and these input items, both JSON. Raises msgspec's errors for JSON that
-    is no response.
-    """
-    found, told = msgspec.json.decode(response, type=_Response), _ITEMS.decode(items)
-    approvals = list(islice(_approvals(told, found.output), MOST_APPROVALS))
-    return Excerpt(
-        model=found.model,
-        usage=found.usage or TurnUsage(),
-        metadata=found.metadata or {},
-        input=_first_words(told) or ", ".join(dict.fromkeys(each.words for each in approvals))[:EXCERPT_CHARS],
-        output=_answer(found.output),
-        approvals=approvals,
-    )
-
-
-def _approvals(items: list[msgspec.Raw], output: list[msgspec.Raw]) -> Iterator[ApprovalAnswer]:
-    """The answers to requests for approval among input items, and those that a client left out, by the calls made."""
-    answered = set[object]()
-    for raw in (*items, *output):
-        if b'"approval_request_id"' not in bytes(raw):
-            continue
-        item = _object(msgspec.json.decode(raw))
-        request, reason = item.get("approval_request_id"), item.get("reason")
-        if isinstance(request, str) and request not in answered:
-            answered.add(request)
-            why = " ".join(reason[: 8 * EXCERPT_CHARS].split())[:EXCERPT_CHARS] if isinstance(reason, str) else None
-            yield ApprovalAnswer(request, item.get("type") == "mcp_call" or item.get("approve") is True, why)
-
-
-def _first_words(items: list[msgspec.Raw]) -> str:
-    """The beginning of the user's first words among items; else of the first words of anybody, else of what a tool
-    gave, else the first call.
-    """
-    said = given = call = ""
-    for item in map(_object, map(msgspec.json.decode, items)):
-        if item.get("type", "message") == "message":
-            text = _beginning(item.get("content"))
-            if text and item.get("role") in ("user", None):
-                return text
-            said = said or text
-        elif not (said or given):
-            given = _beginning(item.get("output")) if str(item.get("type")).endswith("_output") else ""
-            call = call or _call(item)
-    return said or given or call
-
-
-def _answer(items: list[msgspec.Raw]) -> str:
-    """The beginning of the final answer among items; else of the last message, else the last call. What a tool gave is
-    no answer.
-    """
-    said = call = ""
-    for item in map(_object, map(msgspec.json.decode, reversed(items))):
-        if item.get("type", "message") != "message":
-            call = call or _call(item)
-        elif text := _beginning(item.get("content")):
-            if item.get("phase") == "final_answer":
-                return text
-            said = said or text
-    return said or call
-
-
-def _beginning(content: object) -> str:
-    """The beginning of the first text in a content; where there is none, but a picture or a file, its kind."""
-    parts = cast(list[object], content) if isinstance(content, list) else [{"text": content}]
-    kind = ""
-    for part in map(_object, parts):
-        text = part.get("text", part.get("refusal"))
-        if isinstance(text, str) and text.strip():
-            return " ".join(text[: 8 * EXCERPT_CHARS].split())[:EXCERPT_CHARS]
-        kind = kind or _KINDS_OF_PARTS.get(str(part.get("type")), "")
-    return kind
-
-
-_KINDS_OF_PARTS = {"input_image": "[image]", "input_file": "[file]"}
-
-
-def _call(item: dict[str, Any]) -> str:
-    """How a call is shown: by its name and what it passes."""
-    type, name = item.get("type"), item.get("name")
-    if not isinstance(type, str) or not type.endswith(("_call", "mcp_approval_request")):
-        return ""
-    action = _object(item.get("action"))
-    passed = (item.get(each) for each in ("arguments", "input", "code"))
-    text = next((each for each in (*passed, *map(action.get, ("query", "url"))) if isinstance(each, str)), "")
-    return f"{name if isinstance(name, str) else type.removesuffix('_call')}({' '.join(text.split())})"[:EXCERPT_CHARS]
-
-
-def _object(found: object) -> dict[str, Any]:
-    """The members of what is an object; of anything else none."""
-    return cast(dict[str, Any], found) if isinstance(found, dict) else {}
-
 
 US = 1_000_000
 
@@ -244,6 +109,8 @@ class ShownTree(msgspec.Struct):
     newest: ShownTurn
     metadata: dict[str, str]
     found: FoundTurn | None = None
+    in_memory: bool = True
+    """False where it is in the archive alone, and comes back once it is asked for."""
     object: str = "console.tree"
 
 
@@ -268,31 +135,6 @@ class TreePage(msgspec.Struct):
     has_more: bool
     after: str | None
     searched: Searched
-    has_archive: bool = False
-    """Whether there may be more in an archive, which `archived_trees` lists."""
-    object: str = "list"
-
-
-class ArchivedTree(msgspec.Struct):
-    """A tree in the archive: the id of its root, also where that was deleted, and of the newest end of its branches;
-    when both were made, how many turns it has there, and whether some of it is in memory, too.
-    """
-
-    id: str
-    end: str
-    created_at: int
-    newest_at: int
-    turns: int
-    turns_complete: bool
-    in_memory: bool
-
-
-class ArchivedTreePage(msgspec.Struct):
-    """A page of these; `after` is what the next one is asked with."""
-
-    data: list[ArchivedTree]
-    has_more: bool
-    after: str | None
     object: str = "list"
 
 
@@ -426,35 +268,6 @@ def words_of(text: str) -> tuple[str, ...]:
     return words
 
 
-class _Part(msgspec.Struct, frozen=True):
-    """A part of a content, a result or an action, as far as it has words."""
-
-    text: str | None = None
-    refusal: str | None = None
-    logs: str | None = None
-    query: str | None = None
-
-
-_MEMBERS = ("content", "summary", "name", "arguments", "input", "code", "action", "output", "outputs")
-"""The members of items that have words."""
-
-_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_WORDS: msgspec.json.Decoder[str | list[_Part] | _Part | None] = msgspec.json.Decoder(str | list[_Part] | _Part | None)
-
-
-def _texts_of(item: msgspec.Raw, omitted: Collection[str]) -> Iterator[str]:
-    """The texts of an item; none of one that was omitted. What isn't as expected, as a picture, has none."""
-    members = _OBJECT.decode(item)
-    if omitted and "id" in members and msgspec.json.decode(members["id"]) in omitted:
-        return
-    for name in _MEMBERS:
-        with suppress(msgspec.ValidationError):
-            found = _WORDS.decode(members.get(name, b"null"))
-            parts = [_Part(found)] if isinstance(found, str) else [found] if isinstance(found, _Part) else found or []
-            for part in parts:
-                yield from filter(None, (part.text, part.refusal, part.logs, part.query))
-
-
 PIECE_CHARS = 1 << 16
 """How much of a text is looked at in one go: a millisecond or less."""
 
@@ -479,14 +292,14 @@ class Look:
         """
         if self._is_long(TURN_COST + (len(response) + len(items)) // READ_BYTES_A_CHAR):
             yield
-        wanted, found = self._wanted, msgspec.json.decode(response, type=_Response)
+        wanted, found = self._wanted, msgspec.json.decode(response, type=ReadableResponse)
         if found.omits is not None:
             omitted.add(found.omits)
         if wanted.model not in (None, found.model) or not wanted.metadata.items() <= (found.metadata or {}).items():
             return None
         missing, around = set(wanted.words), ""
-        for item in (*_ITEMS.decode(items), *found.output) if missing else ():
-            for text in _texts_of(item, omitted):
+        for item in (*ITEMS.decode(items), *found.output) if missing else ():
+            for text in texts_of(item, omitted):
                 for at in range(0, len(text), PIECE_CHARS):
                     piece = text[at : at + PIECE_CHARS + self._reach]
                     folded = piece.casefold()
@@ -675,7 +488,6 @@ SEARCH_ROOM = 4 << 20
 LATEST = 9_999_999_999
 """The last second that can be asked for, in 2286: a use has sixteen digits of microseconds."""
 
-_ARCHIVED = re.compile(rf"[0-9a-f]{{{SHARD_DIGITS + TREE_DIGITS}}}", re.ASCII)
 _CALL = re.compile(r"call_([0-9a-f]{48})[0-9a-f]{4}")
 
 Status = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
@@ -697,7 +509,7 @@ class TreesQuery(PageQuery):
 
 @router.get("/console/api/trees", include_in_schema=False)
 async def list_trees(request: Aside, query: Annotated[TreesQuery, InQuery()]) -> Response:
-    """Trees, the one used last first; all, or those that are as is asked for."""
+    """Trees, the one used last first; all that are kept, or those that are as is asked for."""
     wanted = TreeFilter(
         query.status,
         query.since,
@@ -707,30 +519,112 @@ async def list_trees(request: Aside, query: Annotated[TreesQuery, InQuery()]) ->
         () if query.text is None else words_of(query.text),
         "" if query.id is None else begin_of(query.id),
     )
-    place = None if query.after is None else read_cursor(query.after)
-    service = request.service
-    async with request.preparing(SEARCH_ROOM if wanted.is_read else 0):
-        found = await TreeSearch(service.store, request.tenant, wanted, place, Box()).page(query.limit)
-    return request.with_room(
-        msgspec.structs.replace(found, has_archive=service.store.elsewhere is not elsewhere.NO_ARCHIVE)
+    store, after = request.service.store, query.after or ""
+    page = None
+    if not after.startswith(KEPT):
+        place = read_cursor(after) if after else None
+        async with request.preparing(SEARCH_ROOM if wanted.is_read else 0):
+            looked = await _in_memory(store, wanted)
+            page = await TreeSearch(store, request.tenant, looked, place, Box()).page(query.limit)
+        if page.has_more or wanted.begin or wanted.status in _UNDER_WAY:
+            return request.with_room(page)
+    found = await KeptTrees(store, request.tenant, wanted, after).page(query.limit, page)
+    return request.with_room(found)
+
+
+# --- the trees that are in the archive ---
+
+KEPT = "kept-"
+"""The beginning of a place among the trees of the archive, which are listed behind those in memory."""
+
+RECENT_SECONDS = 120
+"""For how long beyond what the archive takes trees of memory are looked through one by one: afterwards the archive
+finds them."""
+
+MOST_SKIPPED = 2_000
+"""How many trees of the archive a page passes over that memory has, too."""
+
+_UNDER_WAY = ("queued", "in_progress")
+_KEPT_PLACE = re.compile(rf"{KEPT}([0-9]{{1,19}})-([0-9a-f]{{{SHARD_DIGITS + TREE_DIGITS}}})", re.ASCII)
+
+
+async def _in_memory(store: ConversationHistoryStore, wanted: TreeFilter) -> TreeFilter:
+    """The filter for memory: where the archive finds trees by their words, only those of a moment ago are read."""
+    if not wanted.is_read and wanted.status is None:
+        return wanted
+    if wanted.begin or wanted.status in _UNDER_WAY or not await _lists_all(store):
+        return wanted
+    recent = round(await store.now() - store.elsewhere.after_seconds - RECENT_SECONDS)
+    return replace(wanted, since=max(recent, wanted.since or 0))
+
+
+async def _lists_all(store: ConversationHistoryStore) -> bool:
+    """Whether the archive lists what it keeps."""
+    return await store.elsewhere.kept("default", elsewhere.KeptQuery(limit=0)) is not None
+
+
+class KeptTrees:
+    """The trees of the archive in a list: those that memory lacks, or with a filter that it didn't look at."""
+
+    def __init__(self, store: ConversationHistoryStore, tenant: str, wanted: TreeFilter, after: str) -> None:
+        self._store, self._tenant, self._wanted = store, tenant, wanted
+        self._place = elsewhere.FIRST
+        if after:
+            match = _KEPT_PLACE.fullmatch(after)
+            if match is None:
+                raise invalid_value("after", after, "Give the 'after' of the page before.")
+            self._place = int(match[1]), match[2]
+        if wanted.until is not None:
+            self._place = min(self._place, (wanted.until * US, "~"))
+        filters = (("status", wanted.status), ("model", wanted.model))
+        facts = [fact_of(kind, value) for kind, value in filters if value is not None]
+        facts += [fact_of("metadata", *pair) for pair in wanted.metadata.items()]
+        self._query = elsewhere.KeptQuery(100, since=(wanted.since or 0) * US, facts=facts, words=wanted.words)
+
+    async def page(self, limit: int, page: TreePage | None) -> TreePage:
+        """A page of them, or those behind a page of memory. Raises StoreUnavailable, ArchiveUnavailable."""
+        page = page or TreePage([], has_more=False, after=None, searched=Searched(0, None, None, 0))
+        recent = (await self._store.now() - self._store.elsewhere.after_seconds - RECENT_SECONDS) * US
+        filtered, skipped = bool(self._query.facts or self._query.words), 0
+        while skipped < MOST_SKIPPED:
+            query = self._query._replace(before=self._place, limit=max(limit - len(page.data), 1) + 8)
+            found = await self._store.elsewhere.kept(self._tenant, query)
+            for tree in found or ():
+                if len(page.data) == limit:
+                    return self._with_more(page)
+                self._place = tree.place
+                if tree.here and (not filtered or tree.here >= recent):  # it is among those of memory
+                    skipped += 1
+                else:
+                    page.data.append(shown_kept(tree, filtered))
+            if found is None or len(found) < query.limit:
+                return page
+        return self._with_more(page)
+
+    def _with_more(self, page: TreePage) -> TreePage:
+        used, tree = self._place
+        return msgspec.structs.replace(page, has_more=True, after=f"{KEPT}{used}-{tree}")
+
+
+def shown_kept(tree: elsewhere.KeptTree, filtered: bool) -> ShownTree:
+    """A tree of the archive in a list: without words where something of it was deleted a moment ago."""
+    summary = summary_in(tree.shown)
+    newest, excerpt = summary.newest, None if tree.changing else summary.newest.excerpt
+    found = FoundTurn(newest.id, "" if tree.changing else tree.text)
+    shown = ShownTurn(newest.id, kind_of(tree.newest), newest.status, newest.created // US)
+    return ShownTree(
+        id=name_of(tree.root),
+        title=None if tree.changing else summary.title,
+        last_used_at=tree.used // US,
+        turns=summary.turns - (kind_of(tree.root) == "items"),
+        turns_complete=True,
+        under_way=0,
+        conversation=summary.conversation and name_of(digits_of(summary.conversation)),
+        newest=with_excerpt(shown, excerpt),
+        metadata={} if excerpt is None else excerpt.metadata,
+        found=found if filtered else None,
+        in_memory=bool(tree.here),
     )
-
-
-@router.get("/console/api/archived_trees", include_in_schema=False)
-async def list_archived_trees(request: Aside, query: Annotated[PageQuery, InQuery()]) -> Response:
-    """Trees that are in the archive, in no order of use, whether or not memory has them too."""
-    if query.after is not None and not _ARCHIVED.fullmatch(query.after):
-        raise invalid_value("after", query.after, "Give the 'after' of the page before.")
-    found = await request.service.store.elsewhere.trees(request.tenant, query.after or "", query.limit)
-    return request.with_room(
-        ArchivedTreePage(list(map(_archived_tree, found.trees)), bool(found.after), found.after or None)
-    )
-
-
-def _archived_tree(tree: elsewhere.TreeInArchive) -> ArchivedTree:
-    times = tree.began // US, tree.ended // US
-    turns = tree.turns - (kind_of(tree.root) == "items")
-    return ArchivedTree(name_of(tree.root), name_of(tree.end), *times, turns, tree.whole, tree.here)
 
 
 @router.get("/console/api/trees/{id}", include_in_schema=False)

@@ -27,6 +27,7 @@ from store.backup.archiving.merging import as_gone, as_of
 from store.backup.archiving.shards import begin_archive_in
 from store.backup.records import Saved
 from store.backup.turns import THERE, bring_back, rows, store_row
+from store.catalogue.rows import Catalogue
 from store.errors import ArchiveBusy, ArchiveContended, ArchiveUnavailable, ChainTooLong, ParentNotFound
 from store.history.delete import ERASED, FORGOTTEN, TREE
 from store.history.elsewhere import (
@@ -37,6 +38,8 @@ from store.history.elsewhere import (
     ArchiveReader,
     AwayBranches,
     Fate,
+    KeptQuery,
+    KeptTree,
     Outdated,
     TreeInArchive,
 )
@@ -126,6 +129,7 @@ class ArchivedTurns(ArchiveReader):
         after_seconds: float = AFTER_SECONDS,
         concurrency: int = CONCURRENCY,
         unknown_seconds: float = UNKNOWN_SECONDS,
+        catalogue: Catalogue | None = None,
     ) -> None:
         """`ready()` returns once the archive may be asked. `make_room(shard)` archives what is due there, or will be,
         and returns whether that was anything. `after_seconds` is what the archivers have. A turn
@@ -135,7 +139,8 @@ class ArchivedTurns(ArchiveReader):
         self._history, self._server, self._keyspace = history, history.server, history.keyspace
         self._archive, self._keeping, self._marks = archive, Keeping(archive), Marks(archive)
         self._ready, self._make_room = ready, make_room
-        self._after_seconds = after_seconds
+        self.after_seconds = after_seconds
+        self._catalogue = catalogue
         self._concurrency, self._share = concurrency, max(1, concurrency // 2)
         self._unknown_seconds = unknown_seconds
         self._making_room: dict[ShardKeys, asyncio.Task[bool]] = {}
@@ -166,6 +171,18 @@ class ArchivedTurns(ArchiveReader):
 
     async def trees(self, tenant: str, after: str, most: int) -> ArchivedTrees:
         return await self._ask_counted(_Question(tenant, after), partial(self._trees, most=most)) or ArchivedTrees()
+
+    async def kept(self, tenant: str, query: KeptQuery) -> Sequence[KeptTree] | None:
+        catalogue = self._catalogue
+        if catalogue is None:
+            return None
+
+        async def ask(tenant: str, _: str) -> Sequence[KeptTree]:
+            found = await catalogue.find(tenant, query)
+            told = await asyncio.gather(*(self._kept_as_noted(tenant, tree) for tree in found))
+            return [tree for tree in told if tree is not None]
+
+        return await self._ask_counted(_Question(tenant, ""), ask)
 
     async def bring_back(self, tenant: str, digits: str) -> bool:
         """The least used turns make room. Raises also StoreFull, Conflict, ChainTooLong."""
@@ -400,6 +417,22 @@ class ArchivedTurns(ArchiveReader):
     async def _alone(self, scan: Scan, path: Sequence[str]) -> Sequence[Saved]:
         return await scan.turns(path[-1:])
 
+    async def _kept_as_noted(self, tenant: str, tree: KeptTree) -> KeptTree | None:
+        """A tree as Redis knows it, too; None where it was deleted since."""
+        shard = self._keyspace.keys(tenant, tree.root).shard
+        noted, whole = shard.changes_of(tenant, tree.root), TREE + tree.root
+        async with self._server.operation() as operation:
+            here, gone, fenced, changing = await operation.row(
+                ("ZSCORE", shard.trees, f"{tenant}/{tree.root}"),
+                ("ZSCORE", noted, whole),
+                ("EXISTS", shard.fence_of(tenant, whole)),
+                ("EXISTS", noted),
+                at=noted,
+            )
+        if gone is not None or fenced:
+            return None
+        return tree._replace(here=round(float(here or 0)), changing=bool(changing))
+
     async def _now(self, keys: TurnKeys) -> int:
         return await self._server.run(Operation.now_us, keys.shard.clock) // 1000
 
@@ -455,7 +488,7 @@ class ArchivedTurns(ArchiveReader):
                     return True
                 except Outdated:  # a server that lost all that it knew would not note what is deleted next
                     shard = self._history.keyspace.shard(digits)
-                    await begin_archive_in(self._history.server, shard, self._after_seconds)
+                    await begin_archive_in(self._history.server, shard, self.after_seconds)
         raise ArchiveContended(f"what the archive said was outdated {TRIES} times")
 
     async def _store(self, tenant: str, way: ArchivedWay) -> None:

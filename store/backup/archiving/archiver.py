@@ -171,7 +171,7 @@ class Archiver:
         self._heads = heads or Heads(server, keyspace, archive)
         self._pass_bytes, self._passes = pass_bytes, passes
         self._server, self._keyspace = server, keyspace
-        self._keeping, self._marks = Keeping(archive, part_bytes), Marks(archive)
+        self._archive, self._keeping, self._marks = archive, Keeping(archive, part_bytes), Marks(archive)
 
     async def due(self, shard: ShardKeys, most: int, *, early: bool = False) -> list[DueTree]:
         """The trees of a shard that are to be archived by now, the one that has waited longest first; with `early` also
@@ -201,6 +201,7 @@ class Archiver:
             replies = [each.decode() for each in await operation.command(*args)]
         changes = dict(zip(replies[::2], replies[1::2], strict=True))
         left = await self._archive_turns(keys.shard, tree, changes)
+        await self._archive.listener.tree_changed(tree.tenant, tree.root)
         done = " ".join(
             f"{member}={score}" for member, score in changes.items() if member[0] != HERE or member[1:] not in left
         )

@@ -69,7 +69,9 @@ class Carrier:
                 await scan.all()
                 return await self._carry(scan, tree, until)
 
-            return await self._from.look(tree.tenant, tree.digits, read, listed=tree.listed)
+            carried = await self._from.look(tree.tenant, tree.digits, read, listed=tree.listed)
+            await self._target.listener.tree_changed(tree.tenant, tree.digits)
+            return carried
 
         async for some in batches(found):
             yield await side_by_side(map(carry, some)), sum(tree.size for tree in some)

@@ -76,10 +76,12 @@ async def erase(
 async def clear(archive: Archive, tenant: str, at: int) -> Erased:
     """Delete the turns from before a tenant's mark. Raises as `erase`."""
     done, keys = Erased(), list[str]()
+    await archive.listener.tenant_erased(tenant)
     async for tree in trees_of(archive, tenant):
         above = None if tree.changed < at / 1e6 - CLOCK_SECONDS else await _above_later(archive, tree, at)
         if above is not None:
             await _cut(archive, tree, at, above, done)
+            await archive.listener.tree_changed(tenant, tree.digits)
             continue
         keys += tree.keys
         if len(keys) >= MOST_DELETED:

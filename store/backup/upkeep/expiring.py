@@ -155,4 +155,5 @@ async def _expire(
                 await memory.note_tree(tree.tenant, root)
     else:
         await archive.delete(*tree.keys)
+    await archive.listener.tree_changed(tree.tenant, tree.digits)
     done.deleted += 1

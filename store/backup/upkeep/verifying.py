@@ -163,6 +163,8 @@ class Verify:
         for fault in _faults(again, facts):
             if fault in first:
                 report.add(fault, repair and await self._repair(fault))
+        if repair:
+            await self._archive.listener.tree_changed(tree.tenant, tree.digits)
         for fault, what in (await self._returned_turns(again, facts)).items():
             if fault in returned:
                 report.add(fault, repair and self._reconciler is not None and await self._reconciler.delete(what))

@@ -1,0 +1,106 @@
+"""Describing: what the row of a tree shows, and by which facts and words the tree is found."""
+
+from collections.abc import Iterator
+from itertools import islice
+
+import msgspec
+
+from service.features.catalogue.excerpts import ITEMS, Excerpt, ReadableResponse, excerpt_of, texts_of
+from store.backup.records import Saved
+from store.backup.upkeep.cataloguing import TreeToDescribe
+from store.catalogue.rows import CatalogueRow, fact_of
+from store.keys import digits_of
+
+STATUS, MODEL, METADATA, PERSON = "status", "model", "metadata", "person"
+"""The kinds of facts: of the newest turn, of any turn, a pair of any turn, and the person that any turn names."""
+
+MOST_FACTS = 200
+WORDS_CHARS = 1 << 16
+"""How many facts and how much text of a tree are looked for at most."""
+
+
+class KeptNewest(msgspec.Struct, frozen=True):
+    """The newest turn of a tree in the catalogue, and its excerpt."""
+
+    id: str
+    status: str
+    created: int
+    excerpt: Excerpt | None
+
+
+class KeptSummary(msgspec.Struct, frozen=True):
+    """A tree in the catalogue, as the store keeps it in a row without reading it."""
+
+    title: str | None
+    turns: int
+    conversation: str | None
+    newest: KeptNewest
+
+
+class _Named(msgspec.Struct, frozen=True):
+    """The person that a stored response names."""
+
+    safety_identifier: str | None = None
+    user: str | None = None
+
+
+_encoder = msgspec.json.Encoder()
+_summaries = msgspec.json.Decoder(KeptSummary)
+
+
+def summary_in(shown: bytes) -> KeptSummary:
+    """The summary in a row."""
+    return _summaries.decode(shown)
+
+
+def describe(kept: TreeToDescribe, *, all_words: bool) -> CatalogueRow:
+    """The row of a tree; with `all_words` it is found by all that was said in it, else by its title, the newest answer
+    and its metadata.
+    """
+    newest = _excerpt_of(kept.newest)
+    openings = [found for turn in kept.opening if (found := _excerpt_of(turn)) is not None]
+    title = next((each.input for each in openings if each.input), None)
+    at = KeptNewest(kept.newest.id, kept.newest.status, kept.newest.created, newest)
+    summary = KeptSummary(title, kept.number, kept.conversation, at)
+    facts, labels = dict.fromkeys([fact_of(STATUS, kept.newest.status)]), dict[str, None]()
+    for turn in kept.turns:
+        for fact, label in _facts_of(turn):
+            facts[fact] = labels[label] = None
+    words = [title or "", newest.output if newest else "", newest.input if newest else "", *labels]
+    if all_words:
+        words += [text for turn in kept.turns for text in _texts_of(turn)]
+    text = "\n".join(filter(None, words))[:WORDS_CHARS]
+    shown = _encoder.encode(summary)
+    root, last = digits_of(kept.root), digits_of(kept.newest.id)
+    return CatalogueRow(kept.used, root, last, shown, list(islice(facts, MOST_FACTS)), text)
+
+
+def _facts_of(turn: Saved) -> Iterator[tuple[str, str]]:
+    """The facts of a turn, each with what it says in words; nothing of one that isn't as expected."""
+    try:
+        response = msgspec.json.decode(turn.response or b"{}", type=ReadableResponse)
+        named = msgspec.json.decode(turn.response or b"{}", type=_Named)
+    except msgspec.MsgspecError:
+        return
+    if response.model:
+        yield fact_of(MODEL, response.model), response.model
+    for key, value in (response.metadata or {}).items():
+        yield fact_of(METADATA, key, value), f"{key} {value}"
+    for person in filter(None, (named.safety_identifier, named.user)):
+        yield fact_of(PERSON, person), person
+
+
+def _texts_of(turn: Saved) -> Iterator[str]:
+    try:
+        output = msgspec.json.decode(turn.response or b"{}", type=ReadableResponse).output
+        for item in (*ITEMS.decode(turn.items or b"[]"), *output):
+            yield from texts_of(item, ())
+    except msgspec.MsgspecError:
+        return
+
+
+def _excerpt_of(turn: Saved) -> Excerpt | None:
+    try:
+        return None if turn.response is None else excerpt_of(turn.response, turn.items or b"[]")
+    except msgspec.MsgspecError:
+        return None

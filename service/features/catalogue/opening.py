@@ -1,0 +1,87 @@
+"""The catalogue that the settings name, and the work that it makes."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from urllib.parse import unquote
+
+from service.features.catalogue.describing import describe
+from service.features.catalogue.settings import CatalogueSettings
+from service.logs import event
+from service.ports import Chore
+from service.settings.core import CoreSettings
+from service.store_away import tolerate
+from store.archive.archive import Archive
+from store.archive.port import Bounds
+from store.backup.ownership import ID_KEY
+from store.backup.upkeep.cataloguing import Cataloguer
+from store.catalogue.rows import Catalogue
+from store.history.history import ConversationHistoryStore
+
+logger = logging.getLogger(__name__)
+
+FOLDER, FILE = "archive", "catalogue.db"
+"""Below the data folder, where no URL names another folder."""
+
+FORM = "1"
+"""The form of rows that this release makes: rows of another one are made anew."""
+
+TIDY_SECONDS = 60.0
+"""How long words that were deleted may stay in the index, unseen."""
+
+TOLD = 1_000
+"""After how many trees it is said how far the catalogue is."""
+
+
+def open_cataloguer(settings: CoreSettings, archive: Archive, archive_url: str) -> Cataloguer:
+    """What keeps the catalogue of an archive, which is not connected to yet. Raises Unsupported where a package is
+    missing.
+    """
+    own = CatalogueSettings.of(settings)
+    url = own.catalogue_url or (archive_url if archive_url.startswith(("sqlite", "postgres")) else "sqlite")
+    all_words = own.search_words == "all"
+    return Cataloguer(archive, _catalogue(url, settings.data_dir), partial(describe, all_words=all_words))
+
+
+def _catalogue(url: str, data: Path) -> Catalogue:
+    if url.startswith("postgres"):
+        from store.catalogue.postgres import PostgresCatalogue
+
+        return PostgresCatalogue(url, Bounds())
+    from store.catalogue.sqlite import SqliteCatalogue
+
+    folder = Path(unquote(url.partition("://")[2])) if "://" in url else data / FOLDER
+    return SqliteCatalogue(folder / FILE, Bounds().request_seconds)
+
+
+def catalogue_chores(store: ConversationHistoryStore, archive: Archive, settings: CoreSettings) -> Iterator[Chore]:
+    """The work of the catalogue of an archive beside requests."""
+    if isinstance(archive.listener, Cataloguer):
+        words = CatalogueSettings.of(settings).search_words
+        yield Chore("cataloguing", partial(catalogue_for_ever, store, archive, archive.listener, words))
+
+
+async def catalogue_for_ever(
+    store: ConversationHistoryStore, archive: Archive, cataloguer: Cataloguer, words: str
+) -> None:
+    """Have the catalogue whole, and nothing in its index that was deleted, until cancelled."""
+    while True:
+        with tolerate(store, "the catalogue is not whole yet"):
+            if (stored := await archive.get(ID_KEY)) is not None:
+                await _make_whole(cataloguer, f"{stored.value.decode()} {words} {FORM}")
+            while await cataloguer.catalogue.tidy():
+                pass
+        await asyncio.sleep(TIDY_SECONDS * random.uniform(0.5, 1.0))
+
+
+async def _make_whole(cataloguer: Cataloguer, about: str) -> None:
+    made, told = 0, 0
+    async for made in cataloguer.make_whole(about):
+        if made - told >= TOLD:
+            told = made
+            event(logger, logging.INFO, "the catalogue of the archive is being made", conversations=made)
+    if made:
+        event(logger, logging.INFO, "the catalogue of the archive is whole", conversations=made)

@@ -1,0 +1,29 @@
+"""The settings of the catalogue."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from service.settings.core import CoreSettings
+from service.settings.group import shown_as
+from service.settings.urls import without_password
+
+
+class CatalogueSettings(CoreSettings):
+    """Where the list of all that is kept is, and what is found in it."""
+
+    heading = "Catalogue"
+
+    catalogue_url: Annotated[str, shown_as(without_password)] = Field(
+        "", max_length=4096, repr=False, pattern=r"^(|sqlite(:///.+)?|postgres(ql)?://.+)\Z"
+    )
+    """Where the list of the archive's conversations is: `sqlite`, `sqlite:///FOLDER` or `postgresql://`. Empty is
+    beside the archive, or `sqlite` in the data folder beside a bucket. Where several machines share a bucket, name
+    a Postgres."""
+    search_words: Literal["titles", "all"] = "titles"
+    """The words by which a conversation is found: those of its title, its newest turn and its metadata, or also all
+    that was said, which costs about as much space again."""
+
+
+GROUP = CatalogueSettings
+"""The group that the settings are read into."""

@@ -1,0 +1,130 @@
+"""Cataloguing: the row of a tree in the catalogue is made of what the archive has, whenever that changes."""
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import NamedTuple
+
+from store.archive.archive import Archive, ArchiveListener
+from store.backup.archiving.keeping import Keeping, Scan
+from store.backup.archiving.marks import Marks
+from store.backup.records import Saved
+from store.backup.upkeep.carrying import batches, side_by_side
+from store.backup.upkeep.walking import TreeParts, trees_of
+from store.catalogue.rows import Catalogue, CatalogueRow
+from store.errors import ArchiveContended, ArchiveDamaged, NewerFormat
+from store.ids import tree_of
+from store.keys import SHARD_DIGITS, is_conversation
+
+TRIES = 8
+"""How often the row of a tree is made again because somebody else has put one meanwhile."""
+
+READ_BYTES = 1 << 20
+"""How many bytes of a tree's turns are read for its row, beside those that it begins and ends with."""
+
+OPENING = 2
+"""How many turns a tree begins with, of which the first with words gives it its title."""
+
+
+class TreeToDescribe(NamedTuple):
+    """A tree as an archive has it: the id of its root, its last use in µs since 1970, how many turns it has, the id of
+    a conversation that stands in it, the first turns of the way to its newest one, that one, and all turns, as far as
+    READ_BYTES reach.
+    """
+
+    root: str
+    used: int
+    number: int
+    conversation: str | None
+    opening: Sequence[Saved]
+    newest: Saved
+    turns: Sequence[Saved]
+
+
+Describe = Callable[[TreeToDescribe], CatalogueRow]
+"""Makes the row of a tree, of which the store reads nothing."""
+
+
+class Cataloguer(ArchiveListener):
+    """Keeps a catalogue of an archive. All raise ArchiveUnavailable."""
+
+    def __init__(self, archive: Archive, catalogue: Catalogue, describe: Describe) -> None:
+        self.catalogue, self._archive, self._describe = catalogue, archive, describe
+        self._keeping, self._marks = Keeping(archive), Marks(archive)
+
+    async def tree_changed(self, tenant: str, digits: str) -> None:
+        """Make the row of a tree anew; that of one that can't be read stays as it is, and `verify` tells of it."""
+        tree = tree_at(digits)
+        for _ in range(TRIES):
+            version = await self.catalogue.version(tenant, tree)
+            try:
+                row = await self.row_of(tenant, digits)
+            except (ArchiveDamaged, NewerFormat):
+                return
+            if await self.catalogue.put(tenant, tree, row, version):
+                return
+        raise ArchiveContended(f"others have changed the same row of its catalogue {TRIES} times meanwhile")
+
+    async def tenant_erased(self, tenant: str) -> None:
+        await self.catalogue.remove(tenant)
+
+    async def row_of(self, tenant: str, digits: str) -> CatalogueRow | None:
+        """The row of a tree; None where nothing of it is there. Raises ArchiveDamaged, NewerFormat."""
+        kept = await self._keeping.look(tenant, digits, self._kept)
+        if kept is None or kept.newest.created <= await self._marks.erased_until(tenant, anew=True):
+            return None
+        return self._describe(kept)
+
+    async def make_whole(self, about: str) -> AsyncGenerator[int]:
+        """Make all rows anew, unless they were by these words; how many trees were looked at by now."""
+        if await self.catalogue.about() == about:
+            return
+        await self.catalogue.begin(about)
+        made = 0
+        async for some in batches(trees_of(self._archive, None)):
+            await side_by_side(self.tree_changed(tree.tenant, tree.digits) for tree in some)
+            made += len(some)
+            yield made
+        await self.catalogue.finish(about)
+
+    async def is_stale(self, tree: TreeParts) -> bool:
+        """Whether the row of a tree is missing, or is not the tree's. Raises ArchiveDamaged, NewerFormat."""
+        row, here = await self.row_of(tree.tenant, tree.digits), tree_at(tree.digits)
+        there = await self.catalogue.row(tree.tenant, here)
+        return there != (row and row._replace(words="", facts=()))
+
+    async def close(self) -> None:
+        await self.catalogue.close()
+
+    async def _kept(self, scan: Scan) -> TreeToDescribe | None:
+        await scan.all()
+        entries = scan.index.entries
+        for root in [id for id, entry in entries.items() if entry.parent is None]:
+            there = [id for id in scan.index.within(root) if not is_conversation(id)]
+            if there:
+                return await self._kept_below(scan, root, there)
+        return None
+
+    async def _kept_below(self, scan: Scan, root: str, there: Sequence[str]) -> TreeToDescribe:
+        entries = scan.index.entries
+        newest = max(there, key=lambda id: entries[id].created)
+        way = [id for id in scan.index.path(newest) or () if not scan.index.is_gone(id)]
+        read, size = list[str](), 0
+        for id in there:
+            size += entries[id].payload
+            if size <= READ_BYTES:
+                read.append(id)
+        wanted = list(dict.fromkeys((*way[:OPENING], newest, *read)))
+        turns = dict(zip(wanted, await scan.turns(wanted), strict=True))
+        return TreeToDescribe(
+            root=root,
+            used=max(entry.used for entry in map(entries.__getitem__, scan.index.within(root))),
+            number=len(there),
+            conversation=next((id for id in scan.index.within(root) if is_conversation(id)), None),
+            opening=[turns[id] for id in way[:OPENING]],
+            newest=turns[newest],
+            turns=list(turns.values()),
+        )
+
+
+def tree_at(digits: str) -> str:
+    """The shard and the digits of the tree with a turn, by which its row is known."""
+    return digits[:SHARD_DIGITS] + tree_of(digits)

@@ -1,0 +1,86 @@
+"""Rows: one for each tree that an archive keeps, by its tenant, its shard and its digits.
+
+A row is made of its tree whenever that changes in the archive, and of nothing else: so a catalogue that is lost is made
+again. Who makes a row asks for its version first, then reads the tree, and puts the row only if it still has that
+version; else it begins again. So a late writer never undoes what came after it. Of a deleted tree a bare row stays,
+which nobody is told of, for as long as the archive keeps the tree's tombstones.
+
+The store reads no JSON: whoever opens a catalogue says what a row shows, and by which words it is found.
+"""
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from secrets import token_hex
+from typing import NamedTuple, Protocol
+
+from store.history.elsewhere import KeptQuery, KeptTree
+
+FACT_BYTES = 10
+VERSION_BYTES = 8
+
+
+class CatalogueRow(NamedTuple):
+    """The row of a tree: its last use in µs since 1970, the digits of its root and of its newest turn, `shown`, which
+    the catalogue gives back as it is, `facts` by which it is found exactly, and `words` by which it is found in part.
+    """
+
+    used: int
+    root: str
+    newest: str
+    shown: bytes
+    facts: Sequence[str] = ()
+    words: str = ""
+
+
+class Catalogue(Protocol):
+    """A catalogue in a database. All raise ArchiveUnavailable."""
+
+    async def about(self) -> str:
+        """The words by which it was last made whole; empty where it has not been."""
+        ...
+
+    async def begin(self, about: str) -> None:
+        """Note that it is made whole by these words, and empty it where that had not been begun."""
+        ...
+
+    async def finish(self, about: str) -> None:
+        """Note that it is whole, by these words."""
+        ...
+
+    async def version(self, tenant: str, tree: str) -> str:
+        """The version of a row; empty where there is none."""
+        ...
+
+    async def row(self, tenant: str, tree: str) -> CatalogueRow | None:
+        """The row of a tree without its facts and its words; None where there is none, or a bare one."""
+        ...
+
+    async def put(self, tenant: str, tree: str, row: CatalogueRow | None, only_if: str) -> bool:
+        """Put a row, or a bare one for None, in the place of that with a version; False where it has another one."""
+        ...
+
+    async def remove(self, tenant: str, tree: str = "") -> None:
+        """Remove a row, or all rows of a tenant."""
+        ...
+
+    async def find(self, tenant: str, query: KeptQuery) -> Sequence[KeptTree]:
+        """The rows of a tenant that are wanted, the one used last first."""
+        ...
+
+    async def tidy(self) -> bool:
+        """Take some of what was removed out of the index of words; False once there is nothing left of it."""
+        ...
+
+    async def close(self) -> None:
+        """Give back what it holds."""
+        ...
+
+
+def fact_of(kind: str, *values: str) -> str:
+    """The fact of a kind with these values, as one word of an index."""
+    return "f" + blake2b("\0".join((kind, *values)).encode(), digest_size=FACT_BYTES).hexdigest()
+
+
+def new_version() -> str:
+    """A version that no other row has had."""
+    return token_hex(VERSION_BYTES)
