@@ -2,11 +2,14 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from service.settings.core import CoreSettings
 from service.settings.group import shown_as
 from service.settings.urls import without_password
+
+
+SQLITE = "sqlite"
 
 
 class CatalogueSettings(CoreSettings):
@@ -14,15 +17,21 @@ class CatalogueSettings(CoreSettings):
 
     heading = "Catalogue"
 
-    catalogue_url: Annotated[str, shown_as(without_password)] = Field(
-        "", max_length=4096, repr=False, pattern=r"^(|sqlite(:///.+)?|postgres(ql)?://.+)\Z"
-    )
+    catalogue_url: Annotated[str, shown_as(without_password)] = Field("", max_length=4096, repr=False)
     """Where the list of the archive's conversations is: `sqlite`, `sqlite:///FOLDER` or `postgresql://`. Empty is
     beside the archive, or `sqlite` in the data folder beside a bucket. Where several machines share a bucket, name
     a Postgres."""
     search_words: Literal["titles", "all"] = "titles"
     """The words by which a conversation is found: those of its title, its newest turn and its metadata, or also all
     that was said, which costs about as much space again."""
+
+    @field_validator("catalogue_url")
+    @classmethod
+    def _check_catalogue_url(cls, value: str) -> str:
+        """Check the URL. No error shows it, as it may have a password in it."""
+        if value in ("", SQLITE) or value.startswith((f"{SQLITE}:///", "postgresql://", "postgres://")):
+            return value
+        raise ValueError("should be sqlite, or begin with sqlite:/// or postgresql://")
 
 
 GROUP = CatalogueSettings
