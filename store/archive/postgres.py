@@ -5,7 +5,7 @@ they come: they are compressed already.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
@@ -64,35 +64,15 @@ _HOPELESS: tuple[type[Exception], ...] = (
 """The errors that last until somebody does something."""
 
 
-class PostgresBackend:
-    """A table in a database; `url` as libpq has it."""
+class PostgresTable:
+    """A table in a database, which is `made` by some statements; `url` as libpq has it."""
 
-    def __init__(self, url: str, bounds: Bounds) -> None:
-        self._url = url
-        self._bounds = bounds
+    def __init__(self, url: str, bounds: Bounds, table: str, made: Collection[str]) -> None:
+        self._url, self._bounds = url, bounds
+        self._table, self._made = table, made
         self._opening = asyncio.Lock()
         self._pool: Any = None
         self._warnings: tuple[str, ...] = ()
-
-    async def get(self, key: str) -> Stored | None:
-        async with self._connection() as connection:
-            row = await connection.fetchrow(_GET, key)
-        return row and Stored(*row)
-
-    async def put(self, key: str, value: bytes, only_if: str | None) -> str | None:
-        etag = new_etag()
-        async with self._connection() as connection:
-            if only_if is None:
-                return await connection.fetchval(_CREATE, key, value, etag)
-            return await connection.fetchval(_REPLACE, key, value, etag, only_if)
-
-    async def delete(self, keys: Sequence[str]) -> None:
-        async with self._connection() as connection:
-            await connection.execute(_DELETE, list(keys))
-
-    async def list(self, prefix: str, after: str, limit: int) -> Sequence[ArchiveEntry]:
-        async with self._connection() as connection:
-            return [ArchiveEntry(*row) for row in await connection.fetch(_LIST, after, prefix, end_of(prefix), limit)]
 
     def warnings(self) -> Sequence[str]:
         return self._warnings
@@ -106,7 +86,7 @@ class PostgresBackend:
             self._pool = None
 
     @asynccontextmanager
-    async def _connection(self) -> AsyncGenerator[Any]:
+    async def connection(self) -> AsyncGenerator[Any]:
         """A connection to a database that has the table. One that fails or is given up is closed at once, since the
         answer may never come.
         """
@@ -148,10 +128,37 @@ class PostgresBackend:
     async def _prepare(self, connection: Any) -> None:
         async with connection.transaction():
             await connection.execute("SELECT pg_advisory_xact_lock($1)", LOCK)
-            if await connection.fetchval("SELECT to_regclass($1)::text", TABLE) is None:
-                for statement in _MADE:
+            if await connection.fetchval("SELECT to_regclass($1)::text", self._table) is None:
+                for statement in self._made:
                     await connection.execute(statement)
         found = await connection.fetch(
             "SELECT name FROM pg_settings WHERE setting = 'off' AND name = ANY($1)", list(_RISKS)
         )
         self._warnings = tuple(_RISKS[name] for (name,) in found)
+
+
+class PostgresBackend(PostgresTable):
+    """The table of an archive."""
+
+    def __init__(self, url: str, bounds: Bounds) -> None:
+        super().__init__(url, bounds, TABLE, _MADE)
+
+    async def get(self, key: str) -> Stored | None:
+        async with self.connection() as connection:
+            row = await connection.fetchrow(_GET, key)
+        return row and Stored(*row)
+
+    async def put(self, key: str, value: bytes, only_if: str | None) -> str | None:
+        etag = new_etag()
+        async with self.connection() as connection:
+            if only_if is None:
+                return await connection.fetchval(_CREATE, key, value, etag)
+            return await connection.fetchval(_REPLACE, key, value, etag, only_if)
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        async with self.connection() as connection:
+            await connection.execute(_DELETE, list(keys))
+
+    async def list(self, prefix: str, after: str, limit: int) -> Sequence[ArchiveEntry]:
+        async with self.connection() as connection:
+            return [ArchiveEntry(*row) for row in await connection.fetch(_LIST, after, prefix, end_of(prefix), limit)]

@@ -18,6 +18,15 @@ from store.history.elsewhere import KeptQuery, KeptTree
 FACT_BYTES = 10
 VERSION_BYTES = 8
 
+AROUND_WORDS = 24
+"""How many words are shown around those that were looked for."""
+
+MOST_SORTED = 3_000
+"""From how many rows that match on it is quicker to look at all rows in their order until enough of them match."""
+
+REMOVED = 1_000
+"""How many rows of many are removed at once, as others wait meanwhile."""
+
 
 class CatalogueRow(NamedTuple):
     """The row of a tree: its last use in µs since 1970, the digits of its root and of its newest turn, `shown`, which

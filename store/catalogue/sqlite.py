@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from store.archive.sqlite import ShardFile, open_file
-from store.catalogue.rows import CatalogueRow, new_version
+from store.catalogue.rows import AROUND_WORDS, MOST_SORTED, REMOVED, CatalogueRow, new_version
 from store.history.elsewhere import KeptQuery, KeptTree
 
 FORMAT = 1
@@ -18,9 +18,6 @@ TENANT_BITS = 32
 
 TIDIED_PAGES = 200
 """How many pages of the index one step writes: some milliseconds."""
-
-AROUND_WORDS = 24
-"""How many words are shown around those that were looked for."""
 
 _TABLES = f"""
     CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -62,6 +59,9 @@ _INSERT = """INSERT INTO tree (id, tenant, tree, version, used, root, newest, sh
     ON CONFLICT (tenant, tree) DO NOTHING"""
 _UPDATE = """UPDATE tree SET version = ?3, used = ?4, root = ?5, newest = ?6, shown = ?7, facts = ?8, words = ?9
     WHERE tenant = ?1 AND tree = ?2 AND version = ?10"""
+_REMOVE = """DELETE FROM tree
+    WHERE id IN (SELECT id FROM tree WHERE tenant = ?1 AND (tree = ?2 OR ?2 = '') LIMIT ?3)"""
+_REMOVE_SOME = "DELETE FROM tree WHERE id IN (SELECT id FROM tree LIMIT ?)"
 _LISTED = """SELECT tree, used, root, newest, shown, id FROM tree
     WHERE tenant = ? AND shown IS NOT NULL AND (used, tree) < (?, ?) AND used >= ?"""
 _IN_ORDER = " ORDER BY used DESC, tree DESC LIMIT ?"
@@ -72,8 +72,6 @@ _BY_TENANT, _BY_NUMBER = "WHERE tenant = ?", "WHERE +tenant = ?"
 into that order then.
 """
 
-MOST_SORTED = 3_000
-"""From how many rows that match on it is quicker to look at all rows in their order until enough of them match."""
 _AROUND = f"""SELECT rowid, snippet(found, 0, '', '', '…', {AROUND_WORDS}) FROM found
     WHERE found MATCH ? AND rowid IN (SELECT value FROM json_each(?))"""
 
@@ -86,23 +84,32 @@ class SqliteCatalogue:
 
     def __init__(self, path: Path, busy_seconds: float) -> None:
         self._file = ShardFile(path, busy_seconds, partial(open_file, tables=_TABLES))
-        self._merging = False
+        self._tidying = ""
 
     async def about(self) -> str:
         return await self._file.read(lambda file: _about(file, "whole"), "")
 
     async def begin(self, about: str) -> None:
-        def work(file: sqlite3.Connection) -> None:
-            if _about(file, "making") != about:
-                file.execute("DELETE FROM about")
-                file.execute("DELETE FROM tree")
-                for note in (("making", about), (_UNTIDY, "1")):
-                    file.execute(_NOTE, note)
+        def work(file: sqlite3.Connection) -> bool:
+            """Empty some of it, and note what it is made by once it is empty; whether that is done."""
+            if _about(file, "making") == about:
+                return True
+            file.execute("DELETE FROM about")
+            if file.execute(_REMOVE_SOME, (REMOVED,)).rowcount:
+                return False
+            for note in (("making", about), (_UNTIDY, new_version())):
+                file.execute(_NOTE, note)
+            return True
 
-        await self._file.write(work)
+        while not await self._file.write(work):
+            pass
 
     async def finish(self, about: str) -> None:
-        await self._file.write(lambda file: file.execute(_NOTE, ("whole", about)))
+        def work(file: sqlite3.Connection) -> None:
+            if _about(file, "making") == about:
+                file.execute(_NOTE, ("whole", about))
+
+        await self._file.write(work)
 
     async def version(self, tenant: str, tree: str) -> str:
         def work(file: sqlite3.Connection) -> str:
@@ -131,37 +138,40 @@ class SqliteCatalogue:
             else:
                 done = file.execute(_INSERT, (number, *values, TENANT_BITS))
             if only_if and done.rowcount:
-                file.execute(_NOTE, (_UNTIDY, "1"))
+                file.execute(_NOTE, (_UNTIDY, new_version()))
             return bool(done.rowcount)
 
         return await self._file.write(work)
 
     async def remove(self, tenant: str, tree: str = "") -> None:
-        def work(file: sqlite3.Connection) -> None:
-            which = (_number(file, tenant), tree, tree)
-            file.execute("DELETE FROM tree WHERE tenant = ? AND (tree = ? OR ? = '')", which)
-            file.execute(_NOTE, (_UNTIDY, "1"))
+        def work(file: sqlite3.Connection) -> int:
+            file.execute(_NOTE, (_UNTIDY, new_version()))
+            return file.execute(_REMOVE, (_number(file, tenant), tree, REMOVED)).rowcount
 
-        await self._file.write(work)
+        while await self._file.write(work):
+            pass
 
     async def find(self, tenant: str, query: KeptQuery) -> Sequence[KeptTree]:
         return await self._file.read(lambda file: _find(file, tenant, query), ())
 
     async def tidy(self) -> bool:
-        if not await self._file.read(lambda file: _about(file, _UNTIDY), ""):
+        begun = self._tidying
+        if not begun and not await self._file.read(lambda file: _about(file, _UNTIDY), ""):
             return False
 
-        def work(file: sqlite3.Connection) -> bool:
-            """A step of a merge of all of the index, as FTS5's documents have it."""
-            pages = TIDIED_PAGES if self._merging else -TIDIED_PAGES
-            before = file.total_changes
-            file.execute("INSERT INTO found (found, rank) VALUES ('merge', ?)", (pages,))
-            self._merging = file.total_changes - before >= 2
-            if not self._merging:
-                file.execute("DELETE FROM about WHERE name = ?", (_UNTIDY,))
-            return self._merging
+        def work(file: sqlite3.Connection) -> str:
+            """A step of a merge of all of the index, as FTS5's documents have it; the note that it began by, empty once
+            it is over. What was removed since has left another one.
+            """
+            note, before = begun or _about(file, _UNTIDY), file.total_changes
+            file.execute("INSERT INTO found (found, rank) VALUES ('merge', ?)", (TIDIED_PAGES if begun else -TIDIED_PAGES,))
+            if file.total_changes - before >= 2:
+                return note
+            file.execute("DELETE FROM about WHERE name = ? AND value = ?", (_UNTIDY, note))
+            return ""
 
-        return await self._file.write(work)
+        self._tidying = await self._file.write(work)
+        return True
 
     async def close(self) -> None:
         await self._file.close()
@@ -195,6 +205,8 @@ def _find(file: sqlite3.Connection, tenant: str, query: KeptQuery) -> list[KeptT
 
 
 def _match(query: KeptQuery) -> str:
-    """The question to the index: words are strings in quotes there, in which a quote is doubled."""
-    words = [f'words : "{word.replace(chr(34), chr(34) * 2)}" *' for word in query.words]
-    return " AND ".join([*words, *(f'facts : "{fact}"' for fact in query.facts)])
+    """The question to the index: words are strings in quotes there. Those with neither letters nor digits count for
+    nothing beside others, as they stand one behind the other.
+    """
+    words = (word.translate({ord('"'): " ", 0: " "}) for word in query.words)
+    return " ".join([*(f'words : "{word}" *' for word in words), *(f'facts : "{fact}"' for fact in query.facts)])

@@ -1,0 +1,260 @@
+"""The port of catalogues, for every backend: each test says one thing that all above relies on."""
+
+import asyncio
+
+import pytest
+
+from store.catalogue import rows
+from store.catalogue.rows import Catalogue
+from store.history.elsewhere import KeptTree
+from tests.support.archive.catalogues import catalogue_at, found, row_of
+from tests.support.archive.opened import Place
+from tests.support.store.sample import TENANT
+
+TREE, OTHER = "00aa", "globex"
+
+
+async def keep(catalogue: Catalogue, tree: str, words: str = "", *facts: str, used: int = 1, to: str = TENANT) -> None:
+    """Put a row whatever is there."""
+    version = await catalogue.version(to, tree)
+    assert await catalogue.put(to, tree, row_of(words, *facts, used=used), version)
+
+
+async def test_a_row_is_put_only_in_the_place_of_the_version_that_its_maker_asked_for(catalogue: Catalogue) -> None:
+    assert await catalogue.version(TENANT, TREE) == ""
+    assert not await catalogue.put(TENANT, TREE, row_of("stale"), "0123")
+    assert await catalogue.put(TENANT, TREE, row_of("first"), "")
+    first = await catalogue.version(TENANT, TREE)
+    assert not await catalogue.put(TENANT, TREE, row_of("late"), "")
+    assert await catalogue.put(TENANT, TREE, row_of("second"), first)
+    assert not await catalogue.put(TENANT, TREE, row_of("late"), first)
+    assert await catalogue.version(TENANT, TREE) != first
+    row = await catalogue.row(TENANT, TREE)
+    assert row == row_of("second")._replace(words="")
+
+
+async def test_of_two_that_put_at_once_one_does(catalogue: Catalogue, place: Place) -> None:
+    other = catalogue_at(place)
+    for row in (row_of("word"), row_of("other"), None):
+        version = await catalogue.version(TENANT, TREE)
+        done = await asyncio.gather(*(each.put(TENANT, TREE, row, version) for each in (catalogue, other) * 4))
+        assert sum(done) == 1
+    await other.close()
+
+
+async def test_a_bare_row_is_never_told_and_has_a_version(catalogue: Catalogue) -> None:
+    await keep(catalogue, TREE, "word", "f01")
+    before = await catalogue.version(TENANT, TREE)
+    assert await catalogue.put(TENANT, TREE, None, before)
+    assert await catalogue.version(TENANT, TREE) not in ("", before)
+    assert await catalogue.row(TENANT, TREE) is None
+    assert await found(catalogue) == await found(catalogue, "word") == await found(catalogue, facts=("f01",)) == []
+    assert not await catalogue.put(TENANT, TREE, row_of("word"), before)
+    await keep(catalogue, TREE, "word")
+    assert await found(catalogue, "word") == [TREE]
+
+
+async def test_rows_are_told_as_they_were_put(catalogue: Catalogue) -> None:
+    row = rows.CatalogueRow(1 << 50, "00ab", "00cd", b"\0\xff", ("f01",), "a word")
+    await catalogue.put(TENANT, TREE, row, "")
+    (told,) = await catalogue.find(TENANT, rows.KeptQuery(1))
+    assert told == KeptTree(TREE, 1 << 50, "00ab", "00cd", b"\0\xff")
+    assert await catalogue.row(TENANT, TREE) == row._replace(facts=(), words="")
+
+
+@pytest.mark.parametrize("words", [(), ("word",)])
+async def test_pages_follow_each_other_the_one_used_last_first(catalogue: Catalogue, words: tuple[str, ...]) -> None:
+    uses = {f"{number % 7:02x}{number:02x}": number % 5 for number in range(23)}
+    for tree, used in uses.items():
+        await keep(catalogue, tree, "a word", used=used)
+    await keep(catalogue, "ffff", "a word", used=9, to=OTHER)
+    place, told = rows.KeptQuery(1).before, list[str]()
+    while page := await catalogue.find(TENANT, rows.KeptQuery(4, place, words=words)):
+        told += [each.tree for each in page]
+        place = page[-1].place
+    assert told == sorted(uses, key=lambda tree: (uses[tree], tree), reverse=True)
+    assert await found(catalogue, *words, limit=0) == []
+
+
+async def test_those_used_from_a_time_on_are_told_alone(catalogue: Catalogue) -> None:
+    for used in (10, 20, 30):
+        await keep(catalogue, f"00{used}", "word", used=used)
+    assert await found(catalogue, since=20) == await found(catalogue, "word", since=20) == ["0030", "0020"]
+
+
+async def test_facts_are_found_as_a_whole_and_all_that_are_asked_for(catalogue: Catalogue) -> None:
+    one, two = rows.fact_of("metadata", "user", "alice"), rows.fact_of("metadata", "user", "alic")
+    await keep(catalogue, "0001", "", one)
+    await keep(catalogue, "0002", f"{one}", two)
+    await keep(catalogue, "0003", "said", one, two)
+    await keep(catalogue, "0004", "said", one, to=OTHER)
+    assert await found(catalogue, facts=(one,)) == ["0003", "0001"]
+    assert await found(catalogue, facts=(one, two)) == ["0003"]
+    assert await found(catalogue, "sai", facts=(one,)) == ["0003"]
+    assert await found(catalogue, facts=(rows.fact_of("metadata", "useralice"),)) == []
+    assert rows.fact_of("metadata", "user", "alice") != rows.fact_of("metadata", "usera", "lice")
+
+
+TEXTS = {
+    "0001": "L'École de Zürich: <b>foo-bar</b> baz, https://example.com/a/path?q=1 anna@example.org",
+    "0002": "AND OR NOT NEAR it's 50% \"quoted\" \\ back * star's 'f01' don't",
+    "0003": "Der Fußgänger ging 3.14 Meter; snake_case und 日本語 Привет",
+    "0004": "foo-barred foo: & | ! <-> ( ) ' \" : words",
+}
+
+
+@pytest.mark.parametrize(
+    ("words", "trees"),
+    [
+        (("ecole",), "0001"),
+        (("École",), "0001"),
+        (("ÉCO",), "0001"),
+        (("zur",), "0001"),
+        (("cole",), ""),
+        (("foo-bar",), "0004 0001"),
+        (("bar",), "0004 0001"),
+        (("foo-barr",), "0004"),
+        (("example",), "0001"),
+        (("anna@example.org",), "0001"),
+        (("path?q",), "0001"),
+        (("baz", "zürich"), "0001"),
+        (("baz", "words"), ""),
+        (("and",), "0002"),
+        (("AND",), "0002"),
+        (("NOT", "or", "NEAR"), "0002"),
+        (('"quoted"',), "0002"),
+        (('quo"',), "0002"),
+        (('"',), ""),
+        (("'",), ""),
+        (("!!!", "&", "<->"), ""),
+        (("foo", "-", "baz"), "0001"),
+        (("it's",), "0002"),
+        (("star's*",), "0002"),
+        (("f01:*",), "0002"),
+        (("foo:", "|", "quoted"), ""),
+        (("nothing : foo",), ""),
+        (("fußg",), "0003"),
+        (("snake_c",), "0003"),
+        (("3.1",), "0003"),
+        (("日本",), "0003"),
+        (("привет",), "0003"),
+        (("\\",), ""),
+        (("école\0de",), "0001"),
+        (("foo\0",), "0004 0001"),
+        (("x" * 100_000,), ""),
+    ],
+)
+async def test_words_are_found_by_their_beginnings_and_mean_nothing_else(
+    catalogue: Catalogue, words: tuple[str, ...], trees: str
+) -> None:
+    for tree, text in TEXTS.items():
+        await keep(catalogue, tree, text, "f01")
+    assert await found(catalogue, *words) == trees.split()
+
+
+async def test_a_word_that_has_no_end_and_a_character_that_is_none_are_kept(catalogue: Catalogue) -> None:
+    await keep(catalogue, "0001", "x" * 5_000 + " one\0two \N{GRINNING FACE}")
+    await keep(catalogue, "0002", " ".join(f"w{number:05}" for number in range(60_000))[: 1 << 16])
+    assert await found(catalogue, "xxx", "two") == ["0001"]
+    assert await found(catalogue, "w00001") == ["0002"]
+
+
+async def test_another_tenant_s_words_are_never_found(catalogue: Catalogue) -> None:
+    for tenant in (OTHER, "acme2", "acm", "a"):
+        await keep(catalogue, TREE, "secret", "f01", to=tenant)
+    assert await found(catalogue, "secret") == await found(catalogue, facts=("f01",)) == await found(catalogue) == []
+    assert await catalogue.row(TENANT, TREE) is None
+    assert await found(catalogue, "secret", tenant="nobody") == []
+    await keep(catalogue, TREE, "else")
+    assert await found(catalogue, "secret") == []
+    assert await found(catalogue, "secret", tenant=OTHER) == [TREE]
+
+
+async def test_the_text_around_the_words_is_told(catalogue: Catalogue) -> None:
+    await keep(catalogue, "0001", "a short text with an École in it")
+    long = " ".join([*(f"before{number}" for number in range(100)), "wanted,", *("behind" for _ in range(100))])
+    await keep(catalogue, "0002", long)
+    (told,) = await catalogue.find(TENANT, rows.KeptQuery(9, words=("ecol",)))
+    assert told.text == "a short text with an École in it"
+    (told,) = await catalogue.find(TENANT, rows.KeptQuery(9, words=("want",)))
+    assert "wanted, behind" in told.text
+    assert told.text.startswith("…before")
+    assert told.text.endswith("behind…")
+    assert len(told.text.split()) <= rows.AROUND_WORDS + 1
+    assert all(each.text == "" for each in await catalogue.find(TENANT, rows.KeptQuery(9)))
+
+
+async def test_it_is_the_same_where_more_rows_match_than_are_sorted(
+    catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(9):
+        await keep(catalogue, f"00{number:02}", "even word" if number % 2 == 0 else "odd word", used=number)
+        await keep(catalogue, f"00{number:02}", "even word", used=number, to=OTHER)
+    expected = [await found(catalogue, *words, limit=3) for words in (["even"], ["word"], ["odd", "wo"])]
+    for module in ("sqlite", "postgres"):
+        monkeypatch.setattr(f"store.catalogue.{module}.MOST_SORTED", 1)
+    assert [await found(catalogue, *words, limit=3) for words in (["even"], ["word"], ["odd", "wo"])] == expected
+    assert expected == [["0008", "0006", "0004"], ["0008", "0007", "0006"], ["0007", "0005", "0003"]]
+
+
+async def test_a_row_is_removed_or_all_of_a_tenant(catalogue: Catalogue) -> None:
+    for tree in ("0001", "0002", "0003"):
+        await keep(catalogue, tree, "word", "f01")
+        await keep(catalogue, tree, "word", "f01", to=OTHER)
+    await catalogue.remove(TENANT, "0001")
+    await catalogue.remove("nobody")
+    assert await found(catalogue, "word") == ["0003", "0002"]
+    assert await catalogue.version(TENANT, "0001") == ""
+    await catalogue.remove(TENANT)
+    assert await found(catalogue, "word") == await found(catalogue) == []
+    assert len(await found(catalogue, "word", tenant=OTHER)) == 3
+
+
+@pytest.mark.parametrize("removed", [1, 2, 3])
+async def test_many_are_removed_a_few_at_a_time(
+    catalogue: Catalogue, removed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("sqlite", "postgres"):
+        monkeypatch.setattr(f"store.catalogue.{module}.REMOVED", removed)
+    for number in range(5):
+        await keep(catalogue, f"000{number}", "word")
+        await keep(catalogue, f"000{number}", "word", to=OTHER)
+    await catalogue.remove(TENANT)
+    assert await found(catalogue) == []
+    assert len(await found(catalogue, tenant=OTHER)) == 5
+    await catalogue.begin("anew")
+    assert await found(catalogue, tenant=OTHER) == await found(catalogue, "word", tenant=OTHER) == []
+
+
+async def test_it_is_emptied_only_where_it_was_not_begun_by_the_same_words(
+    catalogue: Catalogue, place: Place
+) -> None:
+    await catalogue.begin("one")
+    await keep(catalogue, TREE, "word")
+    await catalogue.begin("one")
+    assert (await catalogue.about(), await found(catalogue, "word")) == ("", [TREE])
+    await catalogue.finish("one")
+    other = catalogue_at(place)
+    assert (await other.about(), await found(other, "word")) == ("one", [TREE])
+    await other.begin("two")
+    assert (await catalogue.about(), await found(catalogue, "word"), await found(catalogue)) == ("", [], [])
+    assert await catalogue.version(TENANT, TREE) == ""
+    await other.close()
+
+
+async def test_it_is_not_whole_by_words_for_which_another_has_begun_it_anew(catalogue: Catalogue) -> None:
+    await catalogue.begin("one")
+    await catalogue.begin("two")
+    await catalogue.finish("one")
+    assert await catalogue.about() == ""
+    await catalogue.finish("two")
+    assert await catalogue.about() == "two"
+
+
+async def test_it_is_tidy_in_the_end(catalogue: Catalogue) -> None:
+    await keep(catalogue, TREE, "word")
+    await keep(catalogue, TREE, "other")
+    while await catalogue.tidy():
+        pass
+    assert not await catalogue.tidy()
+    assert (await found(catalogue, "word"), await found(catalogue, "other")) == ([], [TREE])

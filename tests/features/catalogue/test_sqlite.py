@@ -1,0 +1,136 @@
+"""A catalogue's file: whose it is, that erased words are soon in none of its files, and processes that share it."""
+
+import asyncio
+import os
+import stat
+import sys
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from store.catalogue.rows import Catalogue
+from store.errors import ArchiveRefused
+from tests.support import ROOT
+from tests.support.archive.catalogues import FILE, catalogue_at, found, row_of
+from tests.support.archive.opened import Place
+from tests.support.store.sample import TENANT
+
+TREES = [f"00{number:02}" for number in range(60)]
+SECONDS = 100.0
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "archive"
+
+
+@pytest.fixture
+def place(folder: Path) -> Place:
+    return Place("sqlite", f"sqlite://{folder}")
+
+
+@pytest.fixture
+async def catalogue(place: Place) -> AsyncIterator[Catalogue]:
+    made = catalogue_at(place)
+    yield made
+    await made.close()
+
+
+def files_with(folder: Path, word: bytes) -> list[str]:
+    """The names of the files that have some bytes."""
+    return sorted(path.name for path in folder.iterdir() if word in path.read_bytes())
+
+
+async def put_anew(catalogue: Catalogue, word: str | None, trees: Sequence[str]) -> None:
+    """Put rows that are found by a word and many others, or bare ones, whatever is there."""
+
+    async def put(tree: str) -> None:
+        row = None if word is None else row_of(f"{word} {os.urandom(2_000).hex()} {word}{tree}", f"f{word}")
+        assert await catalogue.put(TENANT, tree, row, await catalogue.version(TENANT, tree))
+
+    await asyncio.gather(*map(put, trees))
+
+
+async def tidied(catalogue: Catalogue) -> None:
+    while await catalogue.tidy():
+        pass
+
+
+async def test_its_files_are_its_owner_s_alone(catalogue: Catalogue, folder: Path) -> None:
+    await catalogue.put(TENANT, "00aa", row_of("word"), "")
+    assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700
+    assert {stat.S_IMODE(entry.stat().st_mode) for entry in os.scandir(folder)} == {0o600}
+
+
+async def test_where_there_is_no_file_there_is_no_row(catalogue: Catalogue, folder: Path) -> None:
+    folder.mkdir()
+    assert (await catalogue.about(), await found(catalogue), await found(catalogue, "word")) == ("", [], [])
+    assert (await catalogue.version(TENANT, "00aa"), await catalogue.tidy()) == ("", False)
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("how", ["replaced", "bare", "removed", "tenant", "begun"])
+async def test_an_erased_word_is_in_none_of_its_files_once_it_is_tidy_and_closed(
+    place: Place, folder: Path, how: str
+) -> None:
+    catalogue, secret = catalogue_at(place), f"secret{os.urandom(8).hex()}"
+    for some in (TREES[::2], TREES[1::2]):  # in several segments of the index
+        await put_anew(catalogue, f"{secret} {secret}", some)
+    await catalogue.close()
+    assert files_with(folder, secret.encode()) == [FILE]
+    catalogue = catalogue_at(place)
+    assert len(await found(catalogue, secret)) == len(TREES)
+    match how:
+        case "replaced":
+            await put_anew(catalogue, "word", TREES)
+        case "bare":
+            await put_anew(catalogue, None, TREES)
+        case "removed":
+            await asyncio.gather(*(catalogue.remove(TENANT, tree) for tree in TREES))
+        case "tenant":
+            await catalogue.remove(TENANT)
+        case _:
+            await catalogue.begin("anew")
+    await tidied(catalogue)
+    await catalogue.close()
+    assert files_with(folder, secret.encode()) == []
+    again = catalogue_at(place)
+    assert len(await found(again, "word")) == (len(TREES) if how == "replaced" else 0)
+    await again.close()
+
+
+async def test_what_is_changed_while_it_is_tidied_is_tidied_too(
+    catalogue: Catalogue, place: Place, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("store.catalogue.sqlite.TIDIED_PAGES", 1)
+    other = catalogue_at(place)
+    await put_anew(other, "secret", TREES)
+    await put_anew(other, "word", TREES[:5])
+    assert [await catalogue.tidy() for _ in range(3)] == [True] * 3
+    await put_anew(other, "word", TREES)
+    await other.close()
+    await tidied(catalogue)
+    await catalogue.close()
+    assert files_with(folder, b"secret") == []
+
+
+async def test_of_several_processes_none_undoes_what_another_one_put(catalogue: Catalogue, folder: Path) -> None:
+    """Each puts a row anew, with one word more, as often as it takes."""
+    program = [sys.executable, "-m", "tests.support.archive.programs.cataloguing", str(folder / FILE), "20"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    processes = [await asyncio.create_subprocess_exec(*program, env=environment, cwd=ROOT) for _ in range(2)]
+    async with asyncio.timeout(SECONDS):
+        assert [await process.wait() for process in processes] == [0, 0]
+    row = await catalogue.row(TENANT, "00aa")
+    assert row
+    assert len(set(row.shown.split())) == 40
+    for word in row.shown.decode().split():
+        assert await found(catalogue, word) == ["00aa"]
+
+
+async def test_a_file_that_is_none_is_told(catalogue: Catalogue, folder: Path) -> None:
+    folder.mkdir()
+    (folder / FILE).write_bytes(b"this is no file of SQLite's" * 400)
+    with pytest.raises(ArchiveRefused, match=r"catalogue\.db is damaged"):
+        await catalogue.about()
