@@ -68,12 +68,13 @@ def _found(service: RemoteService, filters: dict[str, str | int]) -> Iterator[Js
 
 def _erased(service: RemoteService, tree: Json) -> bool:
     """Whether a tree is gone now; False where a response is under way in it."""
-    at = tree["newest"]["id"]
+    at, responses = tree["newest"]["id"], [tree["newest"]["id"]]
     try:
-        turns = service.call("GET", f"{TREES}/{at}", None)["turns"]
-        responses = [turn["id"] for turn in turns if turn["kind"] == "response" and turn["status"] != "deleted"]
+        if tree["newest"]["kind"] != "response":  # such a turn is deleted with a response of its tree
+            turns = service.call("GET", f"{TREES}/{at}", None)["turns"]
+            responses = [turn["id"] for turn in turns if turn["kind"] == "response" and turn["status"] != "deleted"]
         if responses:
-            service.call("DELETE", f"/v1/responses/{responses[-1]}", None, tree="true")
+            service.call("DELETE", f"/v1/responses/{responses[0]}", None, tree="true")
         else:
             service.call("DELETE", f"/v1/conversations/{tree['conversation']}", None)
     except RefusedByService as error:
