@@ -30,7 +30,7 @@ from service.commands.stores import on_store
 from service.features.archive.backup_command import bar_on, last_of, left_out
 from service.features.archive.opening import on_both, open_archive, with_archive
 from service.features.archive.settings import ArchiveSettings
-from service.features.catalogue.opening import about_of
+from service.features.catalogue.opening import about_of, make_whole
 from service.features.catalogue.settings import CatalogueSettings
 from service.logs import event
 from service.process import features, open_layout
@@ -406,12 +406,11 @@ def catalogue(as_json: AsJson = False) -> None:
     settings = load()
 
     async def go(archive: Archive) -> int:
-        made, about = 0, await about_of(archive, CatalogueSettings.of(settings).search_words)
-        if about and isinstance(archive.listener, Cataloguer):
-            await archive.listener.catalogue.begin("anew")
-            async for made in archive.listener.make_whole(about):
-                pass
-        return made
+        about, listener = await about_of(archive, CatalogueSettings.of(settings).search_words), archive.listener
+        if not about or not isinstance(listener, Cataloguer):
+            return 0
+        await listener.catalogue.begin("anew")
+        return await make_whole(listener, about)
 
     with _asking():
         made = _on_archive(settings, go)

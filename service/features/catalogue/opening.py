@@ -71,7 +71,7 @@ async def catalogue_for_ever(
     while True:
         with tolerate(store, "the catalogue is not whole yet"):
             if about := await about_of(archive, words):
-                await _make_whole(cataloguer, about)
+                await make_whole(cataloguer, about)
             while await cataloguer.catalogue.tidy():
                 pass
         await asyncio.sleep(TIDY_SECONDS * random.uniform(0.5, 1.0))
@@ -83,7 +83,8 @@ async def about_of(archive: Archive, words: str) -> str:
     return "" if stored is None else f"{stored.value.decode()} {words} {FORM}"
 
 
-async def _make_whole(cataloguer: Cataloguer, about: str) -> None:
+async def make_whole(cataloguer: Cataloguer, about: str) -> int:
+    """Make a catalogue whole by these words, unless it is; how many trees were looked at."""
     made, told = 0, 0
     async for made in cataloguer.make_whole(about):
         if made - told >= TOLD:
@@ -91,3 +92,4 @@ async def _make_whole(cataloguer: Cataloguer, about: str) -> None:
             event(logger, logging.INFO, "the catalogue of the archive is being made", conversations=made)
     if made:
         event(logger, logging.INFO, "the catalogue of the archive is whole", conversations=made)
+    return made

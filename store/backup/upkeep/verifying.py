@@ -50,7 +50,7 @@ MEANINGS = {
         "a turn in Redis is not in the archive as it is, and isn't noted to be", "noted: the service archives it"
     ),
     "not-catalogued": ArchiveMeaning(
-        "a tree is missing in the list of all that is kept, or is otherwise there", "listed"
+        "a tree is missing in the list of all that is kept, or is another there", "listed"
     ),
     "gone-readable": ArchiveMeaning(
         "the archive says that a turn was deleted, an item of it erased, or a conversation went on, and Redis has what "
