@@ -1,4 +1,4 @@
-"""The cost of an archive: an append that it hears of, the way there and back, its catalogue, and a million conversations.
+"""The cost of an archive: an append that it hears of, the way there and back, a catalogue, and a million conversations.
 
     scripts/bench archive [--check] [--quick] [--only PART ...] [--server redis] [--json]
 
