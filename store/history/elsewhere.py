@@ -67,27 +67,6 @@ class Fate(NamedTuple):
     erased: int
 
 
-class TreeInArchive(NamedTuple):
-    """A tree in an archive: the digits of its root, and of the newest end of its branches; when both were made, in µs
-    since 1970; how many turns it has, and whether these are all; and whether the store has some of it, too.
-    """
-
-    root: str
-    end: str
-    began: int
-    ended: int
-    turns: int
-    whole: bool
-    here: bool
-
-
-class ArchivedTrees(NamedTuple):
-    """Some trees of a tenant in an archive, and the shard and tree `after` which there may be more; empty for none."""
-
-    trees: Sequence[TreeInArchive] = ()
-    after: str = ""
-
-
 FIRST = (1 << 62, "~")
 """A place before all others."""
 
@@ -146,18 +125,17 @@ class ArchiveReader(Protocol):
         """The fate of a turn that the store lacks; None without an archive."""
         return None
 
-    async def trees(self, tenant: str, after: str, most: int) -> ArchivedTrees:
-        """The trees of a tenant in the archive behind one, about `most` or fewer, also those that the store has."""
-        return ArchivedTrees()
-
     after_seconds: float = 0.0
     """How long after it changed a tree is in the archive, but for what is under way there."""
 
-    async def kept(self, tenant: str, query: KeptQuery) -> Sequence[KeptTree] | None:
+    lists = False
+    """Whether `kept` finds what is there; it finds nothing else."""
+
+    async def kept(self, tenant: str, query: KeptQuery) -> Sequence[KeptTree]:
         """The trees of a tenant in the archive that are wanted, the one used last first. Those that were deleted a
-        moment ago are left out of a page. None where nothing lists them.
+        moment ago are left out of a page.
         """
-        return None
+        return ()
 
     async def bring_back(self, tenant: str, digits: str) -> bool:
         """Bring a turn back into the store with all above it; False if it isn't archived. Raises StoreFull, too."""
