@@ -86,7 +86,8 @@ class KeptQuery(NamedTuple):
 class KeptTree(NamedTuple):
     """A tree in an archive: its shard and its digits, its last use in µs since 1970 as far as the archive knows, the
     digits of its root and of its newest turn, what is to be shown of it, and the text around the words. `here` is its
-    last use in memory, 0 where it isn't there; `changing` says that the archive has not heard of all that was deleted.
+    last use in memory, 0 where it isn't there; `changing` says that the archive has not heard of all that was deleted,
+    `gone` that all of it was.
     """
 
     tree: str
@@ -97,6 +98,7 @@ class KeptTree(NamedTuple):
     text: str = ""
     here: int = 0
     changing: bool = False
+    gone: bool = False
 
     @property
     def place(self) -> tuple[int, str]:
@@ -132,8 +134,8 @@ class ArchiveReader(Protocol):
     """Whether `kept` finds what is there; it finds nothing else."""
 
     async def kept(self, tenant: str, query: KeptQuery) -> Sequence[KeptTree]:
-        """The trees of a tenant in the archive that are wanted, the one used last first. Those that were deleted a
-        moment ago are left out of a page.
+        """The trees of a tenant in the archive that are wanted, the one used last first: as many as are wanted
+        unless there are no more.
         """
         return ()
 

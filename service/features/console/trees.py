@@ -601,7 +601,7 @@ class KeptTrees:
                 if len(page.data) == limit:
                     return self._with_more(page)
                 self._place = tree.place
-                if tree.here and (not filtered or tree.here >= recent):  # it is among those of memory
+                if tree.gone or (tree.here and (not filtered or tree.here >= recent)):  # it is among those of memory
                     skipped += 1
                 else:
                     page.data.append(shown_kept(tree, filtered))

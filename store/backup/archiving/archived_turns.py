@@ -167,8 +167,7 @@ class ArchivedTurns(ArchiveReader):
 
         async def ask(tenant: str, _: str) -> Sequence[KeptTree]:
             found = await catalogue.find(tenant, query)
-            told = await asyncio.gather(*(self._kept_as_noted(tenant, tree) for tree in found))
-            return [tree for tree in told if tree is not None]
+            return await asyncio.gather(*(self._kept_as_noted(tenant, tree) for tree in found))
 
         return await self._ask_counted(_Question(tenant, ""), ask) or ()
 
@@ -360,8 +359,8 @@ class ArchivedTurns(ArchiveReader):
     async def _alone(self, scan: Scan, path: Sequence[str]) -> Sequence[Saved]:
         return await scan.turns(path[-1:])
 
-    async def _kept_as_noted(self, tenant: str, tree: KeptTree) -> KeptTree | None:
-        """A tree as Redis knows it, too; None where it was deleted since."""
+    async def _kept_as_noted(self, tenant: str, tree: KeptTree) -> KeptTree:
+        """A tree as Redis knows it, too."""
         shard = self._keyspace.keys(tenant, tree.root).shard
         noted, whole = shard.changes_of(tenant, tree.root), TREE + tree.root
         async with self._server.operation() as operation:
@@ -372,9 +371,8 @@ class ArchivedTurns(ArchiveReader):
                 ("EXISTS", noted),
                 at=noted,
             )
-        if gone is not None or fenced:
-            return None
-        return tree._replace(here=round(float(here or 0)), changing=bool(changing))
+        is_gone = gone is not None or bool(fenced)
+        return tree._replace(here=round(float(here or 0)), changing=bool(changing), gone=is_gone)
 
     async def _now(self, keys: TurnKeys) -> int:
         return await self._server.run(Operation.now_us, keys.shard.clock) // 1000
