@@ -47,7 +47,7 @@ _VALUES = "$1, $2, $3, $4, $5, $6, $7, $8, array_to_tsvector($9::text[])"
 _INSERT = f"INSERT INTO {TABLE} ({_COLUMNS}) VALUES ({_VALUES}) ON CONFLICT DO NOTHING RETURNING true"
 _UPDATE = f"""UPDATE {TABLE} SET ({_COLUMNS}) = ({_VALUES})
     WHERE tenant = $1 AND tree = $2 AND version = $10 RETURNING true"""
-_REMOVE = f"DELETE FROM {TABLE} WHERE tenant = $1 AND tree = $2"
+_REMOVE = f"DELETE FROM {TABLE} WHERE tenant = $1 AND tree = $2 AND version = $3"
 _REMOVE_SOME = f"""WITH removed AS (
         DELETE FROM {TABLE} WHERE ctid = ANY(ARRAY(SELECT ctid FROM {TABLE} WHERE $1 IN ('', tenant) LIMIT $2))
         RETURNING 1
@@ -101,20 +101,24 @@ class PostgresCatalogue(PostgresTable):
             done = connection.fetchval(_UPDATE, *values, only_if) if only_if else connection.fetchval(_INSERT, *values)
             return bool(await done)
 
-    async def remove(self, tenant: str, tree: str = "") -> None:
+    async def remove(self, tenant: str, tree: str, only_if: str) -> bool:
         async with self.connection() as connection:
-            if tree:
-                await connection.execute(_REMOVE, tenant, tree)
-            else:
-                while await connection.fetchval(_REMOVE_SOME, tenant, REMOVED):
-                    pass
+            await connection.execute(_REMOVE, tenant, tree, only_if)
+            return await connection.fetchval(_VERSION, tenant, tree) is None
+
+    async def erase(self, tenant: str) -> None:
+        async with self.connection() as connection:
+            while await connection.fetchval(_REMOVE_SOME, tenant, REMOVED):
+                pass
 
     async def find(self, tenant: str, query: KeptQuery) -> Sequence[KeptTree]:
         asked = [tenant, *query.before, query.since, query.limit]
         words = list(_words(tenant, " ".join(query.words)))
         async with self.connection() as connection:
             statement = _SHOWN
-            if match := " & ".join([*(f"'{word}':*" for word in words), *(_fact(tenant, each) for each in query.facts)]):
+            if match := " & ".join(
+                [*(f"'{word}':*" for word in words), *(_fact(tenant, each) for each in query.facts)]
+            ):
                 statement = _BY_MATCH if await connection.fetchval(_COUNTED, match) < MOST_SORTED else _BY_USE
                 asked.append(match)
             elif query.words:

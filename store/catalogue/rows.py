@@ -68,8 +68,12 @@ class Catalogue(Protocol):
         """Put a row, or a bare one for None, in the place of that with a version; False where it has another one."""
         ...
 
-    async def remove(self, tenant: str, tree: str = "") -> None:
-        """Remove a row, or all rows of a tenant."""
+    async def remove(self, tenant: str, tree: str, only_if: str) -> bool:
+        """Remove the row with a version; False where there is another one."""
+        ...
+
+    async def erase(self, tenant: str) -> None:
+        """Remove all rows of a tenant."""
         ...
 
     async def find(self, tenant: str, query: KeptQuery) -> Sequence[KeptTree]:

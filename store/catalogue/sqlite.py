@@ -60,7 +60,9 @@ _INSERT = """INSERT INTO tree (id, tenant, tree, version, used, root, newest, sh
 _UPDATE = """UPDATE tree SET version = ?3, used = ?4, root = ?5, newest = ?6, shown = ?7, facts = ?8, words = ?9
     WHERE tenant = ?1 AND tree = ?2 AND version = ?10"""
 _REMOVE = """DELETE FROM tree
-    WHERE id IN (SELECT id FROM tree WHERE tenant = ?1 AND (tree = ?2 OR ?2 = '') LIMIT ?3)"""
+    WHERE tenant = (SELECT number FROM tenant WHERE name = ?1) AND tree = ?2 AND version = ?3"""
+_ERASE_SOME = """DELETE FROM tree
+    WHERE id IN (SELECT id FROM tree WHERE tenant = (SELECT number FROM tenant WHERE name = ?) LIMIT ?)"""
 _REMOVE_SOME = "DELETE FROM tree WHERE id IN (SELECT id FROM tree LIMIT ?)"
 _LISTED = """SELECT tree, used, root, newest, shown, id FROM tree
     WHERE tenant = ? AND shown IS NOT NULL AND (used, tree) < (?, ?) AND used >= ?"""
@@ -143,10 +145,19 @@ class SqliteCatalogue:
 
         return await self._file.write(work)
 
-    async def remove(self, tenant: str, tree: str = "") -> None:
+    async def remove(self, tenant: str, tree: str, only_if: str) -> bool:
+        def work(file: sqlite3.Connection) -> bool:
+            if file.execute(_REMOVE, (tenant, tree, only_if)).rowcount:
+                file.execute(_NOTE, (_UNTIDY, new_version()))
+                return True
+            return file.execute(_VERSION, (tenant, tree)).fetchone() is None
+
+        return await self._file.write(work)
+
+    async def erase(self, tenant: str) -> None:
         def work(file: sqlite3.Connection) -> int:
             file.execute(_NOTE, (_UNTIDY, new_version()))
-            return file.execute(_REMOVE, (_number(file, tenant), tree, REMOVED)).rowcount
+            return file.execute(_ERASE_SOME, (tenant, REMOVED)).rowcount
 
         while await self._file.write(work):
             pass
@@ -164,7 +175,9 @@ class SqliteCatalogue:
             it is over. What was removed since has left another one.
             """
             note, before = begun or _about(file, _UNTIDY), file.total_changes
-            file.execute("INSERT INTO found (found, rank) VALUES ('merge', ?)", (TIDIED_PAGES if begun else -TIDIED_PAGES,))
+            file.execute(
+                "INSERT INTO found (found, rank) VALUES ('merge', ?)", (TIDIED_PAGES if begun else -TIDIED_PAGES,)
+            )
             if file.total_changes - before >= 2:
                 return note
             file.execute("DELETE FROM about WHERE name = ? AND value = ?", (_UNTIDY, note))

@@ -56,22 +56,27 @@ class Cataloguer(ArchiveListener):
         for _ in range(TRIES):
             version = await self.catalogue.version(tenant, tree)
             try:
-                row = await self.row_of(tenant, digits)
+                is_there, kept = await self._keeping.look(tenant, digits, self._kept)
             except (ArchiveDamaged, NewerFormat):
                 return
+            if not is_there:
+                if await self.catalogue.remove(tenant, tree, version):
+                    return
+                continue
+            row = None if kept is None or await self._is_erased(tenant, kept) else self._describe(kept)
             if await self.catalogue.put(tenant, tree, row, version):
-                return
+                # an erasure has removed no row where there was none: its mark, which is older, is seen by now
+                if version or kept is None or row is None or not await self._is_erased(tenant, kept):
+                    return
         raise ArchiveContended(f"others have changed the same row of its catalogue {TRIES} times meanwhile")
 
     async def tenant_erased(self, tenant: str) -> None:
-        await self.catalogue.remove(tenant)
+        await self.catalogue.erase(tenant)
 
     async def row_of(self, tenant: str, digits: str) -> CatalogueRow | None:
         """The row of a tree; None where nothing of it is there. Raises ArchiveDamaged, NewerFormat."""
-        kept = await self._keeping.look(tenant, digits, self._kept)
-        if kept is None or kept.newest.created <= await self._marks.erased_until(tenant, anew=True):
-            return None
-        return self._describe(kept)
+        _, kept = await self._keeping.look(tenant, digits, self._kept)
+        return None if kept is None or await self._is_erased(tenant, kept) else self._describe(kept)
 
     async def make_whole(self, about: str) -> AsyncGenerator[int]:
         """Make all rows anew, unless they were by these words; how many trees were looked at by now."""
@@ -94,14 +99,18 @@ class Cataloguer(ArchiveListener):
     async def close(self) -> None:
         await self.catalogue.close()
 
-    async def _kept(self, scan: Scan) -> TreeToDescribe | None:
+    async def _is_erased(self, tenant: str, kept: TreeToDescribe) -> bool:
+        return kept.newest.created <= await self._marks.erased_until(tenant, anew=True)
+
+    async def _kept(self, scan: Scan) -> tuple[bool, TreeToDescribe | None]:
+        """Whether the archive has anything of a tree, be it what is left of deleted turns; and the tree."""
         await scan.all()
         entries = scan.index.entries
         for root in [id for id, entry in entries.items() if entry.parent is None]:
             there = [id for id in scan.index.within(root) if not is_conversation(id)]
             if there:
-                return await self._kept_below(scan, root, there)
-        return None
+                return True, await self._kept_below(scan, root, there)
+        return bool(scan.etags), None
 
     async def _kept_below(self, scan: Scan, root: str, there: Sequence[str]) -> TreeToDescribe:
         entries = scan.index.entries

@@ -201,11 +201,16 @@ async def test_a_row_is_removed_or_all_of_a_tenant(catalogue: Catalogue) -> None
     for tree in ("0001", "0002", "0003"):
         await keep(catalogue, tree, "word", "f01")
         await keep(catalogue, tree, "word", "f01", to=OTHER)
-    await catalogue.remove(TENANT, "0001")
-    await catalogue.remove("nobody")
+    version = await catalogue.version(TENANT, "0001")
+    assert not await catalogue.remove(TENANT, "0001", "")
+    assert not await catalogue.remove(TENANT, "0001", await catalogue.version(TENANT, "0002"))
+    assert await catalogue.remove(TENANT, "0001", version)
+    assert await catalogue.remove(TENANT, "0001", version)
+    assert await catalogue.remove("nobody", "0001", "")
+    await catalogue.erase("nobody")
     assert await found(catalogue, "word") == ["0003", "0002"]
     assert await catalogue.version(TENANT, "0001") == ""
-    await catalogue.remove(TENANT)
+    await catalogue.erase(TENANT)
     assert await found(catalogue, "word") == await found(catalogue) == []
     assert len(await found(catalogue, "word", tenant=OTHER)) == 3
 
@@ -219,16 +224,14 @@ async def test_many_are_removed_a_few_at_a_time(
     for number in range(5):
         await keep(catalogue, f"000{number}", "word")
         await keep(catalogue, f"000{number}", "word", to=OTHER)
-    await catalogue.remove(TENANT)
+    await catalogue.erase(TENANT)
     assert await found(catalogue) == []
     assert len(await found(catalogue, tenant=OTHER)) == 5
     await catalogue.begin("anew")
     assert await found(catalogue, tenant=OTHER) == await found(catalogue, "word", tenant=OTHER) == []
 
 
-async def test_it_is_emptied_only_where_it_was_not_begun_by_the_same_words(
-    catalogue: Catalogue, place: Place
-) -> None:
+async def test_it_is_emptied_only_where_it_was_not_begun_by_the_same_words(catalogue: Catalogue, place: Place) -> None:
     await catalogue.begin("one")
     await keep(catalogue, TREE, "word")
     await catalogue.begin("one")

@@ -46,10 +46,17 @@ class Model(RuleBasedStateMachine):
         assert not self.run(self.other.put(tenant, tree, row_of("late"), version))
         self.rows[tenant, tree] = row
 
-    @rule(tenant=TENANTS, tree=st.one_of(TREES, st.just("")))
+    @rule(tenant=TENANTS, tree=TREES)
     def remove(self, tenant: str, tree: str) -> None:
-        self.run(self.one.remove(tenant, tree))
-        self.rows = {at: row for at, row in self.rows.items() if at[0] != tenant or tree not in ("", at[1])}
+        version = self.run(self.other.version(tenant, tree))
+        assert self.run(self.one.remove(tenant, tree, "stale")) == (version == "")
+        assert self.run(self.one.remove(tenant, tree, version))
+        self.rows.pop((tenant, tree), None)
+
+    @rule(tenant=TENANTS)
+    def erase(self, tenant: str) -> None:
+        self.run(self.one.erase(tenant))
+        self.rows = {at: row for at, row in self.rows.items() if at[0] != tenant}
 
     @rule()
     def tidy(self) -> None:

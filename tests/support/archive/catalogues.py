@@ -26,7 +26,9 @@ def row_of(words: str = "", *facts: str, used: int = 1) -> CatalogueRow:
     return CatalogueRow(used, "00root", "00newest", words.encode(), facts, words)
 
 
-async def found(catalogue: Catalogue, *words: str, tenant: str = TENANT, limit: int = 100, **query: object) -> list[str]:
+async def found(
+    catalogue: Catalogue, *words: str, tenant: str = TENANT, limit: int = 100, **query: object
+) -> list[str]:
     """The trees that are listed, or found by some words."""
     asked = KeptQuery(limit, words=words)._replace(**query)
     return [each.tree for each in await catalogue.find(tenant, asked)]

@@ -1,0 +1,317 @@
+"""The catalogue of a real store with an archive: a row for each tree that is kept, right after all that changes it."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from msgspec import json
+from msgspec.structs import replace
+from redis.asyncio import Redis
+
+from service.features.catalogue.describing import METADATA, MODEL, PERSON, STATUS, KeptSummary, describe, summary_in
+from store.backup.archiving.archived_turns import ArchivedTurns
+from store.backup.upkeep.cataloguing import Cataloguer, tree_at
+from store.backup.upkeep.erasing import erase
+from store.backup.upkeep.expiring import expire
+from store.backup.upkeep.restore import Restore
+from store.backup.upkeep.walking import trees_of
+from store.catalogue.rows import Catalogue, fact_of
+from store.history.elsewhere import KeptQuery
+from store.keys import digits_of
+from tests.support.archive.catalogues import catalogue_at, found
+from tests.support.archive.kept import DAY, Kept, kept, micros
+from tests.support.archive.opened import Place, new_name, opened
+from tests.support.store.audit import complaints
+from tests.support.store.backups import RELEASE, back_up
+from tests.support.store.sample import TENANT, turn
+
+OTHER = "globex"
+
+
+class Listed(NamedTuple):
+    """A store with an archive that has a catalogue, found by all that was said."""
+
+    kept: Kept
+    cataloguer: Cataloguer
+
+    @property
+    def catalogue(self) -> Catalogue:
+        return self.cataloguer.catalogue
+
+    async def say(
+        self, *texts: str, parent: str | None = None, tenant: str = TENANT, model: str = "gpt-oss", **metadata: str
+    ) -> list[str]:
+        """Append turns in which these are asked, and answered by their capitals; nothing is archived yet."""
+        ids = list[str]()
+        for text in texts:
+            ids.append(id := self.kept.store.new_id(parent))
+            answer = {
+                "type": "message",
+                "role": "assistant",
+                "content": [{"type": "output_text", "text": text.upper()}],
+            }
+            response = {"id": id, "model": model, "metadata": metadata, "safety_identifier": "p1", "output": [answer]}
+            items = [{"type": "message", "role": "user", "content": text}]
+            made = replace(turn(id, parent, text=text), response=json.encode(response), items=json.encode(items))
+            await self.kept.store.append(tenant, made)
+            parent = id
+        return ids
+
+    async def archived(self, *texts: str, **options: object) -> list[str]:
+        """The same, once it is archived."""
+        ids = await self.say(*texts, **options)  # type: ignore[arg-type]
+        await self.kept.archive_all()
+        return ids
+
+    async def roots(self, tenant: str = TENANT) -> list[str]:
+        """The digits of the roots of all that is listed."""
+        return [tree.root for tree in await self.catalogue.find(tenant, KeptQuery(100))]
+
+    async def summary(self, id: str) -> KeptSummary:
+        (tree,) = [each for each in await self.catalogue.find(TENANT, KeptQuery(100)) if each.root == digits_of(id)]
+        return summary_in(tree.shown)
+
+    async def all(self) -> dict[tuple[str, str], object]:
+        """All that the catalogue says of the trees of the archive, and by what it finds them."""
+        told = dict[tuple[str, str], object]()
+        async for tree in trees_of(self.kept.archive, None):
+            row = await self.catalogue.row(tree.tenant, tree_at(tree.digits))
+            told[tree.tenant, tree.digits] = row and row._replace(words="")
+            assert not await self.cataloguer.is_stale(tree)
+        for tenant in (TENANT, OTHER):
+            for word in ("one", "two", "other"):
+                told[tenant, word] = await found(self.catalogue, word, tenant=tenant)
+        return told
+
+
+@pytest.fixture(scope="session", params=["sqlite"])
+def ground(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    return Place("sqlite", f"sqlite://{tmp_path_factory.mktemp('catalogues')}")
+
+
+def with_catalogue(kept: Kept, catalogue: Catalogue) -> Listed:
+    cataloguer = Cataloguer(kept.archive, catalogue, partial(describe, all_words=True))
+    kept.archive.listener = cataloguer
+    return Listed(kept, cataloguer)
+
+
+@pytest.fixture
+async def listed(server_url: str, prefix: str, tmp_path: Path, redis: Redis, place: Place) -> AsyncIterator[Listed]:
+    archive = Place("sqlite", f"sqlite://{tmp_path / 'archive'}")
+    async with opened(archive) as values, kept(server_url, prefix, values) as made:
+        yield with_catalogue(made, catalogue_at(place))
+        assert await complaints(redis, prefix) == []
+
+
+async def test_each_archived_tree_has_a_row_that_says_what_it_is(listed: Listed) -> None:
+    one = await listed.say("first\nwords", "two", user="alice")
+    assert await listed.roots() == []
+    await listed.kept.archive_all()
+    other = await listed.archived("other", model="llama")
+    fork = await listed.archived("three", parent=one[0])
+    assert await listed.roots() == [digits_of(one[0]), digits_of(other[0])]
+    summary = await listed.summary(one[0])
+    assert (summary.title, summary.turns, summary.conversation) == ("first words", 3, None)
+    assert (summary.newest.id, summary.newest.status) == (fork[0], "completed")
+    assert summary.newest.excerpt is not None
+    assert summary.newest.excerpt.output == "THREE"
+    ((tree, *_),) = [await found(listed.catalogue, "three")]
+    assert tree == tree_at(digits_of(one[0]))
+    for fact, trees in (
+        (fact_of(METADATA, "user", "alice"), one),
+        (fact_of(MODEL, "llama"), other),
+        (fact_of(PERSON, "p1"), [other[0], one[0]]),
+        (fact_of(STATUS, "failed"), []),
+    ):
+        told = await found(listed.catalogue, facts=(fact,))
+        assert sorted(told) == sorted({tree_at(digits_of(id)) for id in trees})
+    for words in (("alice",), ("llama",), ("first", "words", "TWO")):
+        assert len(await found(listed.catalogue, *words)) == 1
+
+
+async def test_a_tree_that_went_on_is_listed_first_again(listed: Listed) -> None:
+    one, two = await listed.archived("one"), await listed.archived("two")
+    assert await listed.roots() == [digits_of(two[0]), digits_of(one[0])]
+    await listed.archived("again", parent=one[0])
+    assert await listed.roots() == [digits_of(one[0]), digits_of(two[0])]
+
+
+async def test_the_words_of_a_deleted_turn_go_from_the_row(listed: Listed) -> None:
+    ids = await listed.archived("one", "secret", "three", user="secretary")
+    assert await found(listed.catalogue, "secret")
+    await listed.kept.store.forget(TENANT, ids[1])
+    await listed.kept.archive_all()
+    summary = await listed.summary(ids[0])
+    assert (summary.turns, summary.title) == (2, "one")
+    assert await found(listed.catalogue, "one", "three", "secretary")
+    assert b"SECRET " not in json.encode(summary)
+    assert len(await found(listed.catalogue, "secret")) == 1  # as the beginning of the metadata's
+    row = await listed.cataloguer.row_of(TENANT, digits_of(ids[0]))
+    assert row is not None
+    assert "secret\n" not in row.words.lower()
+
+
+@pytest.mark.parametrize("which", [0, 2])
+async def test_the_title_and_the_newest_answer_are_those_of_turns_that_are_there(listed: Listed, which: int) -> None:
+    ids = await listed.archived("one", "two", "three")
+    await listed.kept.store.forget(TENANT, ids[which])
+    await listed.kept.archive_all()
+    (tree,) = await listed.catalogue.find(TENANT, KeptQuery(9))
+    summary = summary_in(tree.shown)
+    assert summary.turns == 2
+    assert (summary.title, summary.newest.id) == (("two", ids[2]) if which == 0 else ("one", ids[1]))
+    assert await found(listed.catalogue, ("one", "two", "three")[which]) == []
+
+
+@pytest.mark.parametrize("whole", [True, False])
+async def test_a_deleted_tree_is_not_listed(listed: Listed, whole: bool) -> None:
+    ids = await listed.archived("one", "two")
+    (left,) = await listed.archived("left")
+    if whole:
+        await listed.kept.store.forget_tree(TENANT, ids[0])
+    else:
+        for id in reversed(ids):
+            await listed.kept.store.forget(TENANT, id)
+    await listed.kept.archive_all()
+    assert await listed.roots() == [digits_of(left)]
+    assert await found(listed.catalogue, "one") == await found(listed.catalogue, "two") == []
+    await listed.all()
+
+
+@pytest.mark.parametrize("away", [True, False])
+async def test_a_deletion_is_seen_before_the_archive_hears_of_it(listed: Listed, away: bool) -> None:
+    (id,) = await listed.archived("one")
+    (other,) = await listed.archived("other", tenant=OTHER)
+    turns = ArchivedTurns(listed.kept.store, listed.kept.archive, catalogue=listed.catalogue, unknown_seconds=0)
+    listed.kept.store.elsewhere = turns
+    (tree,) = list(await turns.kept(TENANT, KeptQuery(9)) or ())
+    assert (tree.root, tree.changing, bool(tree.here)) == (digits_of(id), False, True)
+    if away:
+        await listed.kept.leave_memory(id)
+        (tree,) = list(await turns.kept(TENANT, KeptQuery(9)) or ())
+        assert not tree.here
+    await listed.kept.store.forget_tree(TENANT, id)
+    assert [(tree.gone, tree.changing) for tree in await turns.kept(TENANT, KeptQuery(9)) or ()] == [(True, True)]
+    await listed.kept.archive_all()
+    assert not await turns.kept(TENANT, KeptQuery(9))
+    assert [tree.root for tree in await turns.kept(OTHER, KeptQuery(9)) or ()] == [digits_of(other)]
+
+
+async def test_of_an_erased_tenant_nothing_is_listed_but_what_came_later(listed: Listed) -> None:
+    one, _ = await listed.archived("one"), await listed.archived("two")
+    (other,) = await listed.archived("other", tenant=OTHER)
+    at = micros()
+    later = await listed.archived("later", parent=one[0])
+    await erase(listed.kept.archive, listed.kept.marks, TENANT, at)
+    assert await listed.roots() == [digits_of(one[0])]
+    summary = await listed.summary(one[0])
+    assert (summary.title, summary.turns, summary.newest.id) == ("later", 1, later[0])
+    assert await found(listed.catalogue, "one") == await found(listed.catalogue, "two") == []
+    assert await listed.roots(OTHER) == [digits_of(other)]
+    await listed.all()
+
+
+async def test_a_tree_that_was_archived_while_its_tenant_was_erased_is_not_listed(listed: Listed) -> None:
+    (id,) = await listed.archived("one")
+    await listed.kept.marks.erase(TENANT, micros())
+    await listed.catalogue.erase(TENANT)
+    await listed.cataloguer.tree_changed(TENANT, digits_of(id))
+    assert await listed.roots() == []
+
+
+async def test_expired_trees_are_not_listed(listed: Listed) -> None:
+    (old,), (left,) = await listed.archived("one"), await listed.archived("two")
+    await listed.kept.leave_memory(old)
+    for days in (31, 200):
+        await expire(listed.kept.archive, listed.kept.memory, 30, now=time.time() + days * DAY)
+        assert await listed.roots() == [digits_of(left)]
+    assert await listed.catalogue.version(TENANT, tree_at(digits_of(old))) == ""
+    await listed.all()
+
+
+async def test_a_restore_lists_all_that_it_restores(
+    listed: Listed, server_url: str, prefix: str, tmp_path: Path, place: Place
+) -> None:
+    one = await listed.archived("one", "two", user="alice")
+    other = await listed.archived("other", tenant=OTHER)
+    await listed.kept.leave_memory(one[0])
+    path = tmp_path / "backup"
+    await back_up(server_url, prefix, path, archive=listed.kept.archive)
+    place_of_second = Place("sqlite", f"sqlite://{tmp_path / 'second'}")
+    async with opened(place_of_second) as archive, kept(server_url, f"{prefix}-2", archive) as made:
+        second = with_catalogue(made, catalogue_at(Place("sqlite", f"{place.url}/{new_name()}")))
+        async for _ in Restore(made.store, archive).run(path, release=RELEASE):
+            pass
+        assert await second.roots() == [digits_of(one[0])]
+        assert await second.roots(OTHER) == [digits_of(other[0])]
+        assert (await second.summary(one[0])).title == "one"
+        assert await found(second.catalogue, facts=(fact_of(METADATA, "user", "alice"),))
+        await second.all()
+
+
+@pytest.mark.parametrize("how", ["deleted", "erased", "expired"])
+@pytest.mark.parametrize("first", [False, True])
+async def test_a_late_writer_of_a_row_does_not_bring_back_what_is_gone(
+    listed: Listed, monkeypatch: pytest.MonkeyPatch, how: str, first: bool
+) -> None:
+    """One that has read the tree, and stands still until it is gone, be there a row before or not."""
+    (id,) = await listed.archived("one")
+    if first:
+        await listed.catalogue.begin(new_name())
+    await listed.kept.leave_memory(id)
+    put, gone, read = listed.catalogue.put, asyncio.Event(), asyncio.Event()
+
+    async def late(*args: Any) -> bool:
+        monkeypatch.undo()
+        read.set()
+        await gone.wait()
+        return await put(*args)
+
+    monkeypatch.setattr(listed.catalogue, "put", late)
+    writing = asyncio.create_task(listed.cataloguer.tree_changed(TENANT, digits_of(id)))
+    await read.wait()
+    match how:
+        case "deleted":
+            listed.kept.store.elsewhere = listed.kept.turns
+            await listed.kept.store.forget_tree(TENANT, id)
+            await listed.kept.archive_all()
+        case "erased":
+            await erase(listed.kept.archive, listed.kept.marks, TENANT, micros())
+        case _:
+            await expire(listed.kept.archive, listed.kept.memory, 30, now=time.time() + 31 * DAY)
+    gone.set()
+    await writing
+    assert await listed.roots() == []
+
+
+async def test_a_catalogue_that_is_made_anew_is_as_it_was_made_on_the_way(listed: Listed) -> None:
+    one = await listed.archived("one", "two", user="alice")
+    gone = await listed.archived("one gone")
+    await listed.archived("other", tenant=OTHER)
+    await listed.archived("two", parent=one[0])
+    await listed.kept.store.forget_tree(TENANT, gone[0])
+    await listed.kept.archive_all()
+    before = await listed.all()
+    assert [made async for made in listed.cataloguer.make_whole("words")] == [3]
+    assert await listed.all() == before
+    assert [made async for made in listed.cataloguer.make_whole("words")] == []
+    assert [made async for made in listed.cataloguer.make_whole("other words")] == [3]
+    assert await listed.all() == before
+
+
+async def test_a_process_that_died_while_it_made_it_whole_is_followed_by_one_that_does(listed: Listed) -> None:
+    for text in ("one", "two", "three"):
+        await listed.archived(text)
+    before = await listed.all()
+    await listed.catalogue.begin("words")
+    assert await listed.roots() == []
+    async for _ in listed.cataloguer.make_whole("words"):
+        break
+    assert await listed.catalogue.about() == ""
+    assert [made async for made in listed.cataloguer.make_whole("words")] == [3]
+    assert await listed.all() == before
+    assert await listed.catalogue.about() == "words"
