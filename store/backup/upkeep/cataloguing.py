@@ -64,10 +64,11 @@ class Cataloguer(ArchiveListener):
                     return
                 continue
             row = None if kept is None or await self._is_erased(tenant, kept) else self._describe(kept)
-            if await self.catalogue.put(tenant, tree, row, version):
-                # an erasure has removed no row where there was none: its mark, which is older, is seen by now
-                if version or kept is None or row is None or not await self._is_erased(tenant, kept):
-                    return
+            if not await self.catalogue.put(tenant, tree, row, version):
+                continue
+            # an erasure finds no row to remove where there was none, and its mark comes before: it is seen now
+            if version or kept is None or row is None or not await self._is_erased(tenant, kept):
+                return
         raise ArchiveContended(f"others have changed the same row of its catalogue {TRIES} times meanwhile")
 
     async def tenant_erased(self, tenant: str) -> None:
