@@ -5,6 +5,7 @@ meant to matter.
 """
 
 from collections.abc import Collection, Iterable, Sequence
+from functools import cache
 from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
 import msgspec
@@ -92,6 +93,12 @@ def read_query(given: QueryParams, kind: type[Q]) -> Q:
         return kind.model_validate(values)
     except ValidationError as error:
         raise invalid_parameter(error.errors()) from None
+
+
+@cache
+def empty(kind: type[Q]) -> Q:
+    """A query that says nothing; never change it."""
+    return kind()
 
 
 def parameters_of(part: str, kind: type[Query]) -> list[dict[str, Any]]:
