@@ -29,7 +29,7 @@ from service.responses.prompt.compaction import Compacted, read_compact, window
 from service.responses.refusals import not_compacted, nothing_said, refusal_of
 from service.responses.run import Taken
 from service.web.admission.slots import Slot
-from service.web.body import watching
+from service.web.body import hearing
 from service.web.entering import Aside, Asks
 from service.web.event_stream import StreamedRun, note_outcome
 from service.web.idempotency import taken_over
@@ -189,7 +189,7 @@ async def _whole(request: Received, driver: Driver, sink: AppendSink, *, lasts: 
         if not lasts:
             driver.stop()
 
-    with watching(request.receive, gone):
+    with hearing(exchange.scope, request.receive, gone):
         await driver.make(outlet)
     if driver.response is None:
         raise taken_over()
