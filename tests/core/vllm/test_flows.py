@@ -16,7 +16,7 @@ from service.engine.vllm.servers import Vllm
 from service.process import Settings
 from tests.support.service.background import changed
 from tests.support.service.inside import serving
-from tests.support.service.process import ACME_KEY, GLOBEX_KEY, ServiceProcess
+from tests.support.service.process import ACME_KEY, GLOBEX_KEY, CoreProcess, ServiceProcess
 from tests.support.vllm.reuse import Recorder, reuse
 from tests.support.vllm.server import MODEL, block_tokens, metric
 from tests.support.waiting import wait_until
@@ -46,7 +46,7 @@ def service(vllm_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     """The service before the server, for two tenants of whom it has never heard before."""
     run = uuid.uuid4().hex
     keys = f"acme-{run}:{ACME_KEY},globex-{run}:{GLOBEX_KEY}"
-    process = ServiceProcess(tmp_path_factory.mktemp("service"), engine="vllm", engine_url=vllm_url, api_keys=keys)
+    process = CoreProcess(tmp_path_factory.mktemp("service"), engine="vllm", engine_url=vllm_url, api_keys=keys)
     yield process
     process.stop()
 

@@ -17,7 +17,7 @@ from service.process import Settings, load_settings
 from tests.support.engine.scripted import ScriptedEngine
 from tests.support.engine.standin import Standin, standing_in
 from tests.support.service.inside import Inside, answer, serving
-from tests.support.service.process import ServiceProcess, WorkerProcess
+from tests.support.service.process import CoreWorker, ServiceProcess
 from tests.support.waiting import until, wait_until
 
 Start = Callable[..., ServiceProcess]
@@ -202,7 +202,7 @@ def test_a_worker_whose_list_lacks_a_model_leaves_its_job_to_others_and_does_the
     one.write_text(demo(ONE))
     shared = {"redis_url": redis_url, "key_prefix": f"several-{time.time_ns()}"}
     service = start(engines=both, worker="false", **shared)
-    worker = WorkerProcess(tmp_path / "worker", engines=one, **shared)
+    worker = CoreWorker(tmp_path / "worker", engines=one, **shared)
     try:
         client = service.client()
         waiting = client.responses.create(model=OTHER, input="hi", background=True)

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
+from service.commands.serve import StartError, redis_for
+from service.process import load_settings
 from store import embedded
 from store.archive.opening import FOLDER
 from store.embedded import EmbeddedServer
@@ -158,3 +160,10 @@ def test_a_server_that_reads_its_files_back_is_waited_for_while_it_gets_on_and_s
     assert time.monotonic() - start > 2 * 2.0
     assert "the embedded server reads its files back:" in caplog.text
     assert caplog.messages[0].endswith(" of 100 bytes")
+
+
+def test_a_data_folder_has_one_owner_and_the_second_is_told_the_way_out(tmp_path: Path) -> None:
+    settings = load_settings(data_dir=tmp_path / "data")
+    way_out = rf"another harmonium \(process {os.getpid()}\) .* HARMONIUM_REDIS_URL"
+    with EmbeddedServer(settings.data_dir), pytest.raises(StartError, match=way_out), redis_for(settings):
+        pass
