@@ -156,7 +156,6 @@ class Parts:
     tools: list[Tool] = field(default_factory=list[Tool])
     approvals: Approvals = NO_APPROVALS
     cite: Cite = cite_nothing
-    containers: Any = None
     fetch_picture: Fetch = fetch_nothing
     chores: list[Chore] = field(default_factory=list[Chore])
     checks: list[ReadyCheck] = field(default_factory=list[ReadyCheck])
@@ -301,7 +300,7 @@ def open_service(settings: CoreSettings, engine: Engine | None = None, compose: 
         tenants=Tenants(parts.entrance, Pacing()),
         running=Running(),
         engine=open_engines(settings, engine),
-        toolbox=HostedTools(parts.tools, approvals=parts.approvals, cite=parts.cite, containers=parts.containers),
+        toolbox=HostedTools(parts.tools, approvals=parts.approvals, cite=parts.cite),
         pictured=Room(ROOM_BYTES, several=several),
         picture_fetcher=PictureFetcher(parts.fetch_picture, Room(FETCHED_BYTES, several=several, parts=FETCHED_PARTS)),
         readings=parts.readings,
@@ -371,7 +370,7 @@ class _Watching(Watcher):
 
 
 async def start_service(service: Service) -> None:
-    """Start the engine, and the sandbox where there is one. Raises EngineUnavailable, and ArchiveUnfit or
+    """Start the chores and the engine. Raises EngineUnavailable, and ArchiveUnfit or
     ArchiveForeign where the archive can't be used.
     """
     with suppress(StoreUnavailable, ArchiveUnavailable):  # every sweep tries again
@@ -384,11 +383,10 @@ async def start_service(service: Service) -> None:
                 remedy="CONFIG SET maxmemory-policy noeviction, and in its file",
             )
         await service.know_ids()
-        for chore in service.chores:
+    for chore in service.chores:
+        with suppress(StoreUnavailable, ArchiveUnavailable):
             await chore.start()
     await service.engine.start()
-    if service.toolbox.containers is not None:
-        await service.toolbox.containers.start()
 
 
 async def close_service(service: Service) -> None:
@@ -396,8 +394,6 @@ async def close_service(service: Service) -> None:
     await service.engine.close()
     await service.tenants.entrance.close()
     await service.loans.close()
-    if service.toolbox.containers is not None:
-        await service.toolbox.containers.aclose()
     for chore in service.chores:
         await chore.close()
     await service.store.close()
