@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from store.errors import DataFolderBusy, StoreUnavailable
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
 from tests.support import ROOT
+from tests.support.service.process import MODEL, ServiceProcess
 from tests.support.store.sample import TENANT
 from tests.support.store.servers import started_after_a_kill
 from tests.support.waiting import wait_until
@@ -167,3 +169,13 @@ def test_a_data_folder_has_one_owner_and_the_second_is_told_the_way_out(tmp_path
     way_out = rf"another harmonium \(process {os.getpid()}\) .* HARMONIUM_REDIS_URL"
     with EmbeddedServer(settings.data_dir), pytest.raises(StartError, match=way_out), redis_for(settings):
         pass
+
+
+def test_a_service_whose_embedded_server_dies_stops_and_says_so(start: Callable[..., ServiceProcess]) -> None:
+    service = start(store_fsync=True)  # else what was acknowledged within the last seconds may be gone
+    id = service.client().responses.create(model=MODEL, input="hi").id
+    os.kill(service.redis_pid(), signal.SIGKILL)
+    assert service.wait() == 1
+    assert "ended by itself" in service.log
+    service.start()
+    assert service.client().responses.retrieve(id).id == id

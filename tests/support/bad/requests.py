@@ -69,7 +69,6 @@ ROUTES: Table = {
         "/v1/conversations?" + "&".join(f"metadata[{n}]=1" for n in range(17)), VALUE, "metadata", "16"
     ),
     "an unknown method": Bad(None, None, None, "PATCH", 405, "PATCH"),
-    "a list of responses": Bad(None, "upgrade_required", None, "WebSocket", 426, "GET"),
 }
 
 OTHERS: Table = {

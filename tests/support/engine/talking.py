@@ -99,17 +99,17 @@ class TalkingEngine(GeneratingEngine):
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many tokens both begin with."""
-    places = enumerate(zip(one, other, strict=False))
-    return next((place for place, (a, b) in places if a != b), min(len(one), len(other)))
+    """How many tokens both begin with, in whole blocks where they differ."""
+    most, size = min(len(one), len(other)), BLOCK_TOKENS
+    return next((at for at in range(0, most, size) if one[at : at + size] != other[at : at + size]), most)
 
 
 def said(prompt: Sequence[int]) -> Iterator[int]:
     """The answer to a prompt; where it has been begun there, the rest. Behind its end it begins again, without one."""
     ids = list(prompt)
-    users = [place for place in range(len(ids) - 1) if ids[place] == START and ids[place + 1] == _USER]
-    texts = [decode(ids[place + 3 : _end(ids, place)]) for place in users]
-    last = _end(ids, users[-1] if users else 0) + 3  # END START ASSISTANT
+    starts = [place for place, id in enumerate(ids[:-1]) if id == START and ids[place + 1] == _USER]
+    texts = [decode(ids[place + 3 : min(_end(ids, place), place + SAID_CHARS)]) for place in starts]
+    last = _end(ids, starts[-1] if starts else 0) + 3  # END START ASSISTANT
     begun, answer = ids[last:], _answer(texts)
     for number, id in enumerate(answer):
         if number >= len(begun) or begun[number] != id:
@@ -118,8 +118,8 @@ def said(prompt: Sequence[int]) -> Iterator[int]:
         yield from _AGAIN
 
 
-def _end(ids: Sequence[int], start: int) -> int:
-    return next((place for place in range(start, len(ids)) if ids[place] == END), len(ids))
+def _end(ids: list[int], start: int) -> int:
+    return ids.index(END, start) if END in ids[start:] else len(ids)
 
 
 def _answer(texts: Sequence[str]) -> Iterator[int]:
