@@ -48,6 +48,7 @@ from service.settings.engines import CHAT, DEMO, DEMO_MODEL, ENGINE_URLS, Engine
 from service.settings.group import display
 from service.settings.keys import Keys
 from service.settings.settings import read_settings, settings_with
+from service.settings.sources import SettingsError, variable
 from service.settings.units import DAY_SECONDS
 from service.shares import Room
 from service.spans import Tracer
@@ -255,12 +256,26 @@ Settings: type[CoreSettings] = settings_with(_groups(), __name__)
 """Everything that can be set."""
 
 
+def lacks(*names: str) -> str:
+    """Words for those of these features, or of all, that are away; empty where none is."""
+    away = ", ".join(name for name in names or FEATURES if f"service.features.{name}" not in present())
+    return away and f"lacks the feature{'s' * (',' in away)} {away}"
+
+
 def load_settings(**overrides: object) -> CoreSettings:
     """Read the settings once. An override that is not None wins over the environment, `.env` and the default.
 
     Raises SettingsError, whose message never holds a secret.
     """
-    return read_settings(Settings, overrides)
+    settings = read_settings(Settings, overrides, lacks())
+    for wanted, told, feature in (
+        (settings.has_projects, f"{variable('admin_key')} and {variable('projects')} make projects", "tenants"),
+        (settings.chats == "remembered", f"{variable('chats')}=remembered remembers chats", "chats"),
+        ("urls" in settings.pictures, f"{variable('pictures')}=urls fetches pictures", "browser"),
+    ):
+        if wanted and lacks(feature):
+            raise SettingsError(f"{told}, and this installation {lacks(feature)}; leave it out")
+    return settings
 
 
 def also_spoken() -> tuple[Dialect, ...]:
