@@ -1,7 +1,7 @@
 """The parts of a process that serves or works: composing them from the settings and the features, starting, closing.
 
-FEATURES is the list of features. Each is a folder of service/features, whose `feature.py` says what it gives. A feature
-whose folder isn't there is left out, and those that need it.
+FEATURES is the list of features. Each is a folder of service/features, whose `feature.py`, if any, says what it gives.
+A feature whose folder isn't there is left out, and those that need it.
 """
 
 import logging
@@ -241,8 +241,9 @@ def present() -> tuple[str, ...]:
 
 @cache
 def features() -> tuple[Feature, ...]:
-    """The features that are there."""
-    return tuple(cast(Feature, import_module(f"{package}.feature").FEATURE) for package in present())
+    """The features that are there and have a part in a process of their own."""
+    modules = (f"{package}.feature" for package in present())
+    return tuple(cast(Feature, import_module(each).FEATURE) for each in modules if find_spec(each) is not None)
 
 
 def _groups() -> Iterator[type[CoreSettings]]:
