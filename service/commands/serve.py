@@ -432,7 +432,8 @@ def redis_for(settings: CoreSettings) -> Generator[CoreSettings]:
         yield settings
         return
     with own_redis(settings, serves=True) as url:
-        yield settings.model_copy(update={"redis_url": url, **beside_embedded(settings)})
+        beside = {name: value for each in features() for name, value in each.beside_embedded(settings).items()}
+        yield settings.model_copy(update={"redis_url": url, **beside})
 
 
 def own_redis(settings: CoreSettings, *, serves: bool = False) -> AbstractContextManager[str]:
@@ -443,11 +444,6 @@ def own_redis(settings: CoreSettings, *, serves: bool = False) -> AbstractContex
     if not found:
         raise StartError(f"this installation has no embedded server; set {variable('redis_url')}")
     return found[0]
-
-
-def beside_embedded(settings: CoreSettings) -> dict[str, object]:
-    """The settings that are others beside an embedded server."""
-    return {name: value for each in features() for name, value in each.beside_embedded(settings).items()}
 
 
 def socket_protocol() -> Any:
