@@ -35,13 +35,13 @@ def talking(settings: CoreSettings, model: str, context_tokens: int) -> Engine:
     return TalkingEngine(card, settings.demo_tokens_per_second)
 
 
-FEATURES = tuple(each for each in process.features() if type(each).__name__ not in REPLACED)
+loaded = process.features
 
 
 @cache
 def features() -> tuple[Feature, ...]:
-    """The features that are there, these two replaced."""
-    return (*FEATURES, StandIns())
+    """The features that are there, these two replaced. Loading them imports modules that ask for this."""
+    return (*(each for each in loaded() if type(each).__name__ not in REPLACED), StandIns())
 
 
 if __name__ in ("__main__", "__mp_main__"):  # the second is a process that serves beside others
