@@ -168,7 +168,7 @@ def test_the_archives_trees_of_all_shards_are_listed_wherever_a_page_ends(
     beside: Callable[..., Served], monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:
     monkeypatch.setattr("store.backup.archiving.archived_turns.LISTING_SECONDS", seconds)
-    service = beside(shards=4, archive_after_seconds=0)
+    service = beside(shards=4, archive_url="sqlite", archive_after_seconds=0)
     ids = {said(service.client(), f"Count to {number}.") for number in range(2, 12)}
 
     def listed(limit: int) -> list[str]:
