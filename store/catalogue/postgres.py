@@ -23,6 +23,9 @@ TENANT_BYTES = 4
 WORD_CHARS = 64
 """How much of a word is looked for."""
 
+PENDING_KIB = 256
+"""How much waits to be put into the index, which each search reads: a millisecond or two."""
+
 LOCK = 0x6861726E
 """The advisory lock of whoever begins to make it whole."""
 
@@ -33,7 +36,7 @@ _MADE = (
         PRIMARY KEY (tenant, tree)
     )""",
     f"CREATE INDEX {TABLE}_used ON {TABLE} (tenant, used, tree) WHERE shown IS NOT NULL",
-    f"CREATE INDEX {TABLE}_found ON {TABLE} USING gin (found)",
+    f"CREATE INDEX {TABLE}_found ON {TABLE} USING gin (found) WITH (gin_pending_list_limit = {PENDING_KIB})",
     f"CREATE TABLE {NOTES} (name text PRIMARY KEY, value text NOT NULL)",
 )
 _ABOUT = f"SELECT value FROM {NOTES} WHERE name = $1"
