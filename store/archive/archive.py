@@ -52,7 +52,7 @@ class ArchiveListener:
         """Something of the tree to which some digits lead was added or deleted. Raises ArchiveUnavailable."""
 
     async def tenant_erased(self, tenant: str) -> None:
-        """All that a tenant had until now was erased; of the trees that have later turns it is told besides."""
+        """All that a tenant had until now was erased; for each tree with later turns a call of `tree_changed` follows."""
 
     async def close(self) -> None:
         """Give back what it holds."""

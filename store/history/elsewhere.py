@@ -133,7 +133,7 @@ class ArchiveReader(Protocol):
     lists = False
     """Whether `kept` finds what is there; it finds nothing else."""
 
-    async def kept(self, tenant: str, query: KeptQuery) -> Sequence[KeptTree]:
+    async def find_kept(self, tenant: str, query: KeptQuery) -> Sequence[KeptTree]:
         """The trees of a tenant in the archive that are wanted, the one used last first: as many as are wanted
         unless there are no more.
         """

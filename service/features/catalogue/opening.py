@@ -37,7 +37,7 @@ TOLD = 1_000
 
 
 def open_cataloguer(settings: CoreSettings, archive: Archive, archive_url: str) -> Cataloguer:
-    """What keeps the catalogue of an archive, which is not connected to yet. Raises Unsupported where a package is
+    """The keeper of the catalogue of an archive, which is not connected to yet. Raises Unsupported where a package is
     missing.
     """
     own = CatalogueSettings.of(settings)

@@ -596,7 +596,7 @@ class KeptTrees:
         filtered, skipped = bool(self._query.facts or self._query.words), 0
         while skipped < MOST_SKIPPED:
             query = self._query._replace(before=self._place, limit=max(limit - len(page.data), 1) + 8)
-            found = await self._store.elsewhere.kept(self._tenant, query)
+            found = await self._store.elsewhere.find_kept(self._tenant, query)
             for tree in found:
                 if len(page.data) == limit:
                     return self._with_more(page)

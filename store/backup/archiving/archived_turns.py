@@ -160,7 +160,7 @@ class ArchivedTurns(ArchiveReader):
     async def fate(self, tenant: str, digits: str) -> Fate | None:
         return await self._ask_counted(_Question(tenant, digits), self._fate)
 
-    async def kept(self, tenant: str, query: KeptQuery) -> Sequence[KeptTree]:
+    async def find_kept(self, tenant: str, query: KeptQuery) -> Sequence[KeptTree]:
         catalogue = self._catalogue
         if catalogue is None:
             return ()

@@ -188,17 +188,17 @@ async def test_a_deletion_is_seen_before_the_archive_hears_of_it(listed: Listed,
     (other,) = await listed.archived("other", tenant=OTHER)
     turns = ArchivedTurns(listed.kept.store, listed.kept.archive, catalogue=listed.catalogue, unknown_seconds=0)
     listed.kept.store.elsewhere = turns
-    (tree,) = list(await turns.kept(TENANT, KeptQuery(9)) or ())
+    (tree,) = list(await turns.find_kept(TENANT, KeptQuery(9)) or ())
     assert (tree.root, tree.changing, bool(tree.here)) == (digits_of(id), False, True)
     if away:
         await listed.kept.leave_memory(id)
-        (tree,) = list(await turns.kept(TENANT, KeptQuery(9)) or ())
+        (tree,) = list(await turns.find_kept(TENANT, KeptQuery(9)) or ())
         assert not tree.here
     await listed.kept.store.forget_tree(TENANT, id)
-    assert [(tree.gone, tree.changing) for tree in await turns.kept(TENANT, KeptQuery(9)) or ()] == [(True, True)]
+    assert [(tree.gone, tree.changing) for tree in await turns.find_kept(TENANT, KeptQuery(9)) or ()] == [(True, True)]
     await listed.kept.archive_all()
-    assert not await turns.kept(TENANT, KeptQuery(9))
-    assert [tree.root for tree in await turns.kept(OTHER, KeptQuery(9)) or ()] == [digits_of(other)]
+    assert not await turns.find_kept(TENANT, KeptQuery(9))
+    assert [tree.root for tree in await turns.find_kept(OTHER, KeptQuery(9)) or ()] == [digits_of(other)]
 
 
 async def test_of_an_erased_tenant_nothing_is_listed_but_what_came_later(listed: Listed) -> None:
