@@ -41,31 +41,16 @@ export interface ListedTree {
   newest: Turn;
   /** The turn that is as was asked for, and the text around the words in it. */
   found: { id: string; text: string } | null;
+  /** Whether it isn't in the archive alone. */
+  in_memory: boolean;
 }
 
 export interface TreePage {
   data: ListedTree[];
   has_more: boolean;
   after: string | null;
-  searched: { trees: number; back_to: number | null; unread: number };
-  has_archive: boolean;
-}
-
-/** A tree in the archive. */
-export interface ArchivedTree {
-  id: string;
-  /** A turn by which it comes back. */
-  end: string;
-  created_at: number;
-  newest_at: number;
-  turns: number;
-  turns_complete: boolean;
-  in_memory: boolean;
-}
-
-export interface ArchivedPage {
-  data: ArchivedTree[];
-  after: string | null;
+  /** What was looked at; `stopped` says why a search ended before its end, and isn't null of one that goes on from there. */
+  searched: { trees: number; back_to: number | null; unread: number; stopped: string | null };
 }
 
 export interface WholeTree {
