@@ -30,6 +30,8 @@ from service.commands.stores import on_store
 from service.features.archive.backup_command import bar_on, last_of, left_out
 from service.features.archive.opening import on_both, open_archive, with_archive
 from service.features.archive.settings import ArchiveSettings
+from service.features.catalogue.opening import about_of, make_whole
+from service.features.catalogue.settings import CatalogueSettings
 from service.logs import event
 from service.process import features, open_layout
 from service.settings.core import CoreSettings
@@ -41,6 +43,7 @@ from store.backup.archiving.shards import Failed, Waiting, failed_trees, waiting
 from store.backup.heads import Heads
 from store.backup.upkeep.backup import Backup, BackupScope
 from store.backup.upkeep.backup_file import BackupHeader, BackupProgress, reading
+from store.backup.upkeep.cataloguing import Cataloguer
 from store.backup.upkeep.erasing import Erased
 from store.backup.upkeep.erasing import erase as erase_all
 from store.backup.upkeep.exporting import Export, Exported
@@ -391,6 +394,27 @@ def accept(
     lines.append(("accepted" if yes else "say --yes to accept it") if older else "the archive is no older copy")
     show({"accepted": yes and bool(older), "shards": rows}, lines, as_json=as_json)
     raise typer.Exit(EXIT_FAILED if older and not yes else 0)
+
+
+@archive.command()
+def catalogue(as_json: AsJson = False) -> None:
+    """Make the list of all that is kept anew, from what the archive has. The service may run meanwhile.
+
+    It makes a lost one by itself. `archive verify` says whether this is needed. The exit status is 0 once it is whole,
+    2 if it could not be made.
+    """
+    settings = load()
+
+    async def go(archive: Archive) -> int:
+        about, listener = await about_of(archive, CatalogueSettings.of(settings).search_words), archive.listener
+        if not about or not isinstance(listener, Cataloguer):
+            return 0
+        await listener.catalogue.begin("anew")
+        return await make_whole(listener, about)
+
+    with _asking():
+        made = _on_archive(settings, go)
+    show({"conversations": made}, [f"{made:,} conversations are listed"], as_json=as_json)
 
 
 def _asking() -> AbstractContextManager[None]:

@@ -37,13 +37,6 @@ class KeptSummary(msgspec.Struct, frozen=True):
     newest: KeptNewest
 
 
-class _Named(msgspec.Struct, frozen=True):
-    """The person that a stored response names."""
-
-    safety_identifier: str | None = None
-    user: str | None = None
-
-
 _encoder = msgspec.json.Encoder()
 _summaries = msgspec.json.Decoder(KeptSummary)
 
@@ -79,14 +72,13 @@ def _facts_of(turn: Saved) -> Iterator[tuple[str, str]]:
     """The facts of a turn, each with what it says in words; nothing of one that isn't as expected."""
     try:
         response = msgspec.json.decode(turn.response or b"{}", type=ReadableResponse)
-        named = msgspec.json.decode(turn.response or b"{}", type=_Named)
     except msgspec.MsgspecError:
         return
     if response.model:
         yield fact_of(MODEL, response.model), response.model
     for key, value in (response.metadata or {}).items():
         yield fact_of(METADATA, key, value), f"{key} {value}"
-    for person in filter(None, (named.safety_identifier, named.user)):
+    for person in response.people:
         yield fact_of(PERSON, person), person
 
 

@@ -26,8 +26,15 @@ class ReadableResponse(msgspec.Struct, frozen=True):
     usage: TurnUsage | None = None
     metadata: dict[str, str] | None = None
     output: list[msgspec.Raw] = []
+    safety_identifier: str | None = None
+    user: str | None = None
     omits: str | None = None
     """The item that a conversation goes on without."""
+
+    @property
+    def people(self) -> set[str]:
+        """The names of the person that it was made for."""
+        return {name for name in (self.safety_identifier, self.user) if name}
 
 
 class Excerpt(msgspec.Struct, frozen=True):

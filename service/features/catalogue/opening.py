@@ -70,14 +70,21 @@ async def catalogue_for_ever(
     """Have the catalogue whole, and nothing in its index that was deleted, until cancelled."""
     while True:
         with tolerate(store, "the catalogue is not whole yet"):
-            if (stored := await archive.get(ID_KEY)) is not None:
-                await _make_whole(cataloguer, f"{stored.value.decode()} {words} {FORM}")
+            if about := await about_of(archive, words):
+                await make_whole(cataloguer, about)
             while await cataloguer.catalogue.tidy():
                 pass
         await asyncio.sleep(TIDY_SECONDS * random.uniform(0.5, 1.0))
 
 
-async def _make_whole(cataloguer: Cataloguer, about: str) -> None:
+async def about_of(archive: Archive, words: str) -> str:
+    """The words by which a catalogue is that of an archive, and finds these words; empty as long as it has no id."""
+    stored = await archive.get(ID_KEY)
+    return "" if stored is None else f"{stored.value.decode()} {words} {FORM}"
+
+
+async def make_whole(cataloguer: Cataloguer, about: str) -> int:
+    """Make a catalogue whole by these words, unless it is; how many trees were looked at."""
     made, told = 0, 0
     async for made in cataloguer.make_whole(about):
         if made - told >= TOLD:
@@ -85,3 +92,4 @@ async def _make_whole(cataloguer: Cataloguer, about: str) -> None:
             event(logger, logging.INFO, "the catalogue of the archive is being made", conversations=made)
     if made:
         event(logger, logging.INFO, "the catalogue of the archive is whole", conversations=made)
+    return made

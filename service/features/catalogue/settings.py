@@ -8,7 +8,6 @@ from service.settings.core import CoreSettings
 from service.settings.group import shown_as
 from service.settings.urls import without_password
 
-
 SQLITE = "sqlite"
 
 

@@ -9,9 +9,10 @@ class ClientFeature(Feature):
     """The client."""
 
     def commands(self, app: typer.Typer) -> None:
-        from service.features.client.command_line import app as client
+        from service.features.client import command_line, erasing
 
-        app.add_typer(client, name="")  # its commands, not a group of them
+        for own in (command_line.app, erasing.app):
+            app.add_typer(own, name="")  # its commands, not a group of them
 
 
 FEATURE = ClientFeature()

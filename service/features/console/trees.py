@@ -25,7 +25,7 @@ from starlette.responses import Response
 from service.api.ids import response_of
 from service.background.submit import WINDOWS
 from service.errors import invalid_value
-from service.features.catalogue.describing import summary_in
+from service.features.catalogue.describing import METADATA, MODEL, PERSON, STATUS, summary_in
 from service.features.catalogue.excerpts import (
     EXCERPT_CHARS,
     ITEMS,
@@ -229,8 +229,9 @@ class Box:
 
 @dataclass(frozen=True)
 class TreeFilter:
-    """The filters of a tree: `status` of its newest turn; `model`, `metadata` and `words`, which are casefolded, of any
-    one; `begin` of the digits of any. Times are in seconds since 1970.
+    """The filters of a tree: `status` of its newest turn; `model`, `metadata`, the `person` by `safety_identifier` or
+    `user`, and `words`, which are casefolded, of any one; `begin` of the digits of any. Times are in seconds since
+    1970.
     """
 
     status: str | None = None
@@ -240,11 +241,12 @@ class TreeFilter:
     metadata: dict[str, str] = field(default_factory=dict[str, str])
     words: tuple[str, ...] = ()
     begin: str = ""
+    person: str | None = None
 
     @property
     def is_read(self) -> bool:
         """Whether turns are read to know which are wanted."""
-        return self.model is not None or bool(self.metadata or self.words)
+        return self.model is not None or bool(self.metadata or self.words or self.person)
 
 
 _BEGIN = re.compile(r"(?:[a-z]{2,5}_)?([0-9a-f]{4,52})")
@@ -296,6 +298,8 @@ class Look:
         if found.omits is not None:
             omitted.add(found.omits)
         if wanted.model not in (None, found.model) or not wanted.metadata.items() <= (found.metadata or {}).items():
+            return None
+        if wanted.person is not None and wanted.person not in found.people:
             return None
         missing, around = set(wanted.words), ""
         for item in (*ITEMS.decode(items), *found.output) if missing else ():
@@ -505,6 +509,7 @@ class TreesQuery(PageQuery):
     until: Moment | None = None
     text: Annotated[str, Field(max_length=TEXT_CHARS)] | None = None
     id: str | None = None
+    safety_identifier: Annotated[str, Field(min_length=1, max_length=TEXT_CHARS)] | None = None
 
 
 @router.get("/console/api/trees", include_in_schema=False)
@@ -518,6 +523,7 @@ async def list_trees(request: Aside, query: Annotated[TreesQuery, InQuery()]) ->
         read_filter(request.parameters.multi_items()),
         () if query.text is None else words_of(query.text),
         "" if query.id is None else begin_of(query.id),
+        query.safety_identifier,
     )
     store, after = request.service.store, query.after or ""
     page = None
@@ -576,9 +582,9 @@ class KeptTrees:
             self._place = int(match[1]), match[2]
         if wanted.until is not None:
             self._place = min(self._place, (wanted.until * US, "~"))
-        filters = (("status", wanted.status), ("model", wanted.model))
+        filters = ((STATUS, wanted.status), (MODEL, wanted.model), (PERSON, wanted.person))
         facts = [fact_of(kind, value) for kind, value in filters if value is not None]
-        facts += [fact_of("metadata", *pair) for pair in wanted.metadata.items()]
+        facts += [fact_of(METADATA, *pair) for pair in wanted.metadata.items()]
         self._query = elsewhere.KeptQuery(100, since=(wanted.since or 0) * US, facts=facts, words=wanted.words)
 
     async def page(self, limit: int, page: TreePage | None) -> TreePage:

@@ -1,0 +1,84 @@
+"""The erasure of what a service keeps of one person: all conversations that name them, in memory and in the archive."""
+
+import json
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+from service.commands.arguments import LOOK, flag, option
+from service.features.client import printing
+from service.features.client.errors import EXIT_USAGE, ClientError, RefusedByService
+from service.features.client.options import AsJson, talking
+from service.features.client.reading import PAGE, TREES
+from service.features.client.service import Json, RemoteService
+from service.features.client.trees import filters_of
+
+MOST_PAGES = 100_000
+"""How many pages are asked for at most."""
+
+app = typer.Typer()
+
+
+@app.command(rich_help_panel=LOOK)
+@talking
+def erase(
+    service: RemoteService,
+    metadata: Annotated[list[str] | None, option("KEY=VALUE", "Those with a turn that has this.")] = None,
+    safety_identifier: Annotated[str | None, option("NAME", "Those with a turn for this person.")] = None,
+    dry_run: Annotated[bool, flag("--dry-run", "Only list them.")] = False,
+    yes: Annotated[bool, flag("--yes", "-y", "Don't ask.")] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Erase the conversations of one person, with all forks, in memory and in the archive.
+
+    A person is named by metadata, `safety_identifier` or `user` of any turn of a conversation. Backups from before keep
+    what they have: delete them, or run this again behind a restore.
+    """
+    filters = filters_of(None, None, None, metadata or [])
+    if safety_identifier:
+        filters["safety_identifier"] = safety_identifier
+    if not filters:
+        raise ClientError("say whose: --metadata KEY=VALUE or --safety-identifier NAME", EXIT_USAGE)
+    found = {tree["id"]: tree for tree in _found(service, filters)}
+    for tree in found.values() if dry_run or not yes else ():
+        printing.remark(f"{tree['newest']['id']}  {printing.excerpt(tree['title'] or '')}")
+    if not dry_run and found and not yes and not typer.confirm(f"Erase {len(found)} conversations?", err=True):
+        raise ClientError("nothing was erased")
+    left = [] if dry_run else [tree for tree in found.values() if not _erased(service, tree)]
+    done = 0 if dry_run else len(found) - len(left)
+    outcome = {"found": len(found), "erased": done, "left": [tree["newest"]["id"] for tree in left]}
+    printing.out(json.dumps(outcome) if as_json else f"{len(found)} found, {done} erased")
+    for tree in left:
+        printing.remark(f"{tree['newest']['id']} stays: a response is under way in it; run this again")
+    return 1 if left else 0
+
+
+def _found(service: RemoteService, filters: dict[str, str | int]) -> Iterator[Json]:
+    """All trees that are so. Raises ClientError where they are more than can be asked for."""
+    after = None
+    for _ in range(MOST_PAGES):
+        page = service.call("GET", TREES, None, limit=PAGE, after=after, **filters)
+        yield from page["data"]
+        after = page["after"]
+        if after is None:
+            return
+    raise ClientError("these are more conversations than one call finds; run this again")
+
+
+def _erased(service: RemoteService, tree: Json) -> bool:
+    """Whether a tree is gone now; False where a response is under way in it."""
+    at, responses = tree["newest"]["id"], [tree["newest"]["id"]]
+    try:
+        if tree["newest"]["kind"] != "response":  # such a turn is deleted with a response of its tree
+            turns = service.call("GET", f"{TREES}/{at}", None)["turns"]
+            responses = [turn["id"] for turn in turns if turn["kind"] == "response" and turn["status"] != "deleted"]
+        if responses:
+            service.call("DELETE", f"/v1/responses/{responses[0]}", None, tree="true")
+        else:
+            service.call("DELETE", f"/v1/conversations/{tree['conversation']}", None)
+    except RefusedByService as error:
+        if error.status >= 500:
+            raise
+        return error.status == 404
+    return True
