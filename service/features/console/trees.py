@@ -534,7 +534,7 @@ async def list_trees(request: Aside, query: Annotated[TreesQuery, InQuery()]) ->
             page = await TreeSearch(store, request.tenant, looked, place, Box()).page(query.limit)
         if page.has_more or wanted.begin or wanted.status in _UNDER_WAY:
             return request.with_room(page)
-    found = await KeptTrees(store, request.tenant, wanted, after).page(query.limit, page)
+    found = await KeptTrees(store, request.tenant, wanted, after if page is None else "").page(query.limit, page)
     return request.with_room(found)
 
 

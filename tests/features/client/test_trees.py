@@ -72,7 +72,7 @@ def test_conversations_are_listed_by_how_they_begin_and_what_was_said_last(servi
     client.responses.create(model="gpt-oss-20b", input="Count to 4.", previous_response_id=marked)
     assert "1 2 3 4" in said("ls", "--metadata", "who=cli")
     found = said("ls", "--text", "my ADA").strip().split("  ")
-    assert (found[0], found[3:]) == (second, ["My name is Ada.", "My name is Ada."])
+    assert (found[0], found[3:]) == (second, ["My name is Ada.", "What is my name?"])
 
 
 def test_a_search_that_stopped_goes_on_by_itself_and_says_how_far_it_is(
@@ -88,7 +88,7 @@ def test_a_search_that_stopped_goes_on_by_itself_and_says_how_far_it_is(
     result = run("ls", "--text", "ada")
     assert result.stdout.split()[0] == first
     assert [line.split(",")[0] for line in result.stderr.splitlines()] == ["… looked at 4 conversations"]
-    assert run("ls", "--limit", "6").stderr.startswith("… --after ")
+    assert run("ls", "--limit", "6").stderr.splitlines()[-1].startswith("… --after ")
 
 
 @pytest.mark.usefixtures("service")
