@@ -1,4 +1,4 @@
-"""The cost of an archive: an append that it hears of, the way there and back, and a million conversations.
+"""The cost of an archive: an append that it hears of, the way there and back, a catalogue, and a million conversations.
 
     scripts/bench archive [--check] [--quick] [--only PART ...] [--server redis] [--json]
 
@@ -17,7 +17,7 @@ from typing import Any, cast
 import uvloop
 from rich.progress import Progress
 
-from bench._archive import append, back, carry, many
+from bench._archive import append, back, carry, listed, many
 from bench._archive.opened import Bench
 from bench._told import Figures, report
 from service.commands.serve import allow_files
@@ -26,6 +26,7 @@ PARTS: dict[str, Callable[[Bench], Coroutine[Any, Any, Figures]]] = {
     "append": append.measure,
     "carry": carry.measure,
     "back": back.measure,
+    "listed": listed.measure,
     "many": many.measure,
 }
 """In the order in which they run, each on a loop of its own."""
