@@ -58,7 +58,8 @@ async def measure(bench: Bench) -> Listed:
         words = ["".join(chance.choices(SYLLABLES, k=3)) for _ in range(5_000)]
         first, last = bench.few(SEARCHED, QUICK), bench.few(LISTED, 2 * QUICK)
         made[first] = await fill(bench, catalogue, words, range(first))
-        for name, asked in {"a word of all": [words[0]], "two words": words[3:5], "a rare word": [words[2_000]]}.items():
+        looked = {"a word of all": [words[0]], "two words": words[3:5], "a rare word": [words[2_000]]}
+        for name, asked in looked.items():
             query = KeptQuery(PAGE, words=asked)
             seconds[f"search for {name}"] = await timed(lambda query=query: catalogue.find(TENANTS[0], query))
         made[last] = await fill(bench, catalogue, words, range(first, last))

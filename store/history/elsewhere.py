@@ -67,27 +67,6 @@ class Fate(NamedTuple):
     erased: int
 
 
-class TreeInArchive(NamedTuple):
-    """A tree in an archive: the digits of its root, and of the newest end of its branches; when both were made, in µs
-    since 1970; how many turns it has, and whether these are all; and whether the store has some of it, too.
-    """
-
-    root: str
-    end: str
-    began: int
-    ended: int
-    turns: int
-    whole: bool
-    here: bool
-
-
-class ArchivedTrees(NamedTuple):
-    """Some trees of a tenant in an archive, and the shard and tree `after` which there may be more; empty for none."""
-
-    trees: Sequence[TreeInArchive] = ()
-    after: str = ""
-
-
 FIRST = (1 << 62, "~")
 """A place before all others."""
 
@@ -107,7 +86,8 @@ class KeptQuery(NamedTuple):
 class KeptTree(NamedTuple):
     """A tree in an archive: its shard and its digits, its last use in µs since 1970 as far as the archive knows, the
     digits of its root and of its newest turn, what is to be shown of it, and the text around the words. `here` is its
-    last use in memory, 0 where it isn't there; `changing` says that the archive has not heard of all that was deleted.
+    last use in memory, 0 where it isn't there; `changing` says that the archive has not heard of all that was deleted,
+    `gone` that all of it was.
     """
 
     tree: str
@@ -118,6 +98,7 @@ class KeptTree(NamedTuple):
     text: str = ""
     here: int = 0
     changing: bool = False
+    gone: bool = False
 
     @property
     def place(self) -> tuple[int, str]:
@@ -146,18 +127,17 @@ class ArchiveReader(Protocol):
         """The fate of a turn that the store lacks; None without an archive."""
         return None
 
-    async def trees(self, tenant: str, after: str, most: int) -> ArchivedTrees:
-        """The trees of a tenant in the archive behind one, about `most` or fewer, also those that the store has."""
-        return ArchivedTrees()
-
     after_seconds: float = 0.0
     """How long after it changed a tree is in the archive, but for what is under way there."""
 
-    async def kept(self, tenant: str, query: KeptQuery) -> Sequence[KeptTree] | None:
-        """The trees of a tenant in the archive that are wanted, the one used last first. Those that were deleted a
-        moment ago are left out of a page. None where nothing lists them.
+    lists = False
+    """Whether `kept` finds what is there; it finds nothing else."""
+
+    async def kept(self, tenant: str, query: KeptQuery) -> Sequence[KeptTree]:
+        """The trees of a tenant in the archive that are wanted, the one used last first: as many as are wanted
+        unless there are no more.
         """
-        return None
+        return ()
 
     async def bring_back(self, tenant: str, digits: str) -> bool:
         """Bring a turn back into the store with all above it; False if it isn't archived. Raises StoreFull, too."""

@@ -135,6 +135,8 @@ class TreePage(msgspec.Struct):
     has_more: bool
     after: str | None
     searched: Searched
+    archive_away: bool = False
+    """Whether there may be more in the archive, which can't be asked now."""
     object: str = "list"
 
 
@@ -534,7 +536,12 @@ async def list_trees(request: Aside, query: Annotated[TreesQuery, InQuery()]) ->
             page = await TreeSearch(store, request.tenant, looked, place, Box()).page(query.limit)
         if page.has_more or wanted.begin or wanted.status in _UNDER_WAY:
             return request.with_room(page)
-    found = await KeptTrees(store, request.tenant, wanted, after if page is None else "").page(query.limit, page)
+    try:
+        found = await KeptTrees(store, request.tenant, wanted, after if page is None else "").page(query.limit, page)
+    except ArchiveUnavailable:
+        if page is None:
+            raise
+        found = msgspec.structs.replace(page, archive_away=True)  # what is in memory can still be shown
     return request.with_room(found)
 
 
@@ -558,15 +565,10 @@ async def _in_memory(store: ConversationHistoryStore, wanted: TreeFilter) -> Tre
     """The filter for memory: where the archive finds trees by their words, only those of a moment ago are read."""
     if not wanted.is_read and wanted.status is None:
         return wanted
-    if wanted.begin or wanted.status in _UNDER_WAY or not await _lists_all(store):
+    if wanted.begin or wanted.status in _UNDER_WAY or not store.elsewhere.lists:
         return wanted
     recent = round(await store.now() - store.elsewhere.after_seconds - RECENT_SECONDS)
     return replace(wanted, since=max(recent, wanted.since or 0))
-
-
-async def _lists_all(store: ConversationHistoryStore) -> bool:
-    """Whether the archive lists what it keeps."""
-    return await store.elsewhere.kept("default", elsewhere.KeptQuery(limit=0)) is not None
 
 
 class KeptTrees:
@@ -595,15 +597,15 @@ class KeptTrees:
         while skipped < MOST_SKIPPED:
             query = self._query._replace(before=self._place, limit=max(limit - len(page.data), 1) + 8)
             found = await self._store.elsewhere.kept(self._tenant, query)
-            for tree in found or ():
+            for tree in found:
                 if len(page.data) == limit:
                     return self._with_more(page)
                 self._place = tree.place
-                if tree.here and (not filtered or tree.here >= recent):  # it is among those of memory
+                if tree.gone or (tree.here and (not filtered or tree.here >= recent)):  # it is among those of memory
                     skipped += 1
                 else:
                     page.data.append(shown_kept(tree, filtered))
-            if found is None or len(found) < query.limit:
+            if len(found) < query.limit:
                 return page
         return self._with_more(page)
 

@@ -33,7 +33,6 @@ from store.history.delete import ERASED, FORGOTTEN, TREE
 from store.history.elsewhere import (
     FROM_ARCHIVE,
     Archived,
-    ArchivedTrees,
     ArchivedTurn,
     ArchiveReader,
     AwayBranches,
@@ -41,18 +40,13 @@ from store.history.elsewhere import (
     KeptQuery,
     KeptTree,
     Outdated,
-    TreeInArchive,
 )
 from store.history.history import ConversationHistoryStore
-from store.ids import TREE_DIGITS
 from store.keys import (
-    SHARD_DIGITS,
     ShardKeys,
     TurnKeys,
-    checked_tenant,
     digits_of,
     id_of,
-    is_conversation,
 )
 from store.redis.connection import Operation
 
@@ -61,9 +55,6 @@ ASKED_AT_ONCE = 250
 
 AWAY_PARTS = 64
 """The most parts of a tree in which to look for branches that Redis doesn't have: some 64 MiB of content."""
-
-LISTING_SECONDS = 2.0
-"""How long trees are listed in one go: on S3 each takes some 50 ms."""
 
 WITH_RESPONSES = 4
 """How many times the bytes of messages of the longest chain of a way are held at once, with responses and pictures."""
@@ -140,7 +131,7 @@ class ArchivedTurns(ArchiveReader):
         self._archive, self._keeping, self._marks = archive, Keeping(archive), Marks(archive)
         self._ready, self._make_room = ready, make_room
         self.after_seconds = after_seconds
-        self._catalogue = catalogue
+        self._catalogue, self.lists = catalogue, catalogue is not None
         self._concurrency, self._share = concurrency, max(1, concurrency // 2)
         self._unknown_seconds = unknown_seconds
         self._making_room: dict[ShardKeys, asyncio.Task[bool]] = {}
@@ -169,20 +160,16 @@ class ArchivedTurns(ArchiveReader):
     async def fate(self, tenant: str, digits: str) -> Fate | None:
         return await self._ask_counted(_Question(tenant, digits), self._fate)
 
-    async def trees(self, tenant: str, after: str, most: int) -> ArchivedTrees:
-        return await self._ask_counted(_Question(tenant, after), partial(self._trees, most=most)) or ArchivedTrees()
-
-    async def kept(self, tenant: str, query: KeptQuery) -> Sequence[KeptTree] | None:
+    async def kept(self, tenant: str, query: KeptQuery) -> Sequence[KeptTree]:
         catalogue = self._catalogue
         if catalogue is None:
-            return None
+            return ()
 
         async def ask(tenant: str, _: str) -> Sequence[KeptTree]:
             found = await catalogue.find(tenant, query)
-            told = await asyncio.gather(*(self._kept_as_noted(tenant, tree) for tree in found))
-            return [tree for tree in told if tree is not None]
+            return await asyncio.gather(*(self._kept_as_noted(tenant, tree) for tree in found))
 
-        return await self._ask_counted(_Question(tenant, ""), ask)
+        return await self._ask_counted(_Question(tenant, ""), ask) or ()
 
     async def bring_back(self, tenant: str, digits: str) -> bool:
         """The least used turns make room. Raises also StoreFull, Conflict, ChainTooLong."""
@@ -310,51 +297,6 @@ class ArchivedTurns(ArchiveReader):
         erased = await self._marks.erased_until(tenant, anew=True)
         return Fate(asked_ms, FENCE_MS, there=bool(root) and not gone, gone=gone, erased=erased)
 
-    async def _trees(self, tenant: str, after: str, most: int) -> ArchivedTrees:
-        """The trees of a tenant behind one, given by its shard and its digits; about `most`, or what LISTING_SECONDS
-        have. Of a tree with more than AWAY_PARTS parts, the first ones are looked through.
-        """
-        found: list[TreeInArchive] = []
-        begin, tree, last = int(after[:SHARD_DIGITS] or "0", 16), after[SHARD_DIGITS:], ""
-        until = monotonic() + LISTING_SECONDS
-        for number in range(begin, self._keyspace.shards):
-            if number > begin + 1 and monotonic() > until:  # each page looks further than the one before
-                return ArchivedTrees(found, f"{number - 1:02x}{'f' * TREE_DIGITS}")
-            folder = f"v1/{number:02x}/t.{checked_tenant(tenant)}/"
-            at = f"{folder}{tree}0" if tree else ""  # 0 follows the slash: behind all of its parts
-            while page := await self._archive.list(folder, after=at, limit=1):
-                if last and (len(found) >= most or monotonic() > until):
-                    return ArchivedTrees(found, last)
-                tree = page[0].key.removeprefix(folder).partition("/")[0]
-                last, at = f"{number:02x}{tree}", f"{folder}{tree}0"
-                found += await self._trees_at(tenant, last)
-            tree = ""
-        return ArchivedTrees(found)
-
-    async def _trees_at(self, tenant: str, digits: str) -> list[TreeInArchive]:
-        """The trees to which some digits lead, but for those that were deleted or erased: one, or none."""
-        keys = self._keyspace.keys(tenant, digits)
-        asked_ms = await self._now(keys)
-        told = await self._keeping.look(tenant, digits, self._describe)
-        erased = await self._marks.erased_until(tenant) if told else 0
-        found: list[TreeInArchive] = []
-        for tree in told:
-            last = self._keyspace.keys(tenant, tree.end)
-            if tree.ended > erased and not await self._is_gone(last, tree.root, asked_ms, remains=False):
-                here = await self._server.command("ZSCORE", keys.shard.trees, f"{tenant}/{tree.root}")
-                found.append(tree._replace(here=here is not None))
-        return found
-
-    async def _describe(self, scan: Scan) -> list[TreeInArchive]:
-        whole, entries = await scan.some(AWAY_PARTS), scan.index.entries
-        found: list[TreeInArchive] = []
-        for root in [id for id, entry in entries.items() if entry.parent is None]:
-            if ends := scan.index.ends(root, ()):
-                turns = sum(not is_conversation(id) for id in scan.index.within(root))
-                times = entries[root].created, entries[ends[0]].created
-                found.append(TreeInArchive(digits_of(root), digits_of(ends[0]), *times, turns, whole, here=False))
-        return found
-
     async def _looked_for(self, tenant: str, digits: str, turns: _Reading, remains: bool = False) -> ArchivedWay | None:
         keys = self._keyspace.keys(tenant, digits)
         asked_ms = await self._now(keys)
@@ -417,8 +359,8 @@ class ArchivedTurns(ArchiveReader):
     async def _alone(self, scan: Scan, path: Sequence[str]) -> Sequence[Saved]:
         return await scan.turns(path[-1:])
 
-    async def _kept_as_noted(self, tenant: str, tree: KeptTree) -> KeptTree | None:
-        """A tree as Redis knows it, too; None where it was deleted since."""
+    async def _kept_as_noted(self, tenant: str, tree: KeptTree) -> KeptTree:
+        """A tree as Redis knows it, too."""
         shard = self._keyspace.keys(tenant, tree.root).shard
         noted, whole = shard.changes_of(tenant, tree.root), TREE + tree.root
         async with self._server.operation() as operation:
@@ -429,9 +371,8 @@ class ArchivedTurns(ArchiveReader):
                 ("EXISTS", noted),
                 at=noted,
             )
-        if gone is not None or fenced:
-            return None
-        return tree._replace(here=round(float(here or 0)), changing=bool(changing))
+        is_gone = gone is not None or bool(fenced)
+        return tree._replace(here=round(float(here or 0)), changing=bool(changing), gone=is_gone)
 
     async def _now(self, keys: TurnKeys) -> int:
         return await self._server.run(Operation.now_us, keys.shard.clock) // 1000

@@ -1,12 +1,15 @@
 """`harmonium export` and `import`: trees as files, and back at another service."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from service.features.client.reading import TREES
+from service.features.client.service import RemoteService
+from service.features.client.trees import ExportCounts, export_lines
 from tests.support.service.beside import ServiceBeside
 from tests.support.service.commands import id_of, run, said
 
@@ -58,6 +61,24 @@ def test_all_is_exported_also_what_left_memory(
     ids |= {id_of(run("ask", f"Count to {number}.")) for number in range(2, 6)}
     assert {line["id"] for line in lines(run("export", "--all").stdout)} == ids
     assert run("export", first).stderr.splitlines()[-1] == "5 turns of 1 tree"
+
+
+class Moving:
+    """A service of two trees, one of which is used while the pages are read, and so is at the front by then."""
+
+    def pages(self, path: str, limit: int, since: int | None = None) -> Iterator[dict[str, Any]]:
+        assert (path, limit, since) in ((TREES, 100, None), (TREES, 100, 7))
+        for id in ("one",) if since is None else ("other", "one"):
+            yield {"data": [{"id": id, "newest": {"id": id}, "last_used_at": 7}]}
+
+    def find(self, path: str) -> dict[str, Any]:
+        archived = {"ends": [], "complete": True}
+        return {"id": path.rpartition("/")[2], "turns": [], "turns_complete": True, "archived": archived}
+
+
+def test_a_tree_that_is_used_during_an_export_of_all_is_in_it() -> None:
+    exported = export_lines(cast(RemoteService, Moving()), [], ExportCounts())
+    assert [line["id"] for line in exported] == ["one", "other"]
 
 
 @pytest.mark.parametrize("archive", ["sqlite", "none"])
