@@ -49,8 +49,10 @@ export interface TreePage {
   data: ListedTree[];
   has_more: boolean;
   after: string | null;
-  /** What was looked at; `stopped` says why a search ended before its end, and isn't null of one that goes on from there. */
+  /** What was looked at; `stopped` isn't null where a search ended before its end. */
   searched: { trees: number; back_to: number | null; unread: number; stopped: string | null };
+  /** Whether there may be more in the archive, which doesn't answer. */
+  archive_away: boolean;
 }
 
 export interface WholeTree {

@@ -80,7 +80,7 @@ export function List() {
       <Find />
       <Running />
       <Narrow />
-      <Failure error={error} again={again} />
+      <Failure error={error || (page?.archive_away ? "The archive doesn't answer: what is in it alone isn't listed." : "")} again={again} />
       {!page && !error && <Loading what="conversations" />}
       {looking && <Going page={looking} stop={() => (stopped.current = true)} />}
       {page && page.data.length > 0 && (
@@ -90,7 +90,7 @@ export function List() {
           ))}
         </ul>
       )}
-      {page && !looking && page.data.length === 0 && <Empty page={page} isFiltered={isFiltered} />}
+      {page && !looking && page.data.length === 0 && !page.archive_away && <Empty page={page} isFiltered={isFiltered} />}
       {page && !looking && <Foot page={page} />}
     </main>
   );
@@ -299,7 +299,7 @@ function Foot({ page }: { page: TreePage }) {
             .{" "}
           </>
         )}
-        {page.has_more ? "There are older ones." : "These are all."}
+        {page.has_more ? "There are older ones." : !page.archive_away && "These are all."}
         {unread > 0 && ` ${count(unread, "was", "were")} too large to be read whole.`}
       </p>
       <nav aria-label="Pages">

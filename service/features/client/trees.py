@@ -44,6 +44,8 @@ SHORT_ID_CHARS = 15
 MINUTE_CHARS = 16
 """How much of a time such a list has."""
 
+ARCHIVE_AWAY = "what is in the archive alone: it doesn't answer"
+
 _AGO = re.compile(r"([0-9]{1,6})([smhd])")
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
@@ -244,14 +246,14 @@ def export_lines(service: RemoteService, ids: list[str], outcome: ExportCounts) 
         tree = tree_of(service, whole_id(service, id))
         if tree["id"] not in outcome.trees:
             yield from _lines_of(service, tree, outcome)
-    for listed in () if ids else _all_trees(service):
+    for listed in () if ids else _all_trees(service, outcome):
         if listed["id"] in outcome.trees:
             continue
         if found := _tree_at(service, listed["newest"]["id"]) or _tree_at(service, listed["id"]):
             yield from _lines_of(service, found, outcome)
 
 
-def _all_trees(service: RemoteService) -> Iterator[Json]:
+def _all_trees(service: RemoteService, outcome: ExportCounts) -> Iterator[Json]:
     """All trees, then those used since that began: these may have been at the front when their place came."""
     begun: int | None = None
     for _ in range(2):
@@ -260,6 +262,8 @@ def _all_trees(service: RemoteService) -> Iterator[Json]:
             for tree in page["data"]:
                 begun = tree["last_used_at"] if begun is None else begun
                 yield tree
+            if page["archive_away"] and since is None:
+                outcome.lacks(ARCHIVE_AWAY)
 
 
 def _tree_at(service: RemoteService, id: str) -> Json | None:
@@ -369,6 +373,8 @@ def ls(
             printing.out(json.dumps(tree) if as_json else line_of(tree, columns))
     if page["after"] is not None:
         printing.remark(f"… --after {page['after']} shows more")
+    elif page["archive_away"]:
+        printing.remark(f"… without {ARCHIVE_AWAY}")
     elif is_empty:
         printing.remark("no conversation matches" if filters or after else "no conversations")
 

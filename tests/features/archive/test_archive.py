@@ -126,7 +126,7 @@ async def test_the_archive_lists_what_left_memory_with_what_is_known_of_it_and_n
     known, made = trees.pop(first), (await stored.ada.responses.retrieve(second)).created_at
     assert (known["in_memory"], known["title"], known["turns"]) == (False, "My name is Ada.", 2)
     newest = known["newest"]
-    assert (newest["id"], newest["input"], newest["output"]) == (second, "Count to 2.", "1\n2")
+    assert (newest["id"], newest["input"], newest["output"]) == (second, "Count to 2.", "1 2")
     assert newest["created_at"] == made
     assert await listed({"authorization": f"Bearer {KEYS[1][1]}"}) == {}
     async with stored.inside.http() as http:

@@ -170,7 +170,7 @@ def test_all_that_is_kept_is_listed_once_wherever_a_page_ends(beside: Callable[.
     def listed(limit: int) -> dict[str, bool]:
         found, query = dict[str, bool](), dict[str, str | int]()
         while True:
-            page = service.http().get(TREES, params={"limit": limit} | query).json()
+            page = trees(service.http(), limit=limit, **query)
             assert not found.keys() & {tree["id"] for tree in page["data"]}
             found |= {tree["id"]: tree["in_memory"] for tree in page["data"]}
             if not page["has_more"]:

@@ -170,7 +170,8 @@ def test_a_search_of_memory_goes_on_by_itself_says_how_far_it_is_and_is_stopped(
         searched = {"trees": 1_200, "back_to": 1_700_000_000, "stopped": "time" if stopped else None, "unread": 0}
         after = f"place-{len(asked)}" if stopped else None
         data = [tree] if found else []
-        route.fulfill(json={"data": data, "has_more": stopped, "after": after, "searched": searched})
+        answer = {"data": data, "has_more": stopped, "after": after, "searched": searched, "archive_away": False}
+        route.fulfill(json=answer)
 
     def answer(route: Route) -> None:
         asked.append(route.request.url)
@@ -198,6 +199,19 @@ def test_a_search_of_memory_goes_on_by_itself_says_how_far_it_is_and_is_stopped(
     page.get_by_role("button", name="Older").click()
     expect(page.get_by_role("heading", name="Nothing found")).to_be_visible()
     assert "after=place-3" in asked[-1]
+
+
+def test_an_archive_that_does_not_answer_is_told_and_no_list_is_called_empty(
+    service: ServiceProcess, visit: Open
+) -> None:
+    page = visit(service)
+    searched = {"trees": 0, "back_to": None, "stopped": None, "unread": 0}
+    told = {"data": [], "has_more": False, "after": None, "searched": searched, "archive_away": True}
+    page.route("**/console/api/trees?*model=*", lambda route: route.fulfill(json=told))
+    page.get_by_label("Model").fill("other")
+    page.get_by_label("Model").press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("The archive doesn't answer")
+    expect(page.locator(".empty")).to_have_count(0)
 
 
 def test_a_key_is_asked_for_tried_kept_for_the_tab_and_forgotten(tenants: ServiceProcess, visit: Open) -> None:
