@@ -7,7 +7,7 @@ A real `harmonium serve` on the demo engine, with the embedded server as its Red
 fork, retrieve, list and delete, follow background responses and cancel some, with the official SDK; for how long they
 rest follows the process's CPU, which is 70 % of a core in the mean. Growth is the mean of the last quarter of the time,
 of that of the second one, as caches fill and the cap is met in the first. A test does the same and checks the store
-with fsck (tests/core/web/test_soak.py).
+with fsck (tests/together/test_soak.py).
 """
 
 import argparse

@@ -130,10 +130,10 @@ def create_app(
 
 
 def all_routers(offered: Offered = EVERYTHING) -> list[APIRouter]:
-    """The routers, those of responses and conversations first: a request passes the routes before its own one.
+    """The routers, those of most requests first: a request passes the routes before its own one.
     `/openapi.json` is a file that is made of them (routes/welcome.py).
     """
-    responses = [stored.router, create.router]
+    responses = [create.router, stored.router, create.others]
     own = [router for feature in features() for router in feature.responses_routers()]
     routers = [*responses, conversations.router, models.router, *own, health.router, welcome.router]
     routers += [router for feature in features() for router in feature.routers(offered)]
@@ -169,6 +169,7 @@ def _application(
         routes=[*routes, Route("/{path:path}", Nowhere(routers))],
         openapi_url=None,
         redirect_slashes=False,
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # spans and metrics are ours
         exception_handlers=cast(Any, HANDLERS),
         lifespan=cast(Any, lifespan),
     )

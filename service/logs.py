@@ -71,6 +71,7 @@ def configure(level: str, form: Format | logging.Formatter, stream: TextIO | Non
     before = root.level
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False  # no line tells them
     logging.captureWarnings(True)
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "uvicorn.asgi"):
         logger = logging.getLogger(name)

@@ -1,7 +1,7 @@
 """The parts of a process that serves or works: composing them from the settings and the features, starting, closing.
 
-FEATURES is the list of features. Each is a folder of service/features, whose `feature.py` says what it gives. A feature
-whose folder isn't there is left out, and those that need it.
+FEATURES is the list of features. Each is a folder of service/features, whose `feature.py`, if any, says what it gives.
+A feature whose folder isn't there is left out, and those that need it.
 """
 
 import logging
@@ -48,6 +48,7 @@ from service.settings.engines import CHAT, DEMO, DEMO_MODEL, ENGINE_URLS, Engine
 from service.settings.group import display
 from service.settings.keys import Keys
 from service.settings.settings import read_settings, settings_with
+from service.settings.sources import SettingsError, variable
 from service.settings.units import DAY_SECONDS
 from service.shares import Room
 from service.spans import Tracer
@@ -157,7 +158,6 @@ class Parts:
     tools: list[Tool] = field(default_factory=list[Tool])
     approvals: Approvals = NO_APPROVALS
     cite: Cite = cite_nothing
-    containers: Any = None
     fetch_picture: Fetch = fetch_nothing
     chores: list[Chore] = field(default_factory=list[Chore])
     checks: list[ReadyCheck] = field(default_factory=list[ReadyCheck])
@@ -242,8 +242,9 @@ def present() -> tuple[str, ...]:
 
 @cache
 def features() -> tuple[Feature, ...]:
-    """The features that are there."""
-    return tuple(cast(Feature, import_module(f"{package}.feature").FEATURE) for package in present())
+    """The features that are there and have a part in a process of their own."""
+    modules = (f"{package}.feature" for package in present())
+    return tuple(cast(Feature, import_module(each).FEATURE) for each in modules if find_spec(each) is not None)
 
 
 def _groups() -> Iterator[type[CoreSettings]]:
@@ -257,12 +258,26 @@ Settings: type[CoreSettings] = settings_with(_groups(), __name__)
 """Everything that can be set."""
 
 
+def lacks(*names: str) -> str:
+    """Words for those of these features, or of all, that are away; empty where none is."""
+    away = ", ".join(name for name in names or FEATURES if f"service.features.{name}" not in present())
+    return away and f"lacks the feature{'s' * (',' in away)} {away}"
+
+
 def load_settings(**overrides: object) -> CoreSettings:
     """Read the settings once. An override that is not None wins over the environment, `.env` and the default.
 
     Raises SettingsError, whose message never holds a secret.
     """
-    return read_settings(Settings, overrides)
+    settings = read_settings(Settings, overrides, lacks())
+    for wanted, told, feature in (
+        (settings.has_projects, f"{variable('admin_key')} and {variable('projects')} make projects", "tenants"),
+        (settings.chats == "remembered", f"{variable('chats')}=remembered remembers chats", "chats"),
+        ("urls" in settings.pictures, f"{variable('pictures')}=urls fetches pictures", "browser"),
+    ):
+        if wanted and lacks(feature):
+            raise SettingsError(f"{told}, and this installation {lacks(feature)}; leave it out")
+    return settings
 
 
 def also_spoken() -> tuple[Dialect, ...]:
@@ -302,7 +317,7 @@ def open_service(settings: CoreSettings, engine: Engine | None = None, compose: 
         tenants=Tenants(parts.entrance, Pacing()),
         running=Running(),
         engine=open_engines(settings, engine),
-        toolbox=HostedTools(parts.tools, approvals=parts.approvals, cite=parts.cite, containers=parts.containers),
+        toolbox=HostedTools(parts.tools, approvals=parts.approvals, cite=parts.cite),
         pictured=Room(ROOM_BYTES, several=several),
         picture_fetcher=PictureFetcher(parts.fetch_picture, Room(FETCHED_BYTES, several=several, parts=FETCHED_PARTS)),
         readings=parts.readings,
@@ -372,7 +387,7 @@ class _Watching(Watcher):
 
 
 async def start_service(service: Service) -> None:
-    """Start the engine, and the sandbox where there is one. Raises EngineUnavailable, and ArchiveUnfit or
+    """Start the chores and the engine. Raises EngineUnavailable, and ArchiveUnfit or
     ArchiveForeign where the archive can't be used.
     """
     with suppress(StoreUnavailable, ArchiveUnavailable):  # every sweep tries again
@@ -385,11 +400,10 @@ async def start_service(service: Service) -> None:
                 remedy="CONFIG SET maxmemory-policy noeviction, and in its file",
             )
         await service.know_ids()
-        for chore in service.chores:
+    for chore in service.chores:
+        with suppress(StoreUnavailable, ArchiveUnavailable):
             await chore.start()
     await service.engine.start()
-    if service.toolbox.containers is not None:
-        await service.toolbox.containers.start()
 
 
 async def close_service(service: Service) -> None:
@@ -397,8 +411,6 @@ async def close_service(service: Service) -> None:
     await service.engine.close()
     await service.tenants.entrance.close()
     await service.loans.close()
-    if service.toolbox.containers is not None:
-        await service.toolbox.containers.aclose()
     for chore in service.chores:
         await chore.close()
     await service.store.close()

@@ -12,7 +12,7 @@ from service.commands import serve as serving
 from service.commands import worker as working
 from service.commands.arguments import OTHERS, PANELS, RUN, command_line
 from service.commands.options import LOG_OPTIONS, AsJson, load, show, with_settings
-from service.process import Settings, features
+from service.process import Settings, features, lacks
 from service.settings.core import CoreSettings
 from service.settings.group import display
 from service.settings.sources import variable
@@ -20,7 +20,15 @@ from service.settings.urls import MASK
 
 
 class InPanels(TyperGroup):
-    """Commands in the order of their panels: those to begin with first."""
+    """Commands in the order of their panels: those to begin with first. One that isn't there may be of a feature."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        try:
+            return super().resolve_command(ctx, args)
+        except typer.TyperException as error:
+            if lacks():
+                vars(error)["message"] = f"{vars(error)['message'].rstrip('.')}, and this installation {lacks()}."
+            raise
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Their names; those of no panel come last, in one of their own."""

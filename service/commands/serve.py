@@ -30,7 +30,7 @@ from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
 from service import logs
-from service.commands.options import fail
+from service.commands.options import EXIT_UNABLE, fail
 from service.commands.signals import (
     HURRY,
     OpenApplication,
@@ -44,12 +44,12 @@ from service.engine.port import EngineUnavailable
 from service.engine.vllm.servers import UNTOLD, read_release
 from service.metrics.processes import take_number
 from service.metrics.scrape import read_shards
-from service.process import also_spoken, check_engines, features, open_jobs, open_layout, open_store
+from service.process import also_spoken, check_engines, features, lacks, open_jobs, open_layout, open_store
 from service.settings.core import CoreSettings, counting_together
 from service.settings.engines import DEMO, ENGINE_URLS, no_name_of_demo
 from service.settings.group import display
 from service.settings.keys import Keys, warn_of_short
-from service.settings.sources import env_file, service_links, variable
+from service.settings.sources import SettingsError, env_file, service_links, variable
 from service.web.dialect import OPENAI
 from service.web.http_protocol import LINGER_BYTES, BoundedHttpProtocol, ConnectionLimits
 from service.web.stopping import HANG_UP, STOP_SIGNALS, StartTerminal
@@ -108,6 +108,8 @@ def starting() -> Generator[None]:
     """A process that can't start says why."""
     try:
         yield
+    except SettingsError as error:
+        fail(str(error), EXIT_UNABLE)
     except (StartError, LayoutMismatch, Unsupported) as error:
         fail(str(error))
 
@@ -142,11 +144,12 @@ def run(settings: CoreSettings, create_app: CreateApp) -> None:
 
 
 def require_engines(settings: CoreSettings) -> None:
-    """Raises StartError where this installation lacks an engine that the settings name."""
+    """Raises SettingsError where this installation lacks an engine that the settings name."""
     try:
         check_engines(settings)
     except EngineUnavailable as error:
-        raise StartError(f"{error}; {variable('engine')} and {variable('engines')} name engines") from error
+        also = lacks() and f", and {lacks()}"
+        raise SettingsError(f"{error}{also}; {variable('engine')} and {variable('engines')} name engines") from error
 
 
 def vllm_beside(settings: CoreSettings) -> str:
@@ -429,7 +432,8 @@ def redis_for(settings: CoreSettings) -> Generator[CoreSettings]:
         yield settings
         return
     with own_redis(settings, serves=True) as url:
-        yield settings.model_copy(update={"redis_url": url, **beside_embedded(settings)})
+        beside = {name: value for each in features() for name, value in each.beside_embedded(settings).items()}
+        yield settings.model_copy(update={"redis_url": url, **beside})
 
 
 def own_redis(settings: CoreSettings, *, serves: bool = False) -> AbstractContextManager[str]:
@@ -440,11 +444,6 @@ def own_redis(settings: CoreSettings, *, serves: bool = False) -> AbstractContex
     if not found:
         raise StartError(f"this installation has no embedded server; set {variable('redis_url')}")
     return found[0]
-
-
-def beside_embedded(settings: CoreSettings) -> dict[str, object]:
-    """The settings that are others beside an embedded server."""
-    return {name: value for each in features() for name, value in each.beside_embedded(settings).items()}
 
 
 def socket_protocol() -> Any:

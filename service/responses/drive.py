@@ -187,6 +187,7 @@ class Driver:
         if not (self.remade and run.stopped is Ending.ABORT):
             self._put(Taken(await self.end(outlet, ending, error)))
             await self._room()
+        self._outlet = None  # it knows this driver: so both go now, and wait for no garbage collection
         if self.interrupted:
             raise asyncio.CancelledError
 

@@ -19,19 +19,20 @@ def settings_with(groups: Iterable[type[CoreSettings]], module: str) -> type[Cor
     return cast(type[CoreSettings], type("Settings", (*reversed([*groups]), CoreSettings), words))
 
 
-def read_settings(kind: type[CoreSettings], overrides: Mapping[str, object]) -> CoreSettings:
-    """Read the settings once. An override that is not None wins over the environment, `.env` and the default.
+def read_settings(kind: type[CoreSettings], overrides: Mapping[str, object], lacks: str = "") -> CoreSettings:
+    """Read the settings once. An override that is not None wins over the environment, `.env` and the default. `lacks`
+    is said of this installation where a variable is unknown.
 
     Raises SettingsError, whose message never holds a secret.
     """
     if overrides.keys() - kind.model_fields.keys():
         raise TypeError(f"not a setting: {', '.join(sorted(overrides.keys() - kind.model_fields.keys()))}")
     sources = GivenSources(kind, {name: value for name, value in overrides.items() if value is not None})
-    _refuse_unknown(kind, sources.variables)
+    _refuse_unknown(kind, sources.variables, lacks)
     return kind.read(sources)
 
 
-def _refuse_unknown(kind: type[CoreSettings], names: Iterable[str]) -> None:
+def _refuse_unknown(kind: type[CoreSettings], names: Iterable[str], lacks: str) -> None:
     """Raise SettingsError for a HARMONIUM_* variable that is no setting: a misspelt limit is no limit."""
     known = {*map(variable, kind.model_fields), *map(file_variable, in_files(kind)), *CLIENTS}
     for name in sorted(names):
@@ -39,4 +40,5 @@ def _refuse_unknown(kind: type[CoreSettings], names: Iterable[str]) -> None:
             words = {each.removeprefix(PREFIX): each for each in known}
             near = difflib.get_close_matches(name.removeprefix(PREFIX), words, n=1)
             meant = f"; did you mean {words[near[0]]}?" if near else "."
-            raise SettingsError(f"{name} is not a setting{meant} `harmonium settings` lists all of them")
+            also = lacks and f", and this installation {lacks}"
+            raise SettingsError(f"{name} is not a setting{meant} `harmonium settings` lists all of them{also}")

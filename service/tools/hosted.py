@@ -24,17 +24,14 @@ class HostedTools:
         *,
         approvals: Approvals = NO_APPROVALS,
         cite: Cite = cite_nothing,
-        containers: Any = None,
     ) -> None:
-        """`containers` are those that code runs in, for their own routes; None where there is no sandbox."""
-        self.approvals, self.cite, self.containers = approvals, cite, containers
-        self._tools = tools
+        self.tools, self.approvals, self.cite = tools, approvals, cite
         self._by_kind: dict[HostedKind, Tool] = {kind: tool for tool in tools for kind in tool.kinds}
 
     @property
     def builtins(self) -> tuple[Builtin, ...]:
         """The tools that the model was trained with and that run here."""
-        return tuple(each.builtin for each in self._tools if each.builtin is not None and each.usable)
+        return tuple(each.builtin for each in self.tools if each.builtin is not None and each.usable)
 
     async def look_up(
         self, tenant: str, tools: msgspec.Raw, max_tools: int, may_begin: Callable[[], Awaitable[None]]
@@ -43,7 +40,7 @@ class HostedTools:
         called where a server is asked. Raises ApiError, and as `may_begin`.
         """
         sent, found = bytes(tools), ToolCatalog()
-        for tool in self._tools:
+        for tool in self.tools:
             if any(type.encode() in sent for type in tool.types):
                 found += await tool.look_up(tenant, tools, max_tools, may_begin)
         return found

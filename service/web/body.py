@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from starlette.types import Receive, Scope
 
 from service.errors import ApiError, ClientGone, InvalidRequest
-from service.web.http_protocol import BREAK_OFF
+from service.web.http_protocol import BREAK_OFF, WHEN_GONE
 
 
 async def read_body(
@@ -82,6 +82,21 @@ def watching(receive: Receive, gone: Callable[[], None]) -> Generator[asyncio.Ta
         yield watcher
     finally:
         watcher.cancel()
+
+
+@contextmanager
+def hearing(scope: Scope, receive: Receive, gone: Callable[[], None]) -> Generator[None]:
+    """The same behind a body that was read. Our own server calls `gone` itself, which takes no task."""
+    tell = scope.get("extensions", {}).get(WHEN_GONE, {}).get("tell")
+    if tell is None:
+        with watching(receive, gone):
+            yield
+        return
+    tell(gone)
+    try:
+        yield
+    finally:
+        tell(None)
 
 
 async def break_off(scope: Scope, receive: Receive) -> None:

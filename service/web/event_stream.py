@@ -25,7 +25,7 @@ from service.responses.refusals import events_gone
 from service.responses.run import Taken
 from service.settings.core import CoreSettings
 from service.steps import BRIEFLY
-from service.web.body import break_off, watching
+from service.web.body import break_off, hearing, watching
 from service.web.exchange import Admitted, Exchange
 from service.web.http_protocol import BODY
 from service.web.sse import Pulse, beat_of
@@ -108,7 +108,7 @@ class StreamedRun(HttpResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer. Where its client goes, the run is stopped, and its turn is stored all the same."""
-        with watching(receive, self._gone):
+        with hearing(scope, receive, self._gone):
             async with self._admitted.resources:
                 await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
                 opened = scope.get("extensions", {}).get(BODY)

@@ -5,12 +5,12 @@ One over HTTP has a slot while it is served (`admit`), and so has each response 
 
 import logging
 import re
-import secrets
 import sys
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
+from os import urandom
 from time import monotonic
 from typing import Any, Self
 
@@ -100,7 +100,7 @@ class Exchange:
     tenant: str = ""
     endpoint: str = NO_ENDPOINT
     """The template of its path; `none` where there is none, or the request was refused before it was looked up."""
-    request_id: str = field(default_factory=lambda: f"req_{secrets.token_hex(16)}")
+    request_id: str = field(default_factory=lambda: f"req_{urandom(16).hex()}")
     answer_headers: list[tuple[bytes, bytes]] = field(default_factory=list[tuple[bytes, bytes]])
     facts: dict[str, str | int | float | bool | None] = field(default_factory=dict[str, Any])
     status: int = 0
@@ -195,10 +195,11 @@ class Exchange:
             if message["type"] in _FIRST:
                 self.status = message.get("status", SWITCHING)
                 elapsed = round((monotonic() - self.at) * 1000)
-                names = (b"x-request-id", *((b"request-id",) if self.is_anthropics else ()))
+                id = self.request_id.encode()
                 message["headers"] = [
                     *message.get("headers", ()),
-                    *((name, self.request_id.encode()) for name in names),
+                    (b"x-request-id", id),
+                    *([(b"request-id", id)] if self.is_anthropics else ()),
                     (b"openai-processing-ms", str(elapsed).encode()),
                     (b"openai-version", OPENAI_VERSION),
                     (b"x-content-type-options", b"nosniff"),
@@ -213,9 +214,10 @@ class Exchange:
         return place
 
     async def leave(self) -> None:
-        if self._place is not None:
+        place, self._place = self._place, None
+        if place is not None:
             error = sys.exc_info()[1] or self.failure
-            await self._place.__aexit__(type(error) if error else None, error, None)
+            await place.__aexit__(type(error) if error else None, error, None)
 
     def end(self, level: int | None = logging.INFO, **also: int) -> None:
         """Log it at a level, or not at all, with what else there is to say; count it, and end its span. A response that

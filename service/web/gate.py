@@ -91,6 +91,7 @@ class Gate:
         finally:
             self._end(exchange)
             logs.request_id.reset(token)
+            del scope[EXCHANGE]  # they know each other: so both go now, and wait for no garbage collection
 
     def _end(self, exchange: Exchange) -> None:
         """Log and count a request. Of strangers, only so many a second are logged, and how many more there were."""

@@ -5,6 +5,7 @@ meant to matter.
 """
 
 from collections.abc import Collection, Iterable, Sequence
+from functools import cache
 from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
 import msgspec
@@ -94,10 +95,20 @@ def read_query(given: QueryParams, kind: type[Q]) -> Q:
         raise invalid_parameter(error.errors()) from None
 
 
-def parameters_of(kind: type[Query]) -> list[dict[str, Any]]:
-    """The parameters of a query in OpenAPI's words, for a route that reads it by itself."""
+@cache
+def empty(kind: type[Q]) -> Q:
+    """A query that says nothing; never change it."""
+    return kind()
+
+
+def parameters_of(part: str, kind: type[Query]) -> list[dict[str, Any]]:
+    """A part of a path and a query in OpenAPI's words, for a route that reads them by itself."""
     schemas = kind.model_json_schema()["properties"]
-    return [{"name": name, "in": "query", "required": False, "schema": each} for name, each in schemas.items()]
+    schema = {"type": "string", "title": part.replace("_", " ").title()}
+    return [
+        {"name": part, "in": "path", "required": True, "schema": schema},
+        *({"name": name, "in": "query", "required": False, "schema": each} for name, each in schemas.items()),
+    ]
 
 
 def refuse_unknown(given: Iterable[str], known: Collection[str]) -> None:

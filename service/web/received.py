@@ -21,7 +21,7 @@ from service.web.errors import JsonResponse
 from service.web.event_stream import EventStream
 from service.web.exchange import Admitted, Exchange
 from service.web.idempotency import HEADER, claim, key_of
-from service.web.queries import Query, read_query
+from service.web.queries import Query, empty, read_query
 
 Q = TypeVar("Q", bound=Query)
 
@@ -63,7 +63,7 @@ class Received:
 
     def query(self, kind: type[Q]) -> Q:
         """Its query, on a route that reads it by itself. Raises InvalidRequest."""
-        return kind() if not self.exchange.scope["query_string"] else read_query(self.parameters, kind)
+        return read_query(self.parameters, kind) if self.exchange.scope["query_string"] else empty(kind)
 
     def header(self, name: bytes) -> str:
         return self.exchange.headers.get(name, b"").decode("latin-1")

@@ -27,7 +27,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_list_has_each_folder_behind_those_that_it_needs() -> None:
-    folders = {path.parent.name for path in (ROOT / "service/features").glob("*/feature.py")}
+    folders = {path.parent.name for path in (ROOT / "service/features").glob("*/__init__.py")}
     assert FEATURES.keys() == folders
     names = [*FEATURES]
     assert all(names.index(each) < names.index(name) for name, needed in FEATURES.items() for each in needed)

@@ -40,7 +40,7 @@ AUTH, ERRORS, SEALING = (
     "tests/core/web/test_errors.py",
     "tests/core/responses/test_sealing.py",
 )
-ADDRESSES, HISTORIES = "tests/features/webhooks/test_addresses.py", "tests/core/responses/test_histories.py"
+ADDRESSES, HISTORIES = "tests/features/webhooks/test_addresses.py", "tests/features/chats/test_histories.py"
 
 MUTANTS = (
     Mutant("fence", "store/redis/lua/journal.lua", "if holder ~= token then", "if false then", JOBS),

@@ -10,7 +10,6 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from hashlib import blake2b
-from itertools import count
 from typing import Any, NamedTuple
 
 import msgspec
@@ -106,39 +105,29 @@ class Containers:
         self._place = place
         self._clock = clock
         self._again = again
-        self._trying: asyncio.Task[None] | None = None
         self._opening: set[asyncio.Task[str]] = set()
 
     async def start(self) -> None:
-        """Get the sandbox ready. Where it can't be used no code is run, and the log says why. It may start later than
-        this service, so then it is tried again and again.
-        """
+        """Get the sandbox ready. Where it can't be used no code is run, and the log says why."""
         try:
             async with asyncio.timeout(None if self._again is None else START_SECONDS):
                 await self.sandbox.start()
         except (Unusable, TimeoutError) as error:
             reason = str(error) or f"it says nothing within {START_SECONDS:g} s"
             event(logger, logging.ERROR, "no sandbox", reason=reason, remedy="harmonium doctor says what it finds")
-            if self._again is not None:
-                self._trying = asyncio.create_task(self._start_later(self._again))
         else:
             self.usable = True
 
-    async def _start_later(self, again: Backoff) -> None:
-        for failures in count(1):
-            await asyncio.sleep(again.seconds(failures))
+    async def start_later(self) -> None:
+        """Try a sandbox again that can't be used yet, and may start later than this service, until it can be used."""
+        failures = 0
+        while self._again is not None and not self.usable:
+            failures += 1
+            await asyncio.sleep(self._again.seconds(failures))
             with suppress(Unusable):
                 await self.sandbox.start()
                 self.usable = True
                 event(logger, logging.INFO, "the sandbox can be used now")
-                return
-
-    async def aclose(self) -> None:
-        """Let go of the sandbox."""
-        if self._trying is not None:
-            self._trying.cancel()
-            await asyncio.wait([self._trying])
-        await self.sandbox.aclose()
 
     def new_id(self, tenant: str) -> str:
         """An id for a container."""

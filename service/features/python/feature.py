@@ -11,6 +11,7 @@ from service.features.python.interpreter import CodeInterpreter
 from service.features.sandbox.choose import sandbox_of
 from service.features.sandbox.port import Sandbox
 from service.features.sandbox.settings import LOCAL, SandboxSettings
+from service.ports import Chore
 from service.process import Feature, Offered, Parts
 from store.history.containers import StoredContainers
 
@@ -38,8 +39,11 @@ def run_in(sandbox: Sandbox, parts: Parts) -> None:
     # those of a sandbox of this process alone have its mark
     place = settings.sandbox if settings.sandbox not in ("", LOCAL) else f"{LOCAL} {store.token()}"
     again = None if place.startswith(LOCAL) else SANDBOX_AWAY
-    parts.containers = Containers(StoredContainers(store), sandbox, place, time, again)
-    parts.tools.append(CodeInterpreter(parts.containers, seconds=settings.tool_seconds))
+    containers = Containers(StoredContainers(store), sandbox, place, time, again)
+    parts.tools.append(CodeInterpreter(containers, seconds=settings.tool_seconds))
+    parts.chores.append(
+        Chore("the sandbox", containers.start_later, start=containers.start, close=containers.sandbox.aclose)
+    )
 
 
 FEATURE = PythonFeature()

@@ -17,6 +17,7 @@ from service.features.python.containers import Containers, OpenedContainer, file
 from service.features.python.shapes import container_of, read_container
 from service.features.sandbox.port import FOLDER, Cell, Full, SessionGone, Unusable
 from service.logs import event
+from service.responses.service import Service
 from service.tools.port import Tool
 from store.errors import StoreError
 
@@ -76,6 +77,11 @@ class CodeInterpreter(Tool):
     def run(self, tenant: str, connections: bytes) -> "PythonRun":
         """As the port has it."""
         return PythonRun(self.containers, tenant)
+
+
+def containers_of(service: Service) -> Containers | None:
+    """The containers of a service; None where it has no sandbox."""
+    return next((each.containers for each in service.toolbox.tools if isinstance(each, CodeInterpreter)), None)
 
 
 class PythonRun:

@@ -14,6 +14,7 @@ from starlette.responses import Response, StreamingResponse
 
 from service.errors import ApiError, not_served, unavailable
 from service.features.python.containers import ContainerRecord, Containers, KeptFile, not_found
+from service.features.python.interpreter import containers_of
 from service.features.python.shapes import (
     ContainerDeleted,
     ContainerFile,
@@ -47,7 +48,7 @@ class ContainersQuery(OrderedQuery):
 async def create(request: Aside) -> Response:
     """A container with a `name`, in which code has variables and files of its own."""
     tenant, sent = request.tenant, read_new(await request.body())
-    containers = _containers(request)
+    containers = containers_of(request.service)
     if containers is None or not containers.usable:
         raise not_served("name", sent.name, "There is no sandbox here; its operator can set one up.")
     minutes = (sent.expires_after or ExpiresAfter()).minutes
@@ -67,7 +68,7 @@ async def create(request: Aside) -> Response:
 async def list_containers(request: Aside, query: Annotated[ContainersQuery, InQuery()]) -> Response:
     """All containers, or those of a `name`, by when they were made, page by page."""
     shown: list[ContainerResource] = []
-    if (containers := _containers(request)) is not None:
+    if (containers := containers_of(request.service)) is not None:
         kept = await containers.all(request.tenant)
         shown = [_resource_of(containers, id, record) for id, record in kept if query.name in (None, record.name)]
     page = page_of(shown if query.order == "desc" else shown[::-1], query, "container")
@@ -89,13 +90,9 @@ async def delete(request: Aside, container_id: str) -> Response:
     return JsonResponse(ContainerDeleted(container_id))
 
 
-def _containers(request: Received) -> Containers | None:
-    return request.service.toolbox.containers
-
-
 def existing(request: Received, id: str) -> Containers:
     """The containers, of which one has this id. Raises ApiError 404 where there can be none."""
-    containers = _containers(request)
+    containers = containers_of(request.service)
     if containers is None:
         raise not_found(id)
     return containers

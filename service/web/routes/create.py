@@ -29,7 +29,7 @@ from service.responses.prompt.compaction import Compacted, read_compact, window
 from service.responses.refusals import not_compacted, nothing_said, refusal_of
 from service.responses.run import Taken
 from service.web.admission.slots import Slot
-from service.web.body import watching
+from service.web.body import hearing
 from service.web.entering import Aside, Asks
 from service.web.event_stream import StreamedRun, note_outcome
 from service.web.idempotency import taken_over
@@ -38,8 +38,8 @@ from service.web.routes.stored import stream_events
 from store.errors import Conflict, StoreFull
 from store.keys import id_of
 
-router = APIRouter(prefix="/v1", tags=["Responses"])
-
+router, others = APIRouter(prefix="/v1", tags=["Responses"]), APIRouter(prefix="/v1", tags=["Responses"])
+"""The route of most requests, and the others."""
 
 Read = Callable[[bytes], CreateRequest]
 
@@ -79,7 +79,7 @@ async def answer_create(request: Received, body: bytes, kind: type[CreateBody]) 
         return request.exchange.dialect.answer(await _whole(request, driver, sink, lasts=claim.lasts))
 
 
-@router.post("/responses/compact", summary="Compact a conversation", operation_id="compactConversation")
+@others.post("/responses/compact", summary="Compact a conversation", operation_id="compactConversation")
 async def compact(request: Asks) -> HttpResponse:
     """The user's messages of a conversation word by word, and all else of it as one sealed item."""
     settings = request.service.settings
@@ -97,7 +97,7 @@ async def compact(request: Asks) -> HttpResponse:
     return request.exchange.dialect.answer(Compacted(response.id, response.created_at, output, response.usage))
 
 
-@router.post("/responses/input_tokens", summary="Count the tokens of a request", operation_id="countInputTokens")
+@others.post("/responses/input_tokens", summary="Count the tokens of a request", operation_id="countInputTokens")
 async def count(request: Aside) -> HttpResponse:
     """The tokens of the prompt that a create request would be answered from, its whole conversation included."""
     length = await count_tokens(request, await request.body())
@@ -189,7 +189,7 @@ async def _whole(request: Received, driver: Driver, sink: AppendSink, *, lasts: 
         if not lasts:
             driver.stop()
 
-    with watching(request.receive, gone):
+    with hearing(exchange.scope, request.receive, gone):
         await driver.make(outlet)
     if driver.response is None:
         raise taken_over()

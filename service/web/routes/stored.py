@@ -61,17 +61,17 @@ class DeleteQuery(Query):
 @router.get(
     "/responses/{response_id}",
     summary="Retrieve a response",
-    operation_id="retrieveResponse",  # it reads its query itself: FastAPI takes 50 µs for an empty one
-    openapi_extra={"parameters": parameters_of(RetrieveQuery)},
+    operation_id="retrieveResponse",  # it reads path and query itself: FastAPI takes 12 µs for one and 50 for the other
+    openapi_extra={"parameters": parameters_of("response_id", RetrieveQuery)},
 )
-async def retrieve(request: Aside, response_id: str) -> Response:
+async def retrieve(request: Aside) -> Response:
     """The response: as it was served, or while it is under way with what is there so far. With the `ETag` of the last
     answer in `If-None-Match`, a 304 and no body where nothing has changed since.
 
     With `stream`, the events of a background response that was created with it, those behind `starting_after`. Where
     they are no longer kept, its last event tells all.
     """
-    query = request.query(RetrieveQuery)
+    query, response_id = request.query(RetrieveQuery), request.exchange.scope["path_params"]["response_id"]
     service, wanted, after = request.service, query.wanted, query.starting_after
     if query.stream:
         return await _stream(request, response_id, after, query.include_obfuscation is not False)

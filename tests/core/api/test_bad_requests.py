@@ -12,6 +12,7 @@ from service.errors import ApiError
 from service.process import close_service, load_settings, open_service
 from tests.support.bad.requests import READ, REPLAYED, SMALL, TABLES, over_http, refusal
 from tests.support.bad.table import Bad
+from tests.support.service.inside import scripted
 
 Refuse = Callable[[Bad], ApiError | None]
 PREFIX = "refuse"
@@ -21,7 +22,7 @@ PREFIX = "refuse"
 def readers(redis_url: str, **settings: Any) -> Iterator[Refuse]:
     """The readers of a service over an empty store, which stays empty but for the key that seals."""
     with asyncio.Runner() as runner:
-        service = open_service(load_settings(redis_url=redis_url, key_prefix=PREFIX, **settings))
+        service = open_service(load_settings(redis_url=redis_url, key_prefix=PREFIX, **settings), scripted([]))
 
         yield lambda bad: runner.run(refusal(service, bad))
         runner.run(close_service(service))

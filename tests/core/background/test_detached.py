@@ -4,7 +4,6 @@ import asyncio
 import json
 from typing import Any
 
-import openai
 import pytest
 from openai import AsyncOpenAI
 
@@ -98,14 +97,3 @@ async def test_a_header_that_says_neither_is_refused(settings: Settings) -> None
         refused = await http.post("/v1/responses", json={"model": MODEL, "input": "hi"}, headers={"X-Detach": "yes"})
     assert (refused.status_code, refused.json()["error"]["code"]) == (400, "invalid_value")
     assert "'yes'. Send true or false" in refused.json()["error"]["message"]
-
-
-async def test_it_is_limited_as_all_background_work(settings: Settings) -> None:
-    go = asyncio.Event()
-    limited = changed(settings, tenant_limits={"max_requests_per_1_minute": 2})
-    async with serving(limited, scripted([opened("One, "), Stall(go)])) as inside, inside.client() as client:
-        for _ in range(2):
-            await left(client)
-        with pytest.raises(openai.RateLimitError):
-            await left(client)
-        go.set()

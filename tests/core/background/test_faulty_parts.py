@@ -23,7 +23,7 @@ async def faulty(*args):
     raise RuntimeError("a bug")
 
 tasks.sweep_for_ever = faulty
-app(["worker"])
+app(["worker", "--engine-url", "http://127.0.0.1:1"])
 """
 """`harmonium worker` with a mistake in it."""
 

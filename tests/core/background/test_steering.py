@@ -11,13 +11,11 @@ from openai.types.responses import ResponseSteerAcceptedEvent
 
 from service.process import Settings, load_settings
 from store.jobs.jobs import MAX_STEER_BYTES, MAX_STEERS
-from store.limits import Check, Limits
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.service.background import changed, ended, opened_stream, said, streamed, submitted
 from tests.support.service.inside import Inside, answer, called, opened, scripted, serving, thought
 from tests.support.service.seen import ask
 from tests.support.service.steered import Answers, Paused
-from tests.support.waiting import until
 
 Json = dict[str, Any]
 
@@ -87,29 +85,6 @@ async def test_an_answer_is_cut_and_another_response_goes_on_from_it(settings: S
     assert (made.instructions, made.metadata, made.store) == ("Be kind.", {"a": "b"}, True)  # type: ignore[attr-defined]
     assert "One, two<|end|><|start|>user<|message|>Be brief.<|end|>" in answers.text
     assert [item.role for item in listed.data] == ["user", "assistant", "user"]  # type: ignore[union-attr]
-
-
-async def test_a_successor_is_counted_and_takes_the_place_of_the_one_before(settings: Settings) -> None:
-    limits = {"max_requests_per_1_month": 2, "max_tokens_per_1_month": 5000, "max_parallel_responses": 1}
-    limited = changed(settings, tenant_limits=limits)
-    first, second = Paused(opened("One")), Paused(opened("Two"))
-    async with serving(limited, scripted(first, second)) as inside, inside.client() as client:
-        id = (await submitted(client, max_output_tokens=50)).id
-        await first.reached.wait()
-        await accepted(inside, id)
-        last = await successor_of(client, id)
-        await second.reached.wait()
-        await accepted(inside, last)
-        ((_, code, _),) = await given_back(client, last)
-        assert code == "successor_creation_failed"
-        took = [(await client.responses.retrieve(each)).usage for each in (id, last)]
-        limiter, month = Limits(inside.store, held_seconds=30, usual_tokens=0), Check("all", "tokens", "month", 5000)
-
-        async def used() -> int:
-            found = await limiter.admit("default", inside.store.new_id(), [month], reads=0, writes=0)
-            return 5000 - found.left[0].amount
-
-        assert await until(used, wanted=lambda tokens: tokens == sum(each.total_tokens for each in took if each))
 
 
 # --- what comes back ---

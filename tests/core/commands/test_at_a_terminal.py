@@ -14,6 +14,7 @@ import pytest
 
 from service.build import this_build
 from tests.support.ports import free_port
+from tests.support.service.process import ALONE
 from tests.support.service.terminal import COLUMNS, CTRL_C, Terminal, at_a_terminal
 from tests.support.waiting import wait_until
 
@@ -43,7 +44,7 @@ def open_stream(port: int) -> Generator[http.client.HTTPResponse]:
 def test_a_card_says_what_is_there_and_its_line_to_paste_works(tmp_path: Path, workers: int) -> None:
     (tmp_path / ".env").write_text(f"HARMONIUM_WORKERS={workers}\n")
     settings = started(tmp_path)
-    with at_a_terminal(tmp_path, "serve", **settings) as terminal:
+    with at_a_terminal(tmp_path, "serve", program=ALONE, **settings) as terminal:
         terminal.shows("try it\ncurl ")
         terminal.shows("Count to 3.\"}'\n")
         card = terminal.text
@@ -66,7 +67,7 @@ def test_a_card_says_what_is_there_and_its_line_to_paste_works(tmp_path: Path, w
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_second_ctrl_c_cuts_off_what_is_open(tmp_path: Path, workers: int) -> None:
     settings = started(tmp_path, workers=workers, demo_tokens_per_second=1)
-    with at_a_terminal(tmp_path, "serve", **settings) as terminal:
+    with at_a_terminal(tmp_path, "serve", program=ALONE, **settings) as terminal:
         terminal.shows("try it")
         with open_stream(int(str(settings["port"]))):
             terminal.press(CTRL_C)
@@ -98,7 +99,7 @@ def _workers_start(terminal: Terminal) -> object:
 def test_a_ctrl_c_during_the_start_ends_it_quietly(
     tmp_path: Path, workers: int, moment: Callable[[Terminal], object]
 ) -> None:
-    with at_a_terminal(tmp_path, "serve", **started(tmp_path, workers=workers)) as terminal:
+    with at_a_terminal(tmp_path, "serve", program=ALONE, **started(tmp_path, workers=workers)) as terminal:
         wait_until(lambda: moment(terminal), 20)
         terminal.press(CTRL_C)
         status, seconds = terminal.end(2 * END_SECONDS)

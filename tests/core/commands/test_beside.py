@@ -11,10 +11,13 @@ from service.commands.serve import vllm_beside
 from service.process import load_settings
 from tests.support.engine.connected import scripted
 from tests.support.engine.standin import standing_in
-from tests.support.service.process import MODEL, ServiceProcess
+from tests.support.service.process import MODEL, CoreProcess, ServiceProcess
 
-HARMONIUM = """#!{python}
+HARMONIUM = """
 import sys
+from service import process
+from tests.support.service.alone import features
+process.features = features
 from service.commands import command_line, serve
 
 if __name__ == "__main__":
@@ -26,11 +29,10 @@ if __name__ == "__main__":
 async def test_beside_a_vllm_server_the_demo_engine_has_no_name_of_a_model(
     tmp_path: Path, start: Callable[..., ServiceProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = tmp_path / "harmonium"
-    monkeypatch.setattr("tests.support.service.process.HARMONIUM", command)
+    command = tmp_path / "harmonium.py"
+    monkeypatch.setattr(CoreProcess, "program", (sys.executable, str(command)))
     async with standing_in(scripted(), version="0.32.0") as vllm:
-        command.write_text(HARMONIUM.format(python=sys.executable, url=vllm.url))
-        command.chmod(0o755)
+        command.write_text(HARMONIUM.format(url=vllm.url))
         service = await asyncio.to_thread(start, model_aliases="demo-a,gpt-4o")
         models = [each["id"] for each in service.http().get("/v1/models").json()["data"]]
         refused = service.http().post("/v1/responses", json={"model": MODEL, "input": "Hi"})

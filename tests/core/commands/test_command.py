@@ -16,10 +16,8 @@ import pytest
 from typer.testing import CliRunner
 
 from service.commands.command_line import app
-from service.commands.serve import StartError, redis_for
 from service.process import load_settings
 from service.settings.sources import variable
-from store.embedded import EmbeddedServer
 from tests.support import ROOT
 from tests.support.ports import free_port
 from tests.support.service.process import runs
@@ -30,6 +28,9 @@ DEADLINE_SECONDS = 60
 SERVE = """
 import os
 import sys
+from service import process
+from tests.support.service.alone import features
+process.features = features
 from service.commands import serve, signals
 from service.process import load_settings
 from tests.support.service import standin
@@ -154,13 +155,6 @@ def test_an_application_that_can_not_start_ends_it_with_status_3(tmp_path: Path,
     with serving(tmp_path, "create_broken_app", workers=workers, redis_url="redis://unused") as service:
         status, logged = service.end()
     assert (status, "no engine" in logged) == (3, True)
-
-
-def test_a_data_folder_has_one_owner_and_the_second_is_told_the_way_out(tmp_path: Path) -> None:
-    settings = load_settings(data_dir=tmp_path / "data")
-    way_out = rf"another harmonium \(process {os.getpid()}\) .* HARMONIUM_REDIS_URL"
-    with EmbeddedServer(settings.data_dir), pytest.raises(StartError, match=way_out), redis_for(settings):
-        pass
 
 
 @pytest.mark.parametrize("stopped", [False, True])

@@ -15,7 +15,7 @@ from service.commands.serve import listen
 from service.web.http_protocol import MAX_HEADERS
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.ports import free_port
-from tests.support.service.process import MODEL, ServiceProcess, WorkerProcess
+from tests.support.service.process import MODEL, CoreProcess, CoreWorker
 from tests.support.waiting import wait_until
 
 SECRET = "marmalade"
@@ -44,7 +44,7 @@ def shared(redis_url: str, tmp_path: Path) -> dict[str, object]:
 @pytest.fixture
 def run(tmp_path: Path, shared: dict[str, object]) -> Iterator[Start]:
     """Starts processes; they end with the test."""
-    started: list[ServiceProcess | WorkerProcess] = []
+    started: list[CoreProcess | CoreWorker] = []
 
     def starter(kind: Callable[..., Any], *options: str, **settings: object) -> Any:
         started.append(kind(tmp_path / f"process-{len(started)}", *options, **(shared | settings)))
@@ -55,7 +55,7 @@ def run(tmp_path: Path, shared: dict[str, object]) -> Iterator[Start]:
         process.stop()
 
 
-def left(process: ServiceProcess | WorkerProcess) -> float:
+def left(process: CoreProcess | CoreWorker) -> float:
     """How long a process took to leave after it was asked to; its exit code is 0."""
     begun = time.monotonic()
     process.ask_to_stop()
@@ -64,11 +64,11 @@ def left(process: ServiceProcess | WorkerProcess) -> float:
 
 
 def test_what_services_accept_workers_make(run: Start) -> None:
-    service: ServiceProcess = run(ServiceProcess, "--no-worker", api_keys=f"acme:{KEY}")
+    service: CoreProcess = run(CoreProcess, "--no-worker", api_keys=f"acme:{KEY}")
     client = service.client(KEY)
     id = client.responses.create(model=MODEL, input=f"My name is {SECRET}.", background=True).id
     assert client.responses.retrieve(id).status == "queued"
-    worker: WorkerProcess = run(WorkerProcess)
+    worker: CoreWorker = run(CoreWorker)
     wait_until(lambda: client.responses.retrieve(id).status == "completed", 20)
     assert SECRET in client.responses.retrieve(id).output_text
     wait_until(lambda: id in worker.log)
@@ -77,7 +77,7 @@ def test_what_services_accept_workers_make(run: Start) -> None:
 
 
 def test_a_service_that_is_stopped_while_nobody_works_cuts_its_streams_and_the_next_one_goes_on(run: Start) -> None:
-    leaving: ServiceProcess = run(ServiceProcess, "--no-worker", api_keys=f"acme:{KEY}")
+    leaving: CoreProcess = run(CoreProcess, "--no-worker", api_keys=f"acme:{KEY}")
     client = leaving.client(KEY)
     stream = client.responses.create(model=MODEL, input="hi", background=True, stream=True)
     begun = [next(stream).to_dict(), next(stream).to_dict()]
@@ -86,14 +86,14 @@ def test_a_service_that_is_stopped_while_nobody_works_cuts_its_streams_and_the_n
         next(stream)
     assert leaving.wait() == 0
     assert "Traceback" not in leaving.log
-    service: ServiceProcess = run(ServiceProcess, api_keys=f"acme:{KEY}")
+    service: CoreProcess = run(CoreProcess, api_keys=f"acme:{KEY}")
     rest = service.client(KEY).responses.retrieve(begun[0]["response"]["id"], stream=True, starting_after=1)
     assert check_stream([*begun, *(event.to_dict() for event in rest)])["status"] == "completed"
 
 
 def test_a_worker_answers_probes_on_its_port_and_stops_all_the_same(run: Start) -> None:
     port = free_port()
-    worker: WorkerProcess = run(WorkerProcess, worker_port=port)
+    worker: CoreWorker = run(CoreWorker, worker_port=port)
     with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=10, trust_env=False) as http:
         assert http.get("/health").status_code == 200
         assert http.get("/ready").json()["engine"] == "ok"

@@ -82,7 +82,7 @@ async def test_responses_tokens_and_operations_of_the_store_are_counted(settings
         assert found.value(f"harmonium_{name}_seconds_count", mode="plain") == 4
         assert found.value(f"harmonium_{name}_seconds_count", mode="stream") == 1
     assert found.value("harmonium_store_operation_seconds_count") > before
-    assert found.value("harmonium_engine_up", server="demo") == 1
+    assert found.value("harmonium_engine_up", server="talking") == 1
 
 
 async def test_a_background_response_and_who_follows_it_are_counted(settings: Settings) -> None:

@@ -13,10 +13,8 @@ from openai import AsyncOpenAI, AsyncStream
 from service.harmony.tokens import CHANNEL, RETURN, decode, encode
 from service.process import Settings, load_settings
 from tests.support.engine.scripted import ScriptedEngine, Stall
-from tests.support.service.beside import ServiceBeside
 from tests.support.service.inside import answer, called, opened, scripted, serving
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, ServiceProcess
-from tests.support.service.sockets import socket
 
 MADE_UP: list[str | None] = ["msg_1", "__fake_id__", "call_" + "0" * 48, "", None]
 """Ids that say nothing of which item it is."""
@@ -131,28 +129,6 @@ def test_an_item_that_was_deleted_may_be_sent_again(service: ServiceProcess, *, 
         http.delete(f"/v1/conversations/{conversation}/items/{item['id']}?erase={erase}".lower())
     made = ask(http, input=known, conversation=conversation)
     assert made["status"] == "completed", made
-
-
-async def test_a_connection_that_remembers_refuses_it_without_the_store(settings: Settings) -> None:
-    async with serving(settings, scripted([answer("Yes.")])) as inside, socket(inside.url) as one:
-        for options in ({"store": False}, {"store": True}, {"store": False, "generate": False}):
-            made = await one.answer("Hello.", **options)
-            sent = f"msg_{made['id'][5:]}8000"
-            await one.ask([user("Hello.", id=sent)], previous_response_id=made["id"], store=options["store"])
-            last = (await one.rest())[-1]
-            assert last["type"] == "error", last
-            assert_duplicate(last["error"], sent)
-
-
-def test_a_history_that_is_recognised_is_sent_whole_on_purpose(beside: Callable[..., ServiceBeside]) -> None:
-    http = beside(chats="remembered").http()
-    sent, before = [user("Hello.")], None
-    for _ in range(3):
-        made = ask(http, input=sent)
-        assert made["previous_response_id"] == before, made
-        before = made["id"]
-        listed = http.get(f"/v1/responses/{before}/input_items?order=asc").json()["data"]
-        sent = [*listed, *made["output"], user("And?")]
 
 
 # --- a call that was cut short is known by its id ---
@@ -288,17 +264,6 @@ async def test_who_hangs_up_goes_on_in_the_conversation_at_once(settings: Settin
             await client.responses.create(model=MODEL, input="Stop.", conversation=conversation)
             items = [item async for item in client.conversations.items.list(conversation)]
             assert len(items) == 4
-
-
-async def test_a_connection_that_breaks_goes_on_over_the_next_one(settings: Settings) -> None:
-    async with serving(settings, talking()) as inside:
-        async with socket(inside.url) as ws:
-            await ws.ask("Count.")
-            id = (await ws.next())["response"]["id"]
-            while (await ws.next())["type"] != "response.output_text.delta":
-                pass
-        async with socket(inside.url) as ws:
-            assert (await ws.answer("Stop.", previous_response_id=id))["previous_response_id"] == id
 
 
 async def test_what_still_runs_is_waited_for_and_then_refused(

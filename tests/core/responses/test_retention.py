@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import openai
@@ -14,6 +15,7 @@ from redis import Redis as SyncRedis
 from redis.asyncio import Redis
 
 from service.process import Settings
+from store.embedded import EmbeddedServer
 from store.guard import CLOSED
 from tests.support.service.inside import answer, scripted, serving
 from tests.support.service.process import MODEL
@@ -50,7 +52,7 @@ def without(id: str, answer: HttpResponse) -> tuple[int, dict[str, object]]:
 
 
 def test_the_least_recently_used_response_goes_for_a_new_one(beside: Start) -> None:
-    client = beside(archive_url="none", max_responses=3).client()
+    client = beside(max_responses=3).client()
     ids = [created(client, text) for text in ("one", "two", "three")]
     client.responses.retrieve(ids[0])
     ids.append(created(client, "four"))
@@ -58,7 +60,7 @@ def test_the_least_recently_used_response_goes_for_a_new_one(beside: Start) -> N
 
 
 def test_a_tenant_that_stores_much_has_nothing_of_another_one_evicted(beside: Start) -> None:
-    service = beside(archive_url="none", max_responses=10, api_keys="acme:key-a,rival:key-b")
+    service = beside(max_responses=10, api_keys="acme:key-a,rival:key-b")
     acme, rival = service.client("key-a"), service.client("key-b")
     mine = [created(acme, text) for text in ("one", "two", "three")]
     theirs = [created(rival, str(number)) for number in range(15)]
@@ -67,7 +69,7 @@ def test_a_tenant_that_stores_much_has_nothing_of_another_one_evicted(beside: St
 
 
 def test_an_evicted_a_deleted_a_foreign_and_an_unknown_id_look_the_same(beside: Start) -> None:
-    service = beside(archive_url="none", max_responses=1, api_keys="acme:key-a,rival:key-b")
+    service = beside(max_responses=1, api_keys="acme:key-a,rival:key-b")
     acme, rival = service.client("key-a"), service.client("key-b")
     evicted, deleted = created(acme, "one"), created(acme, "two")
     acme.responses.delete(deleted)
@@ -84,7 +86,7 @@ def test_an_evicted_a_deleted_a_foreign_and_an_unknown_id_look_the_same(beside: 
 
 
 def test_a_store_whose_every_response_is_needed_is_full_and_says_for_how_long(beside: Start, redis_url: str) -> None:
-    service = beside(archive_url="none", max_responses=2, demo_tokens_per_second=50)
+    service = beside(max_responses=2, demo_tokens_per_second=50)
     client, http = service.client(), service.http()
     first, second = created(client, "one"), created(client, "two")
     with ThreadPoolExecutor() as pool:
@@ -121,15 +123,15 @@ def test_a_service_whose_disk_is_nearly_full_stores_nothing_and_says_why(start: 
     assert known(client, [created(client, "three"), kept])
 
 
-def test_a_server_without_memory_is_said_to_be_the_reason(start: Start) -> None:
-    service = start(archive_url="none")
-    with service.redis() as redis:
+def test_a_server_without_memory_is_said_to_be_the_reason(start: Start, tmp_path: Path) -> None:
+    with EmbeddedServer(tmp_path / "redis") as server, SyncRedis.from_url(server.url) as redis:
+        service = start(redis_url=server.url)
         redis.config_set("maxmemory", "100kb")
         refused = service.http().post("/v1/responses", json={"model": MODEL, "input": "hi"})
         redis.config_set("maxmemory", 0)
+        assert created(service.client(), "hi")
     assert (refused.status_code, refused.json()["error"]["code"]) == (503, "store_full")
     assert "no memory left" in refused.json()["error"]["message"]
-    assert created(service.client(), "hi")
 
 
 def pinned(redis_url: str, id: str) -> bool:
@@ -139,7 +141,7 @@ def pinned(redis_url: str, id: str) -> bool:
 
 
 def test_a_conversation_that_alone_takes_up_a_cap_is_refused_in_words(beside: Start) -> None:
-    client = beside(archive_url="none", max_responses=1).client()
+    client = beside(max_responses=1).client()
     id = created(client, "hi")
     with pytest.raises(openai.BadRequestError, match="too long") as refused:
         created(client, "again", after=id)

@@ -84,7 +84,7 @@ def test_sizes_and_times_take_a_unit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_size_and_time_takes_a_unit(monkeypatch: pytest.MonkeyPatch) -> None:
     sized = [name for name in Settings.model_fields if unit_of(name)]
-    assert len(sized) >= 20
+    assert len(sized) >= 15
     for name in sized:
         with monkeypatch.context() as patch:
             patch.setenv(variable(name), "1parsec")
@@ -145,26 +145,12 @@ def test_a_host_that_others_can_reach_needs_a_key_and_loopback_none() -> None:
         ({"engine": "llama-local"}, "llama-local needs HARMONIUM_LOCAL_MODEL"),
         ({"engine": "tensorrt"}, "tensorrt needs HARMONIUM_CONTEXT_TOKENS"),
         ({"cors_origins": "https://chat.example.com"}, "CORS_ORIGINS lets web pages call the service, but no API"),
-        ({"webhook_url": "https://example.com/hook"}, "WEBHOOK_URL is set without HARMONIUM_WEBHOOK_SECRET"),
-        ({"sandbox_sessions": 2}, "SANDBOX_TENANT_SESSIONS=8 is more than all --sandbox-sessions 2"),
         ({"store_replicas": 1}, "--store-replicas 1 needs replicas"),
-        ({"webhook_url": f"http://me:{SECRET}@example.com/"}, "--webhook-url: should have no user"),
-        ({"traces_url": f"http://me:{SECRET}@example.com/"}, "--traces-url: should have no user"),
-        ({"archive_url": f"ftp://me:{SECRET}@example.com/"}, "--archive-url: should be none, sqlite"),
         ({"api_keys": "a:k,b:l", "priority_tenants": "b, c"}, "PRIORITY_TENANTS names c, of which"),
         ({"context_tokens": 1023}, "--context-tokens 1023: should be 0, or at least 1024"),
         ({"tenant_weights": "default=0"}, "each tenant once and its weight from 0.01 to 1,000"),
         ({"tenant_weights": "default=1,default=2"}, "each tenant once"),
-        ({"search_url": "ftp://x"}, "--search-url ftp://x: should be an http"),
-        ({"search_url": f"http://me:{SECRET}@x/"}, r"--search-url http://\*\*\*\*@x/: should be an http"),
-        ({"search_url": f"ftp://x/?api_key={SECRET}"}, r"api_key=\*\*\*\*: should be an http"),
-        ({"sandbox": f"http://me:{SECRET}@box:80"}, r"--sandbox http://\*\*\*\*@box:80: should be local"),
-        ({"sandbox": f"me:{SECRET}@box:80"}, r"--sandbox \*\*\*\*@box:80: should be local"),
-        ({"sandbox_listen": f"http://box:80/?token={SECRET}"}, "should be unix"),
-        ({"mcp_allow": f"https://a, https://me:a,{SECRET}@b"}, r"://\*\*\*\*@b: entry 2 is no beginning"),
         ({"cors_origins": f"https://me:{SECRET}@b", "api_keys": "k"}, r"\*\*\*\*@b: entry 1 is no origin"),
-        ({"archive_url": f"s3://me:{SECRET}@bucket"}, "--archive-url: should be s3://BUCKET/PREFIX"),
-        ({"archive_url": f"az://{SECRET}:x"}, "--archive-url: should be az://BUCKET/PREFIX"),
         ({"pictures": "request=0"}, "each name once"),
         ({"admin_key": "short"}, "--admin-key: should be 20 to 512 printable"),
         ({"admin_key": f"{SECRET}{SECRET}", "api_keys": f"{SECRET}{SECRET}"}, "ADMIN_KEY is one of HARMONIUM_API_KEYS"),
@@ -183,8 +169,6 @@ def test_a_host_that_others_can_reach_needs_a_key_and_loopback_none() -> None:
         ({"seal_keys": f"{SEAL_KEY},{SEAL_KEY}"}, "--seal-keys: entry 2: this key is listed twice"),
         ({"prompts_dir": "/nowhere"}, "--prompts-dir /nowhere: should be a folder that exists"),
         ({"key_prefix": "a{b}"}, "--key-prefix a{b}: "),
-        ({"search": "searxng"}, "searxng needs HARMONIUM_SEARCH_URL"),
-        ({"search_hosts": "wiki.internal, http://x/"}, "is no host"),
         ({"pictures": "urls=http://x"}, "HOST"),
     ],
 )
@@ -218,12 +202,6 @@ def test_no_form_of_the_settings_shows_a_secret() -> None:
     assert shown["api_keys"] == "acme:****"
     assert shown["redis_url"] == "redis://me:****@host/0?password=****"
     assert shown["seal_keys"] == "****,****"
-    named = {
-        "mcp_allow": f"https://a/mcp?token={SECRET},https://b",
-        "search_url": f"http://x/?q=1&apikey={SECRET}",
-        "archive_url": f"postgresql://me:{SECRET}@db/turns",
-    }
-    assert SECRET not in f"{display(load_settings(**named))}"
     assert isinstance(settings.api_keys[0], ApiKey)
     assert [key.get_secret_value() for key in settings.seal_keys] == [SEAL_KEY, f"new-{SEAL_KEY}"]
 

@@ -5,20 +5,14 @@ The talker's answers are the same every time at temperature 0, so they are compa
 
 import uuid
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any
 
 import httpx
 import pytest
 from openai import OpenAI
 
-from service.engine.servers.engine import Access
-from service.engine.vllm.servers import Vllm
-from service.process import Settings
-from tests.support.service.background import changed
-from tests.support.service.inside import serving
-from tests.support.service.process import ACME_KEY, GLOBEX_KEY, ServiceProcess
-from tests.support.vllm.reuse import Recorder, reuse
-from tests.support.vllm.server import MODEL, block_tokens, metric
+from tests.support.service.process import ACME_KEY, GLOBEX_KEY, CoreProcess, ServiceProcess
+from tests.support.vllm.server import MODEL, metric
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.vllm
@@ -27,18 +21,8 @@ ABORT_SECONDS = 2.0
 """How long the server may go on after its client's client has gone; it is 30 ms on a quiet machine."""
 
 SECONDS = 20.0
-TURNS = 20
-LEAST_SHARE = 0.99
-"""Of whole blocks: a prompt of nothing but these has its last one read again."""
 LONG_TOKENS = 256
 """Of a prompt that fills some blocks of the prefix cache, whatever their size."""
-
-WEATHER: Any = {
-    "type": "function",
-    "name": "get_weather",
-    "description": "Get the weather",
-    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
-}
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +30,7 @@ def service(vllm_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     """The service before the server, for two tenants of whom it has never heard before."""
     run = uuid.uuid4().hex
     keys = f"acme-{run}:{ACME_KEY},globex-{run}:{GLOBEX_KEY}"
-    process = ServiceProcess(tmp_path_factory.mktemp("service"), engine="vllm", engine_url=vllm_url, api_keys=keys)
+    process = CoreProcess(tmp_path_factory.mktemp("service"), engine="vllm", engine_url=vllm_url, api_keys=keys)
     yield process
     process.stop()
 
@@ -94,39 +78,6 @@ def test_cached_prefixes_are_a_tenant_s_own(service: ServiceProcess) -> None:
     assert cached(acme) >= LONG_TOKENS
     assert cached(globex) == 0
     assert cached(globex) >= LONG_TOKENS
-
-
-def numbers(last: int) -> str:
-    """The talker's answer when it counts."""
-    return "\n".join(map(str, range(1, last + 1)))
-
-
-QUESTIONS = ("What is the weather in Paris?", "Count to 9.")
-ANSWERS = ("It is 21 degrees.", numbers(9))
-
-
-async def test_a_history_over_chat_completions_finds_all_of_its_prompt_cached(
-    settings: Settings, vllm_url: str
-) -> None:
-    recorder = Recorder(Vllm(), Access((vllm_url,)))
-    function = {"type": "function", "function": {key: WEATHER[key] for key in ("name", "description", "parameters")}}
-    messages: list[Any] = []
-    async with serving(changed(settings, chats="remembered"), recorder) as inside, inside.client() as asking:
-        for number in range(TURNS):
-            messages.append({"role": "user", "content": QUESTIONS[number % 2]})
-            while messages[-1]["role"] != "assistant":
-                made = await asking.chat.completions.create(
-                    model=MODEL, messages=messages, tools=[cast(Any, function)], temperature=0
-                )
-                said = made.choices[0].message
-                messages.append(said.model_dump(include={"role", "content", "tool_calls"}, exclude_none=True))
-                outputs = [{"tool_call_id": call.id, "content": '{"temp":21}'} for call in said.tool_calls or []]
-                messages += [{"role": "tool", **output} for output in outputs]
-    spoken = [message["content"] for message in messages if message["role"] == "assistant" and "content" in message]
-    assert spoken == [ANSWERS[number % 2] for number in range(TURNS)]
-    async with httpx.AsyncClient(base_url=vllm_url, timeout=SECONDS, trust_env=False) as http:
-        cached, most = reuse(recorder.steps, block_tokens((await http.get("/metrics")).text))
-    assert cached >= LEAST_SHARE * most > 0
 
 
 def test_closing_a_stream_stops_the_server_s_work(service: ServiceProcess, client: OpenAI, vllm_url: str) -> None:

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from tests.support.documents import blocks, read, section, shows
-from tests.support.service.process import ServiceProcess
+from tests.support.service.process import CoreProcess
 
 pytestmark = [pytest.mark.vllm, pytest.mark.full]
 
@@ -20,7 +20,7 @@ SECONDS = 60
 @pytest.fixture(scope="module")
 def url(vllm_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a service over the real server."""
-    service = ServiceProcess(tmp_path_factory.mktemp("service"), engine="vllm", engine_url=vllm_url)
+    service = CoreProcess(tmp_path_factory.mktemp("service"), engine="vllm", engine_url=vllm_url)
     yield service.url
     service.stop()
 

@@ -34,8 +34,7 @@ def test_a_service_that_works_is_alive_and_ready(service: ServiceProcess) -> Non
     assert service.http().get("/health").json() == {"status": "ok"}
     assert (service.http().head("/ready").status_code, service.http().options("/ready").status_code) == (200, 200)
     ready = service.http().get("/ready").json()
-    assert ready.pop("archive").keys() == {"waiting", "oldest_seconds", "usable"}
-    assert ready == {"status": "ok", "store": "ok", "engine": "ok", "worker": "ok"}
+    assert ready.items() >= {"status": "ok", "store": "ok", "engine": "ok", "worker": "ok"}.items()
 
 
 def test_a_store_that_hangs_makes_it_unready_within_its_timeout(start: Callable[..., ServiceProcess]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, ServiceProcess
+from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, CoreProcess, ServiceProcess
 from tests.support.waiting import wait_until
 
 Start = Callable[..., ServiceProcess]
@@ -88,7 +88,7 @@ class Keyed:
 def two_processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServiceProcess, Path]]:
     folder = tmp_path_factory.mktemp("pair")
     (folder / "keys").write_text(f"acme:{OLD}\n")
-    service = ServiceProcess(folder / "service", api_keys_file=folder / "keys", workers=2)
+    service = CoreProcess(folder / "service", api_keys_file=folder / "keys", workers=2)
     yield service, folder / "keys"
     service.stop()
 

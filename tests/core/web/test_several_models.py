@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import openai
 import pytest
@@ -17,7 +16,7 @@ from service.process import Settings, load_settings
 from tests.support.engine.scripted import ScriptedEngine
 from tests.support.engine.standin import Standin, standing_in
 from tests.support.service.inside import Inside, answer, serving
-from tests.support.service.process import ServiceProcess, WorkerProcess
+from tests.support.service.process import CoreWorker, ServiceProcess
 from tests.support.waiting import until, wait_until
 
 Start = Callable[..., ServiceProcess]
@@ -202,7 +201,7 @@ def test_a_worker_whose_list_lacks_a_model_leaves_its_job_to_others_and_does_the
     one.write_text(demo(ONE))
     shared = {"redis_url": redis_url, "key_prefix": f"several-{time.time_ns()}"}
     service = start(engines=both, worker="false", **shared)
-    worker = WorkerProcess(tmp_path / "worker", engines=one, **shared)
+    worker = CoreWorker(tmp_path / "worker", engines=one, **shared)
     try:
         client = service.client()
         waiting = client.responses.create(model=OTHER, input="hi", background=True)
@@ -215,14 +214,3 @@ def test_a_worker_whose_list_lacks_a_model_leaves_its_job_to_others_and_does_the
         wait_until(lambda: client.responses.retrieve(waiting.id).status == "completed", 30)
     finally:
         worker.stop()
-
-
-async def test_a_request_is_passed_on_to_the_server_of_its_model(settings: Settings, tmp_path: Path) -> None:
-    async with two(settings, tmp_path, max_output_tokens=500) as (inside, first, second), inside.client() as client:
-        for name in ("gpt-4o-mini", B):
-            message: Any = {"role": "user", "content": "say this"}
-            said = await client.chat.completions.create(model=name, messages=[message])
-            assert said.choices[0].message.content == "say this"
-    bodies = [[each.body for each in server.asked if each.path == "/v1/chat/completions"] for server in (first, second)]
-    assert [each["model"] for (each,) in bodies] == [first.model, second.model]
-    assert [each.get("max_tokens") for (each,) in bodies] == [None, 500]

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from service.api.content import MAX_PARTS
 from service.api.request import MAX_STOP_CHARS, MAX_STOPS
 from service.harmony.tokens import RETURN, encode
 from service.process import Settings
@@ -16,10 +15,8 @@ from service.responses.output.sealed import MAX_KEPT_BYTES, REASONING
 from service.responses.seal import Sealer
 from tests.support.bad.heavy import BODIES, HEAVY, LEGAL, fresh, shape, strict
 from tests.support.engine.scripted import Script
-from tests.support.service.background import changed
 from tests.support.service.inside import answer, opened, scripted, serving
 from tests.support.service.lag import CREATE, least_stall
-from tests.support.service.process import MODEL
 
 AMONG_OTHERS = (
     "ten MB of letters",
@@ -45,26 +42,6 @@ ON_A_PUSH = (*AMONG_OTHERS, *LEGAL, *list(BODIES)[::3])
 async def test_the_loop_never_stops_for_long(settings: Settings, name: str) -> None:
     async with serving(settings, scripted([answer("Fine.")])) as inside:
         assert await least_stall(inside.port, (CASES | BODIES)[name]) < 1
-
-
-EIGHT_MB = 8_000_000
-BLOCKS: dict[str, Callable[[], list[Any]]] = {
-    "one text": lambda: [{"type": "text", "text": "ab c" * (EIGHT_MB // 4)}],
-    "short texts": lambda: [{"type": "text", "text": "a"}] * MAX_PARTS,
-    "parts of a result": lambda: [
-        {"type": "tool_result", "tool_use_id": "a", "content": [{"type": "text", "text": "a" * 8000}] * 900}
-    ],
-}
-
-
-@pytest.mark.parametrize("name", list(BLOCKS))
-async def test_the_loop_never_stops_for_long_while_a_message_of_many_blocks_is_read(
-    settings: Settings, name: str
-) -> None:
-    async with serving(changed(settings, chats="remembered"), scripted([answer("Fine.")])) as inside:
-        messages = [{"role": "user", "content": BLOCKS[name]()}]
-        body = json.dumps({"model": MODEL, "max_tokens": 16, "messages": messages}).encode()
-        assert await least_stall(inside.port, lambda: body, "/v1/messages") < 1
 
 
 CHUNK = 16

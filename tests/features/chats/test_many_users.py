@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
 from service.process import Settings
-from tests.core.responses.test_histories import heard, post, remembering, said
+from tests.features.chats.test_histories import heard, post, remembering, said
 from tests.support.lengths import lengths
 from tests.support.service.inside import answer
 

@@ -57,7 +57,7 @@ def test_a_tree_goes_to_another_service_as_it_is(pair: tuple[ServiceBeside, str]
 def test_all_is_exported_also_what_left_memory(
     beside: Callable[..., ServiceBeside], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HARMONIUM_URL", beside(max_responses=4, archive_after_seconds=0).url)
+    monkeypatch.setenv("HARMONIUM_URL", beside(max_responses=4, archive_url="sqlite", archive_after_seconds=0).url)
     first = id_of(run("ask", "My name is Ada."))
     ids = {first, *(id_of(run("ask", "--from", first, f"Count to {number}.")) for number in range(2, 6))}
     ids |= {id_of(run("ask", f"Count to {number}.")) for number in range(2, 6)}
@@ -89,7 +89,7 @@ def test_an_archive_that_does_not_answer_is_told_beside_what_is_in_memory(
     async def away(*_: object) -> None:
         raise ArchiveUnavailable("away")
 
-    monkeypatch.setenv("HARMONIUM_URL", beside().url)
+    monkeypatch.setenv("HARMONIUM_URL", beside(archive_url="sqlite").url)
     first = id_of(run("ask", "My name is Ada."))
     monkeypatch.setattr(KeptTrees, "page", away)
     listed, exported = run("ls"), run("export", "--all")

@@ -7,11 +7,14 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from redis import Redis
 
+from service.commands.serve import StartError, redis_for
+from service.process import load_settings
 from store import embedded
 from store.archive.opening import FOLDER
 from store.embedded import EmbeddedServer
@@ -19,6 +22,7 @@ from store.errors import DataFolderBusy, StoreUnavailable
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
 from tests.support import ROOT
+from tests.support.service.process import MODEL, ServiceProcess
 from tests.support.store.sample import TENANT
 from tests.support.store.servers import started_after_a_kill
 from tests.support.waiting import wait_until
@@ -158,3 +162,20 @@ def test_a_server_that_reads_its_files_back_is_waited_for_while_it_gets_on_and_s
     assert time.monotonic() - start > 2 * 2.0
     assert "the embedded server reads its files back:" in caplog.text
     assert caplog.messages[0].endswith(" of 100 bytes")
+
+
+def test_a_data_folder_has_one_owner_and_the_second_is_told_the_way_out(tmp_path: Path) -> None:
+    settings = load_settings(data_dir=tmp_path / "data")
+    way_out = rf"another harmonium \(process {os.getpid()}\) .* HARMONIUM_REDIS_URL"
+    with EmbeddedServer(settings.data_dir), pytest.raises(StartError, match=way_out), redis_for(settings):
+        pass
+
+
+def test_a_service_whose_embedded_server_dies_stops_and_says_so(start: Callable[..., ServiceProcess]) -> None:
+    service = start(store_fsync=True)  # else what was acknowledged within the last seconds may be gone
+    id = service.client().responses.create(model=MODEL, input="hi").id
+    os.kill(service.redis_pid(), signal.SIGKILL)
+    assert service.wait() == 1
+    assert "ended by itself" in service.log
+    service.start()
+    assert service.client().responses.retrieve(id).id == id

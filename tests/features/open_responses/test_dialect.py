@@ -82,3 +82,9 @@ def routes_in(cell: str) -> list[str]:
     """The routes of a row, of which the first names the verb of all: `POST /a`, `/b`."""
     first, *more = cell.split(", ")
     return [first, *(f"{first.partition(' ')[0]} {path[1:]}" for path in more)]
+
+
+def test_it_is_named_beside_the_api_of_openai_and_refuses_what_that_refuses(service: ServiceProcess) -> None:
+    assert service.http().get("/").json()["base_urls"] == {"openai": "/v1", "open_responses": OPEN}
+    refused = service.http().post(f"{OPEN}/responses", json={"model": MODEL})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "input")

@@ -38,14 +38,12 @@ from tests.support.bad.table import (
 from tests.support.bad.tools import CHOICES, DECLARED, FORMATS, FOUND, GRAMMARS, SCHEMAS, SEARCHED, SENT, TOOLS
 
 HERE = f"/v1/responses/{UNKNOWN}"
-TREES = "/console/api/trees"
 COUNT, COMPACT, NEW = "/v1/responses/input_tokens", "/v1/responses/compact", "/v1/conversations"
 
 ROUTES: Table = {
     "an unknown response": get(HERE, None, "response_id", UNKNOWN, 404),
     "a malformed id": get("/v1/responses/resp_%00%ff", None, "response_id", "not found", 404),
     "a very long id": get("/v1/responses/" + "x" * 5000, None, "response_id", "xxx", 404),
-    "the tree of an unknown response": get(f"{TREES}/{UNKNOWN}", None, "response_id", UNKNOWN, 404),
     "items of an unknown response": get(f"{HERE}/input_items", None, "response_id", UNKNOWN, 404),
     "a page of none": get(f"{HERE}/input_items?limit=0", VALUE, "limit", "'0'"),
     "a place of no stream": get(f"{HERE}?starting_after=3", VALUE, "starting_after", "stream=true"),
@@ -71,7 +69,6 @@ ROUTES: Table = {
         "/v1/conversations?" + "&".join(f"metadata[{n}]=1" for n in range(17)), VALUE, "metadata", "16"
     ),
     "an unknown method": Bad(None, None, None, "PATCH", 405, "PATCH"),
-    "a list of responses": Bad(None, "upgrade_required", None, "WebSocket", 426, "GET"),
 }
 
 OTHERS: Table = {
@@ -82,8 +79,9 @@ OTHERS: Table = {
         COUNT, "previous_response_not_found", "previous_response_id", UNKNOWN, input="hi", previous_response_id=UNKNOWN
     ),
     "compacting without a model": post(COMPACT, MISSING, "model", "'model'", input="hi"),
-    "compacting for an unknown model": post(COMPACT, "model_not_found", "model", "'demo'", 404, model="m", input="hi"),
-    "creating in the other dialect": post("/open-responses/v1/responses", MISSING, "input", "'input'", model=MODEL),
+    "compacting for an unknown model": post(
+        COMPACT, "model_not_found", "model", "not exist", 404, model="m", input="hi"
+    ),
 }
 """Endpoints that read a body as creating does."""
 
@@ -103,7 +101,7 @@ BODIES: Table = {
     "a lone surrogate": Bad(text(r"\ud800", 1), "invalid_json", None, "surrogate"),
     "a form": Bad(lambda: b"model=m", "unsupported_media_type", None, "application/json", 415, kind="text/plain"),
     "no input": Bad({"model": MODEL}, MISSING, "input", "'input'"),
-    "an unknown model": Bad({"model": "m", "input": "hi"}, "model_not_found", "model", "'demo'", 404),
+    "an unknown model": Bad({"model": "m", "input": "hi"}, "model_not_found", "model", "not exist", 404),
 }
 
 PARAMETERS: Table = {

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from service.api.outcome import HostedCall, Outcome
+from service.features.python.interpreter import containers_of
 from service.harmony.tokens import CALL, unpack
 from service.responses.output.journal import decode_sampled
 from service.responses.service import Service
@@ -139,7 +140,7 @@ def _steps_of(work: object, values: Mapping[str, Any]) -> tuple[str, str]:
 
 def watched(service: Service, at: At) -> Service:
     """The service, whose jobs, conversations, turns, keyed requests, tools and containers tell from now on."""
-    containers = service.toolbox.containers
+    containers = containers_of(service)
     if containers is not None:
         _tell(containers.sandbox, at, {"open": ("opening", "opened"), "run": ("running", "ran")})
         _tell(containers, at, {"open": ("", "recorded")})

@@ -10,14 +10,17 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import ClassVar
 
 import httpx
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient, OpenAI
 from redis import Redis
 
 from service.settings.sources import PREFIX, variable
+from tests.support import ROOT
 from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 
@@ -26,6 +29,8 @@ ACME_KEY, GLOBEX_KEY = "sk-acme-0123456789", "sk-globex-0123456789"
 START_SECONDS = 60.0
 STOP_SECONDS = 40.0
 HARMONIUM = Path(sys.executable).parent / "harmonium"
+ALONE = (sys.executable, "-m", "tests.support.service.alone")
+"""The command without the demo engine and the embedded server, with the tests' own in their places."""
 
 
 def raw_request(**body: object) -> bytes:
@@ -45,13 +50,17 @@ def runs(pid: int) -> bool:
 class Process:
     """A harmonium command, which can be stopped, killed and started again with the same settings."""
 
+    program: ClassVar[Sequence[str]] = (str(HARMONIUM),)
+
     def __init__(self, folder: Path, *command: str, **settings: object) -> None:
         """Starts it. `folder` holds its log; `settings` are those of service/settings/settings.py."""
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._command = command
         kept = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
-        self._environment = kept | {variable(name): str(value) for name, value in settings.items()}
+        self._environment = (
+            kept | {"PYTHONPATH": str(ROOT)} | {variable(name): str(value) for name, value in settings.items()}
+        )
         self.start()
 
     @property
@@ -64,7 +73,7 @@ class Process:
         with (self._folder / "log").open("ab") as log:
             self._logged = log.tell()
             self.process = subprocess.Popen(
-                [HARMONIUM, *self._command], env=self._environment, cwd=self._folder, stdout=log, stderr=log
+                [*self.program, *self._command], env=self._environment, cwd=self._folder, stdout=log, stderr=log
             )
         try:
             wait_until(self._ready, START_SECONDS, "not ready")
@@ -205,3 +214,15 @@ class ServiceProcess(Served, Process):
                 return connection.getresponse().status == 200
             except ConnectionRefusedError:
                 return False
+
+
+class CoreProcess(ServiceProcess):
+    """One service of the tests of the core."""
+
+    program = ALONE
+
+
+class CoreWorker(WorkerProcess):
+    """One worker of the tests of the core."""
+
+    program = ALONE

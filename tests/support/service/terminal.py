@@ -11,11 +11,12 @@ import subprocess
 import termios
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from service.settings.sources import PREFIX, variable
+from tests.support import ROOT
 from tests.support.service.process import HARMONIUM
 from tests.support.waiting import wait_until
 
@@ -32,19 +33,19 @@ _STYLES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 class Terminal:
     """A command and the terminal that it runs in."""
 
-    def __init__(self, folder: Path, *command: str, **settings: object) -> None:
+    def __init__(self, folder: Path, program: Sequence[str], *command: str, **settings: object) -> None:
         """Starts it in `folder`; `settings` are those of service/settings/."""
         self._master, slave = os.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
         kept = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX) and name not in OTHERS}
         own = {variable(name): str(value) for name, value in settings.items()}
         self.process = subprocess.Popen(
-            [HARMONIUM, *command],
+            [*program, *command],
             stdin=slave,
             stdout=slave,
             stderr=slave,
             cwd=folder,
-            env=kept | {"TERM": "xterm-256color"} | own,
+            env=kept | {"TERM": "xterm-256color", "PYTHONPATH": str(ROOT)} | own,
             start_new_session=True,
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
         )
@@ -107,9 +108,11 @@ class Terminal:
 
 
 @contextmanager
-def at_a_terminal(folder: Path, *command: str, **settings: object) -> Generator[Terminal]:
+def at_a_terminal(
+    folder: Path, *command: str, program: Sequence[str] = (str(HARMONIUM),), **settings: object
+) -> Generator[Terminal]:
     """A command at a terminal, which is certainly gone afterwards."""
-    terminal = Terminal(folder, *command, **settings)
+    terminal = Terminal(folder, program, *command, **settings)
     try:
         yield terminal
     finally:

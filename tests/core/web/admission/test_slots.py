@@ -22,7 +22,7 @@ from service.shares import RESERVED, Room, Share, aside
 from service.web.admission import slots
 from service.web.admission.slots import PREPARED_BYTES, SMALL_BODY_BYTES, Admission
 from tests.support.service.inside import answer, scripted, serving
-from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, ServiceProcess, raw_request
+from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, CoreProcess, ServiceProcess, raw_request
 from tests.support.service.scraped import scraped
 from tests.support.waiting import until, wait_until
 
@@ -209,7 +209,7 @@ def asked(service: ServiceProcess) -> OpenAI:
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    process = ServiceProcess(
+    process = CoreProcess(
         tmp_path_factory.mktemp("full"), max_concurrent_requests=1, queue_seconds=60, demo_tokens_per_second=50
     )
     yield process

@@ -15,6 +15,7 @@ from service.api.response import (
     Response,
     ResponseStatus,
 )
+from service.features.python.interpreter import containers_of
 from service.process import Settings
 from service.responses.service import Service
 from tests.support.chaos.aftermath import Aftermath
@@ -56,8 +57,8 @@ async def replaced(
     """A response whose worker dies at a step, as another one ended it, checked; and that which asked for approval."""
     first = None
     async with Aftermath(settings) as aftermath, opened(settings) as service:
-        if service.toolbox.containers is not None:
-            await service.toolbox.containers.start()
+        if (containers := containers_of(service)) is not None:
+            await containers.start()
         if isinstance(said, str):
             id = await queue(service, said, tools=tools)
         else:

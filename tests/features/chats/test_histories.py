@@ -1,7 +1,7 @@
 """A client that sends its whole history goes on in the conversation that it means, where an operator wants that."""
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,12 @@ from redis.asyncio import Redis
 from service.engine.port import EngineError, Finish
 from service.harmony.tokens import decode
 from service.process import Settings, load_settings
+from tests.core.responses.test_known_ids_of_responses import ask, user
 from tests.core.web.test_health import stopped
 from tests.support.engine.scripted import Die, FinishWith, ScriptedEngine, Stall, Step
 from tests.support.service.background import changed, ended, submitted
 from tests.support.service.background import said as shown
+from tests.support.service.beside import ServiceBeside
 from tests.support.service.inside import Inside, answer, called, opened, scripted, serving, then, thought
 from tests.support.service.process import MODEL
 from tests.support.service.sockets import socket
@@ -321,3 +323,14 @@ async def test_a_turn_with_what_its_client_only_says_was_made_here_is_never_foun
         named = await post(http, "Go on.", previous_response_id=forged["id"], reasoning={"context": "all_turns"})
         assert named["previous_response_id"] == forged["id"]
         assert "balance" in decode(engine.generations[-1].prompt)
+
+
+def test_a_history_that_is_recognised_is_sent_whole_on_purpose(beside: Callable[..., ServiceBeside]) -> None:
+    http = beside(chats="remembered").http()
+    sent, before = [user("Hello.")], None
+    for _ in range(3):
+        made = ask(http, input=sent)
+        assert made["previous_response_id"] == before, made
+        before = made["id"]
+        listed = http.get(f"/v1/responses/{before}/input_items?order=asc").json()["data"]
+        sent = [*listed, *made["output"], user("And?")]

@@ -80,8 +80,8 @@ the words.
 """
 
 ELSEWHERE = {
-    "rate_limit_exceeded": "tests/core/web/test_limits.py",
-    "insufficient_quota": "tests/core/web/test_limits.py",
+    "rate_limit_exceeded": "tests/features/tenants/test_limits_over_http.py",
+    "insufficient_quota": "tests/features/tenants/test_limits_over_http.py",
     "conversation_locked": "tests/core/web/test_one_conversation.py",
     "websocket_connection_limit_reached": "tests/features/sockets/test_socket.py",
     "request_too_large": "tests/core/web/test_bad_input.py",
