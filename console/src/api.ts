@@ -1,6 +1,6 @@
 // Asking the service. Every request has the key in its head; a refusal is an ApiError with the service's own words.
 import { forgetKey, key } from "./state";
-import type { Answer, ArchivedPage, Item, ItemPage, TreePage, Turn, TurnTokens, WholeTree } from "./wire";
+import type { Answer, Item, ItemPage, TreePage, Turn, TurnTokens, WholeTree } from "./wire";
 
 /** A refusal: its status and its message. `status` is 0 where no answer came. */
 export class ApiError extends Error {
@@ -99,32 +99,35 @@ export function queryOf(filters: Filters, after: string | null, limit: number): 
 export const trees = (query: URLSearchParams, signal?: AbortSignal): Promise<TreePage> =>
   json(`/console/api/trees?${query}`, signal && { signal });
 
-/** How many pages are asked for to fill one: each may take half a second, and have nothing of what is looked for. */
-const MAX_PAGES = 6;
+/** Resolves while the tab is seen. */
+const seen = (signal: AbortSignal): Promise<void> =>
+  new Promise((resolve) => {
+    if (!document.hidden) resolve();
+    else document.addEventListener("visibilitychange", () => resolve(), { once: true, signal });
+  });
 
-/** A page of trees that is full where so many can be found with a few requests. */
-export async function found(filters: Filters, after: string | null, limit: number, signal: AbortSignal): Promise<TreePage> {
+/**
+ * A page of trees, as full as it can be: a request ends after half a second, and may have nothing of what is looked for, so `goOn`
+ * is told what was found so far, and says whether another one is made.
+ */
+export async function found(
+  filters: Filters,
+  after: string | null,
+  limit: number,
+  signal: AbortSignal,
+  goOn: (page: TreePage) => boolean,
+): Promise<TreePage> {
   let page = await trees(queryOf(filters, after, limit), signal);
-  for (let asked = 1; asked < MAX_PAGES && page.has_more && page.data.length < limit; asked += 1) {
+  while (page.has_more && page.data.length < limit && goOn(page)) {
+    await seen(signal);
     const { data, searched } = page;
     page = await trees(queryOf(filters, page.after, limit - data.length), signal);
     page.data.unshift(...data);
     page.searched.trees += searched.trees;
     page.searched.unread += searched.unread;
+    page.searched.stopped ??= searched.stopped;
   }
   return page;
-}
-
-/** A page of trees that are in the archive alone, as full as a few requests make it. */
-export async function archived(after: string | null, limit: number, signal: AbortSignal): Promise<ArchivedPage> {
-  const found: ArchivedPage = { data: [], after };
-  for (let asked = 0; asked < MAX_PAGES && found.data.length < limit && (asked === 0 || found.after); asked += 1) {
-    const query = new URLSearchParams({ limit: String(limit - found.data.length), ...(found.after && { after: found.after }) });
-    const page = await json<ArchivedPage>(`/console/api/archived_trees?${query}`, { signal });
-    found.data.push(...page.data.filter((tree) => !tree.in_memory));
-    found.after = page.after;
-  }
-  return found;
 }
 
 export const tree = (id: string, signal?: AbortSignal): Promise<WholeTree> =>

@@ -30,7 +30,6 @@ export function forgetKey(why = ""): void {
 
 export type Place =
   | { view: "list" }
-  | { view: "archive" }
   | { view: "new" }
   | { view: "tree"; id: string }
   | { view: "compare"; left: string; right: string }
@@ -44,7 +43,7 @@ function placeOf(hash: string): Place {
   const [view, ...ids] = hash.replace(/^#\/?/, "").split("/").map(decoded);
   if (view === "c" && ids[0]) return { view: "tree", id: ids[0] };
   if (view === "compare" && ids[0] && ids[1]) return { view: "compare", left: ids[0], right: ids[1] };
-  if (view === "new" || view === "archive") return { view };
+  if (view === "new") return { view };
   const section = SECTIONS.find((each) => each === view);
   if (section) return { view: "administration", section, id: ids[0] ?? "" };
   return { view: "list" };
@@ -64,7 +63,6 @@ addEventListener("hashchange", () => (place.value = placeOf(location.hash)));
 
 /** The address of a place in this page. */
 export const toList = "#/";
-export const toArchive = "#/archive";
 export const toNew = "#/new";
 export const toTurn = (id: string): string => `#/c/${encodeURIComponent(id)}`;
 export const toCompare = (left: string, right: string): string =>

@@ -41,31 +41,18 @@ export interface ListedTree {
   newest: Turn;
   /** The turn that is as was asked for, and the text around the words in it. */
   found: { id: string; text: string } | null;
+  /** Whether it isn't in the archive alone. */
+  in_memory: boolean;
 }
 
 export interface TreePage {
   data: ListedTree[];
   has_more: boolean;
   after: string | null;
-  searched: { trees: number; back_to: number | null; unread: number };
-  has_archive: boolean;
-}
-
-/** A tree in the archive. */
-export interface ArchivedTree {
-  id: string;
-  /** A turn by which it comes back. */
-  end: string;
-  created_at: number;
-  newest_at: number;
-  turns: number;
-  turns_complete: boolean;
-  in_memory: boolean;
-}
-
-export interface ArchivedPage {
-  data: ArchivedTree[];
-  after: string | null;
+  /** What was looked at; `stopped` isn't null where a search ended before its end. */
+  searched: { trees: number; back_to: number | null; unread: number; stopped: string | null };
+  /** Whether there may be more in the archive, which doesn't answer. */
+  archive_away: boolean;
 }
 
 export interface WholeTree {

@@ -4,7 +4,6 @@ import { administers as mayAdminister } from "../administration/requests";
 import { Administration } from "../administration/view";
 import { ApiError, NOTHING, isDemo, queryOf, trees } from "../api";
 import { administers, forgetKey, key, locked, nextTheme, place, refused, said, theme, toList, useKey } from "../state";
-import { Archive } from "./archive";
 import { NewConversation } from "./begin";
 import { Compare } from "./compare";
 import { List, resetList } from "./list";
@@ -63,7 +62,6 @@ function View() {
   if (administers.value) return <Administration />;
   if (at.view === "tree") return <TreeView id={at.id} />;
   if (at.view === "compare") return <Compare key={`${at.left} ${at.right}`} left={at.left} right={at.right} />;
-  if (at.view === "archive") return <Archive />;
   if (at.view === "new") return <NewConversation />;
   return <List />;
 }

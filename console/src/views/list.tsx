@@ -1,11 +1,11 @@
 // The conversations of a key, the one used last first: a page at a time, so that what is shown stays small.
 import { signal } from "@preact/signals";
 import type { InputHTMLAttributes } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { type Filters, NOTHING, cancel, found, jobs } from "../api";
 import { toNew, toTurn } from "../state";
 import type { ListedTree, TreePage } from "../wire";
-import { NoneYet, NothingInMemory, ToArchive, resetArchive } from "./archive";
+import { First } from "./begin";
 import { Import } from "./files";
 import { useLoaded } from "./loading";
 import { Ago, Failure, Line, Loading, Status, count, plain, wordsOf } from "./text";
@@ -29,7 +29,6 @@ const pages = signal<string[]>([]);
 export function resetList(): void {
   narrow(NOTHING);
   typed.value = "";
-  resetArchive();
 }
 
 function narrow(by: Partial<Filters>): void {
@@ -41,9 +40,23 @@ export function List() {
   const after = pages.value.at(-1) ?? null;
   const { find, model, metadata } = filters.value;
   const isSearch = Boolean(find || model || metadata);
-  const { value: page, error, again } = useLoaded(
-    JSON.stringify([filters.value, after]),
-    (signal) => found(filters.value, after, PAGE, signal),
+  const place = JSON.stringify([filters.value, after]);
+  const [going, setGoing] = useState<{ place: string; page: TreePage } | null>(null);
+  const stopped = useRef(false);
+  async function search(signal: AbortSignal): Promise<TreePage> {
+    stopped.current = false;
+    try {
+      return await found(filters.value, after, PAGE, signal, (page) => {
+        setGoing({ place, page });
+        return !stopped.current;
+      });
+    } finally {
+      if (!signal.aborted) setGoing(null);
+    }
+  }
+  const { value, error, again } = useLoaded(
+    place,
+    search,
     (page) => (isSearch ? 0 : page.data.some((tree) => tree.under_way) ? REFRESH_MS : after ? 0 : LOOK_MS),
   );
   useEffect(() => {
@@ -51,6 +64,8 @@ export function List() {
     addEventListener("focus", again);
     return () => removeEventListener("focus", again);
   }, [isSearch, after]);
+  const looking = going?.place === place ? going.page : null;
+  const page = value ?? looking;
   const isFiltered = Object.values(filters.value).some((each) => each.trim());
   return (
     <main class="list">
@@ -65,8 +80,9 @@ export function List() {
       <Find />
       <Running />
       <Narrow />
-      <Failure error={error} again={again} />
+      <Failure error={error || (page?.archive_away ? "The archive doesn't answer: what is in it alone isn't listed." : "")} again={again} />
       {!page && !error && <Loading what="conversations" />}
+      {looking && <Going page={looking} stop={() => (stopped.current = true)} />}
       {page && page.data.length > 0 && (
         <ul class="trees" aria-label="Conversations">
           {page.data.map((tree) => (
@@ -74,9 +90,28 @@ export function List() {
           ))}
         </ul>
       )}
-      {page && page.data.length === 0 && <Empty page={page} isFiltered={isFiltered} />}
-      {page && <Foot page={page} />}
+      {page && !looking && page.data.length === 0 && !page.archive_away && <Empty page={page} isFiltered={isFiltered} />}
+      {page && !looking && <Foot page={page} />}
     </main>
+  );
+}
+
+/** How far a search is that goes on by itself, and the way to end it. */
+function Going({ page, stop }: { page: TreePage; stop: () => void }) {
+  const { trees, back_to } = page.searched;
+  return (
+    <div class="going" role="status">
+      <progress aria-label="Searching" />
+      <span>
+        {trees.toLocaleString("en")} looked at
+        {back_to !== null && (
+          <>
+            , back to <Ago at={back_to} />
+          </>
+        )}
+      </span>
+      <button onClick={stop}>Stop</button>
+    </div>
   );
 }
 
@@ -177,7 +212,7 @@ function TreeRow({ tree }: { tree: ListedTree }) {
       <a href={toTurn(found?.id ?? newest.id)}>
         <Status status={newest.status} words={false} />
         <span class="words">
-          <b>{title ? <Line text={title} /> : <em>no text to show</em>}</b>
+          <b>{title ? <Marked text={title} /> : <em>no text to show</em>}</b>
           <span class="answer">
             {found?.text ? (
               <Marked text={found.text} />
@@ -185,15 +220,20 @@ function TreeRow({ tree }: { tree: ListedTree }) {
               <>
                 {newest.input && newest.input !== title && (
                   <>
-                    <Line text={newest.input} /> →{" "}
+                    <Marked text={newest.input} /> →{" "}
                   </>
                 )}
-                {newest.output && <Line text={newest.output} />}
+                {newest.output && <Marked text={newest.output} />}
               </>
             )}
           </span>
         </span>
         <span class="facts">
+          {!tree.in_memory && (
+            <span class="away" title="It isn't in memory, and comes back when it is opened">
+              archived
+            </span>
+          )}
           {newest.status !== "completed" && (
             <span class={`status ${newest.status}`} aria-hidden="true">
               {newest.status.replace("_", " ")}
@@ -210,7 +250,9 @@ function TreeRow({ tree }: { tree: ListedTree }) {
 
 /** A text in which the words that are looked for are marked. */
 function Marked({ text }: { text: string }) {
-  const words = filters.value.find.trim().split(/\s+/).map((word) => word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
+  const find = filters.value.find.trim();
+  if (!find) return <Line text={text} />;
+  const words = find.split(/\s+/).map((word) => word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
   const parts = text.split(new RegExp(`(${words.join("|")})`, "iu"));
   return <bdi>{parts.map((part, at) => (at % 2 ? <mark>{plain(part)}</mark> : plain(part)))}</bdi>;
 }
@@ -221,34 +263,46 @@ function Empty({ page, isFiltered }: { page: TreePage; isFiltered: boolean }) {
     return (
       <div class="empty">
         <h2>Nothing found</h2>
-        <p>No conversation {page.has_archive && "in memory "}matches what you look for.</p>
+        <p>No conversation matches what you look for.</p>
         <button onClick={resetList}>Clear the filters</button>
-        {page.has_archive && <ToArchive />}
       </div>
     );
-  return page.has_archive ? <NothingInMemory /> : <NoneYet />;
+  return (
+    <div class="empty">
+      <h2>No conversations yet</h2>
+      <p>Begin one here, or by the API:</p>
+      <a class="button main" href={toNew}>
+        New conversation
+      </a>
+      <First />
+    </div>
+  );
 }
 
 /** What was looked at, and the way to other pages. */
 function Foot({ page }: { page: TreePage }) {
-  const { trees, back_to, unread } = page.searched;
+  const { trees, back_to, unread, stopped } = page.searched;
   const older = (): void => {
     if (page.after) pages.value = [...pages.value, page.after];
   };
   return (
     <footer class="foot">
       <p>
-        Looked at {count(trees, "conversation")}
-        {back_to !== null && (
+        {stopped && (
           <>
-            , back to <Ago at={back_to} />
+            Looked at {count(trees, "conversation")}
+            {back_to !== null && (
+              <>
+                , back to <Ago at={back_to} />
+              </>
+            )}
+            .{" "}
           </>
         )}
-        {page.has_more ? ". There are older ones." : page.has_archive ? "; others may be in the archive." : "; these are all."}
+        {page.has_more ? "There are older ones." : !page.archive_away && "These are all."}
         {unread > 0 && ` ${count(unread, "was", "were")} too large to be read whole.`}
       </p>
       <nav aria-label="Pages">
-        {page.data.length > 0 && !page.has_more && page.has_archive && <ToArchive />}
         <button disabled={!pages.value.length} onClick={() => (pages.value = pages.value.slice(0, -1))}>
           Newer
         </button>

@@ -281,7 +281,7 @@ def restore(
         with _asking():
             settings_with_archive(settings)
         typer.echo("Nothing has to be copied: what is archived comes back from there when its id is asked for.")
-        typer.echo("Until then no list has it but that of `harmonium ls --archived`, and the console's of the archive.")
+        typer.echo("`harmonium ls` and the console list it until then, too, marked `archived`.")
         typer.echo("`harmonium archive restore --into-memory` brings back the newest now, as far as there is room.")
         return
 

@@ -52,8 +52,7 @@ SECRETS = {
 }
 
 WHERE_RESTORED = (
-    "They are in the archive: `harmonium ls --archived` lists them, and each comes back into memory when its id is "
-    "asked for",
+    "They are in the archive: `harmonium ls` lists them, and each comes back into memory when its id is asked for",
     "`harmonium archive restore --into-memory` brings back the newest now, as far as there is room",
 )
 

@@ -84,7 +84,7 @@ def _last(service: RemoteService, trees: Sequence[Json]) -> str:
             break
         newest = max((*_responses(service, tree), *([newest] if newest else [])), key=_creation_order, default=None)
     if newest is None:
-        raise ClientError(f"there is no response in memory that {LAST} could mean", EXIT_NOT_FOUND)
+        raise ClientError(f"there is no response that {LAST} could mean", EXIT_NOT_FOUND)
     return str(newest["id"])
 
 

@@ -24,13 +24,14 @@ from service.features.client.options import AsJson, Id, talking
 from service.features.client.reading import LAST, MOST_TREES, PAGE, TREES, check_id, tree_of, whole_id
 from service.features.client.service import Json, RemoteService, object_in
 
-ARCHIVED_TREES = "/console/api/archived_trees"
-
 SHOWN_ENDS = 10
 """How many branches that are in the archive alone are named."""
 
-MOST_AWAY_PAGES = 100
-"""How many pages are asked for where the trees of most are in memory, too; each takes two seconds at most."""
+PROGRESS_TREES = 10_000
+"""After how many trees of a search it is told how far it is."""
+
+ARCHIVED = "archived"
+"""The mark of a tree in a list that is in the archive alone."""
 
 MOST_COLUMNS = 40
 """The most branches that are drawn beside each other; further ones are drawn in the last column."""
@@ -42,6 +43,8 @@ SHORT_ID_CHARS = 15
 
 MINUTE_CHARS = 16
 """How much of a time such a list has."""
+
+ARCHIVE_AWAY = "what is in the archive alone: it doesn't answer"
 
 _AGO = re.compile(r"([0-9]{1,6})([smhd])")
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
@@ -66,46 +69,18 @@ app = typer.Typer()
 
 def trees(service: RemoteService, limit: int, filters: dict[str, str | int], after: str | None) -> Iterator[Json]:
     """Pages of at most `limit` trees in all, the one used last first. Raises ClientError."""
+    looked_at = told = 0
     while limit > 0:
         page = service.call("GET", TREES, None, limit=min(limit, PAGE), after=after, **filters)
         yield page
         limit -= len(page["data"])
         after = page.get("after")
-        if after is None or page["searched"].get("stopped"):
+        if after is None:
             return
-
-
-def away(service: RemoteService, limit: int, after: str | None = None) -> Iterator[Json]:
-    """Pages of at most `limit` trees in all that are in the archive alone, in no order. Raises ClientError."""
-    for _ in range(MOST_AWAY_PAGES):
-        page = service.call("GET", ARCHIVED_TREES, None, limit=min(limit, PAGE), after=after)
-        page["data"] = [tree for tree in page["data"] if not tree["in_memory"]]
-        yield page
-        limit, after = limit - len(page["data"]), page["after"]
-        if after is None or limit <= 0:
-            return
-
-
-def away_line(tree: Json) -> str:
-    """A tree of the archive in a list: an id by which it comes back, when it was added to, and how large it is."""
-    return "  ".join((tree["end"], printing.when(tree["newest_at"]), turns_text(tree)))
-
-
-def empty_note(service: RemoteService, *, has_archive: bool) -> str:
-    """A line on a memory without conversations: how many are in the archive. Raises ClientError."""
-    try:
-        page = next(away(service, PAGE)) if has_archive else None
-    except RefusedByService as error:
-        if error.status < 500:
-            raise
-        return f"Nothing is in memory, and the archive doesn't answer: {error}"
-    if page is None or not (page["data"] or page["has_more"]):
-        return "no conversations"
-    number = f"{len(page['data'])} conversation{'' if len(page['data']) == 1 else 's'}"
-    found = f"The archive has {number}{' or more' if page['has_more'] else ''}"
-    if not page["data"]:
-        found = "The archive may have some"
-    return f"Nothing is in memory. {found}: `harmonium ls --archived` lists them"
+        looked_at += page["searched"]["trees"]
+        if page["searched"]["stopped"] and looked_at - told >= PROGRESS_TREES:
+            told = looked_at
+            printing.remark(f"… looked at {told} conversations, back to {printing.when(page['searched']['back_to'])}")
 
 
 def filters_of(
@@ -135,35 +110,27 @@ def moment_of(text: str) -> int:
 
 
 def line_of(tree: Json, columns: int = 0) -> str:
-    """A tree in a list: its newest turn, when it was used, how large it is, and what was said last. In so many
-    `columns` the id is a beginning that `whole_id` finds; 0 is as many as it takes.
+    """A tree in a list: its newest turn, when it was used, how large it is, whether it is in the archive alone, how it
+    begins, and what was said last or what was found. In so many `columns` the id is a beginning that `whole_id` finds;
+    0 is as many as it takes.
     """
     newest: Json = tree["newest"]
-    turns = turns_text(tree)
+    found: Json = tree["found"] or Json()
     id, used = str(newest["id"]), printing.when(tree["last_used_at"])
-    if columns == 0:
-        return "  ".join((id, used, turns, _turn_text(newest)))
-    if newest["kind"] == "response":  # others have a mark in front of what tells them apart
-        id = id[:SHORT_ID_CHARS]
-    return printing.fitting("  ".join((id, used[:MINUTE_CHARS], turns, _turn_text(newest))), columns)
+    if columns:
+        used = used[:MINUTE_CHARS]
+        if newest["kind"] == "response":  # others have a mark in front of what tells them apart
+            id = id[:SHORT_ID_CHARS]
+    texts = (tree["title"] or newest["input"] or "", found.get("text") or newest["output"] or "")
+    said = [printing.excerpt(text, EXCERPT_CHARS) for text in texts if text]
+    where = [] if tree["in_memory"] else [ARCHIVED]
+    line = "  ".join((id, used, turns_text(tree), *where, _status_mark(newest) + "  ".join(said))).rstrip()
+    return printing.fitting(line, columns) if columns else line
 
 
 def turns_text(tree: Json) -> str:
     """How many turns a tree in a list has."""
     return f"{tree['turns']}{'' if tree['turns_complete'] else '+'} turn{'' if tree['turns'] == 1 else 's'}"
-
-
-def search_note(page: Json, also: str) -> str:
-    """A line on how far a stopped search looked, or that there is more, by `also` an option; '' where it has come to
-    its end.
-    """
-    found, after = page.get("searched", Json()), page.get("after")
-    if after is None:
-        return ""
-    if found.get("stopped"):
-        back = printing.when(found.get("back_to"))
-        return f"… looked at {found['trees']} trees, back to {back}; --after {after} goes on"
-    return f"… {also}--after {after} shows more"
 
 
 def archive_note(tree: Json) -> str:
@@ -228,9 +195,13 @@ def _turn_text(turn: Json) -> str:
     """How a turn ended, if not well, what it was told and what it says."""
     told = printing.excerpt(turn["input"], EXCERPT_CHARS) if turn.get("input") else ""
     says = printing.excerpt(turn["output"], EXCERPT_CHARS) if turn.get("output") else ""
-    status = "" if turn["status"] == "completed" else f"[{turn['status']}] "
     kind = {"items": "[items] ", "omission": "[omits] "}.get(turn["kind"], "")
-    return f"{status}{kind}{told}{' → ' if told and says else ''}{says}".rstrip()
+    return f"{_status_mark(turn)}{kind}{told}{' → ' if told and says else ''}{says}".rstrip()
+
+
+def _status_mark(turn: Json) -> str:
+    """How a turn ended, if not well."""
+    return "" if turn["status"] == "completed" else f"[{turn['status']}] "
 
 
 @dataclass
@@ -275,16 +246,24 @@ def export_lines(service: RemoteService, ids: list[str], outcome: ExportCounts) 
         tree = tree_of(service, whole_id(service, id))
         if tree["id"] not in outcome.trees:
             yield from _lines_of(service, tree, outcome)
-    has_archive = False
-    for page in () if ids else service.pages(TREES, limit=PAGE):
-        has_archive = page["has_archive"]
-        for listed in page["data"]:
-            if listed["id"] not in outcome.trees:
-                yield from _lines_of(service, tree_of(service, listed["id"]), outcome)
-    for page in service.pages(ARCHIVED_TREES, limit=PAGE) if has_archive else ():
-        for listed in page["data"]:
-            if listed["id"] not in outcome.trees and (found := _tree_at(service, listed["end"])):
-                yield from _lines_of(service, found, outcome)
+    for listed in () if ids else _all_trees(service, outcome):
+        if listed["id"] in outcome.trees:
+            continue
+        if found := _tree_at(service, listed["newest"]["id"]) or _tree_at(service, listed["id"]):
+            yield from _lines_of(service, found, outcome)
+
+
+def _all_trees(service: RemoteService, outcome: ExportCounts) -> Iterator[Json]:
+    """All trees, then those used since that began: these may have been at the front when their place came."""
+    begun: int | None = None
+    for _ in range(2):
+        since = begun
+        for page in service.pages(TREES, limit=PAGE, since=since):
+            for tree in page["data"]:
+                begun = tree["last_used_at"] if begun is None else begun
+                yield tree
+            if page["archive_away"] and since is None:
+                outcome.lacks(ARCHIVE_AWAY)
 
 
 def _tree_at(service: RemoteService, id: str) -> Json | None:
@@ -377,31 +356,27 @@ def ls(
     since: Annotated[str | None, option("TIME", "Only those used since a date, or 2h or 7d ago.")] = None,
     metadata: Annotated[list[str] | None, option("KEY=VALUE", "Only those with a turn that has this.")] = None,
     text: Annotated[str | None, option("WORDS", "Only those with a turn that has all of these.")] = None,
-    archived: Annotated[bool, flag("--archived", "Those that left memory instead, in no order.")] = False,
     after: Annotated[str | None, option("CURSOR", "Go on there.")] = None,
     as_json: AsLines = False,
 ) -> None:
-    """List conversations by their newest turns, the one used last first. `harmonium tree ID` draws the tree of one."""
+    """List conversations, the one used last first, each by its newest turn. `harmonium tree ID` draws the tree of one.
+
+    What is in the archive alone is marked, and comes back into memory when `tree` is given its id.
+    """
     filters, is_empty = filters_of(status, model, since, metadata or [], text), True
-    if archived and filters:
-        raise ClientError("--archived has no filters: the archive is not searched", EXIT_USAGE)
-    found_again = not (archived or filters or after) and limit <= MOST_TREES  # by the beginnings of their ids
+    found_again = not (filters or after) and limit <= MOST_TREES  # by the beginnings of their ids
     columns = get_terminal_size().columns if found_again and sys.stdout.isatty() else 0
     page = Json()
-    for page in away(service, limit, after) if archived else trees(service, limit, filters, after):
+    for page in trees(service, limit, filters, after):
         for tree in page["data"]:
             is_empty = False
-            shown = json.dumps(tree) if as_json else away_line(tree) if archived else line_of(tree, columns)
-            printing.out(shown)
-    if more := search_note(page, "--archived " if archived else ""):
-        printing.remark(more)
-    elif is_empty and archived:
-        printing.remark("no conversation is in the archive alone")
+            printing.out(json.dumps(tree) if as_json else line_of(tree, columns))
+    if page["after"] is not None:
+        printing.remark(f"… --after {page['after']} shows more")
+    elif page["archive_away"]:
+        printing.remark(f"… without {ARCHIVE_AWAY}")
     elif is_empty:
-        has_archive: bool = page["has_archive"]
-        where = " in memory is so; `harmonium ls --archived` lists those that left it" if has_archive else " is so"
-        is_narrowed = bool(filters or after)
-        printing.remark(f"no conversation{where}" if is_narrowed else empty_note(service, has_archive=has_archive))
+        printing.remark("no conversation matches" if filters or after else "no conversations")
 
 
 @app.command(rich_help_panel=LOOK)

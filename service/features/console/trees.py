@@ -537,7 +537,7 @@ async def list_trees(request: Aside, query: Annotated[TreesQuery, InQuery()]) ->
         if page.has_more or wanted.begin or wanted.status in _UNDER_WAY:
             return request.with_room(page)
     try:
-        found = await KeptTrees(store, request.tenant, wanted, after).page(query.limit, page)
+        found = await KeptTrees(store, request.tenant, wanted, after if page is None else "").page(query.limit, page)
     except ArchiveUnavailable:
         if page is None:
             raise
@@ -558,7 +558,7 @@ MOST_SKIPPED = 2_000
 """How many trees of the archive a page passes over that memory has, too."""
 
 _UNDER_WAY = ("queued", "in_progress")
-_KEPT_PLACE = re.compile(rf"{KEPT}([0-9]{{1,19}})-([0-9a-f]{{{SHARD_DIGITS + TREE_DIGITS}}})", re.ASCII)
+_KEPT_PLACE = re.compile(rf"{KEPT}([0-9]{{1,19}})-([0-9a-f]{{{SHARD_DIGITS + TREE_DIGITS}}}|~)", re.ASCII)
 
 
 async def _in_memory(store: ConversationHistoryStore, wanted: TreeFilter) -> TreeFilter:

@@ -1,12 +1,17 @@
 """`harmonium export` and `import`: trees as files, and back at another service."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from service.features.client.reading import TREES
+from service.features.client.service import RemoteService
+from service.features.client.trees import ExportCounts, export_lines
+from service.features.console.trees import KeptTrees
+from store.errors import ArchiveUnavailable
 from tests.support.service.beside import ServiceBeside
 from tests.support.service.commands import id_of, run, said
 
@@ -58,6 +63,40 @@ def test_all_is_exported_also_what_left_memory(
     ids |= {id_of(run("ask", f"Count to {number}.")) for number in range(2, 6)}
     assert {line["id"] for line in lines(run("export", "--all").stdout)} == ids
     assert run("export", first).stderr.splitlines()[-1] == "5 turns of 1 tree"
+
+
+class Moving:
+    """A service of two trees, one of which is used while the pages are read, and so is at the front by then."""
+
+    def pages(self, path: str, limit: int, since: int | None = None) -> Iterator[dict[str, Any]]:
+        assert (path, limit, since) in ((TREES, 100, None), (TREES, 100, 7))
+        for id in ("one",) if since is None else ("other", "one"):
+            yield {"data": [{"id": id, "newest": {"id": id}, "last_used_at": 7}], "archive_away": False}
+
+    def find(self, path: str) -> dict[str, Any]:
+        archived = {"ends": [], "complete": True}
+        return {"id": path.rpartition("/")[2], "turns": [], "turns_complete": True, "archived": archived}
+
+
+def test_a_tree_that_is_used_during_an_export_of_all_is_in_it() -> None:
+    exported = export_lines(cast(RemoteService, Moving()), [], ExportCounts())
+    assert [line["id"] for line in exported] == ["one", "other"]
+
+
+def test_an_archive_that_does_not_answer_is_told_beside_what_is_in_memory(
+    beside: Callable[..., ServiceBeside], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(*_: object) -> None:
+        raise ArchiveUnavailable("away")
+
+    monkeypatch.setenv("HARMONIUM_URL", beside(archive_url="sqlite").url)
+    first = id_of(run("ask", "My name is Ada."))
+    monkeypatch.setattr(KeptTrees, "page", away)
+    listed, exported = run("ls"), run("export", "--all")
+    assert listed.stdout.split()[0] == first
+    assert listed.stderr == "… without what is in the archive alone: it doesn't answer\n"
+    assert [line["id"] for line in lines(exported.stdout)] == [first, first]
+    assert (exported.exit_code, exported.stderr.splitlines()[0]) == (1, listed.stderr.removeprefix("… ").strip())
 
 
 @pytest.mark.parametrize("archive", ["sqlite", "none"])

@@ -1,11 +1,15 @@
 """`harmonium ls` and `harmonium tree`: what a service lists, and a tree drawn as `git log --graph` would."""
 
 import json
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from service.features.client.trees import draw
+from service.features.console.trees import Box
+from tests.support.service.beside import ServiceBeside
 from tests.support.service.commands import id_of, run, said, told
 from tests.support.service.process import ServiceProcess
 
@@ -47,31 +51,44 @@ def test_forks_within_forks_have_columns_of_their_own() -> None:
 
 
 @pytest.mark.usefixtures("service")
-def test_conversations_are_listed_by_what_was_said_last(service: ServiceProcess) -> None:
+def test_conversations_are_listed_by_how_they_begin_and_what_was_said_last(service: ServiceProcess) -> None:
     first = id_of(run("ask", "My name is Ada."))
     other = id_of(run("ask", "Count to 3."))
     second = id_of(run("ask", "--from", first, "What is my name?"))
     result = run("ls", "--limit", "2")
     lines = [line.split("  ") for line in result.stdout.splitlines()]
-    assert [(line[0], line[2], line[3]) for line in lines] == [
-        (second, "2 turns", "What is my name? → Your name is Ada."),
-        (other, "1 turn", "Count to 3. → 1 2 3"),
+    assert [(line[0], *line[2:]) for line in lines] == [
+        (second, "2 turns", "My name is Ada.", "Your name is Ada."),
+        (other, "1 turn", "Count to 3.", "1 2 3"),
     ]
     listed = [json.loads(line) for line in said("ls", "--json", "--limit", "2").splitlines()]
     assert [tree["newest"]["id"] for tree in listed] == [second, other]
     assert "shows more" not in said("ls", "--model", "none")
     nothing = run("ls", "--since", "1h", "--status", "failed")
-    assert (nothing.stdout, nothing.stderr) == (
-        "",
-        "no conversation in memory is so; `harmonium ls --archived` lists those that left it\n",
-    )
+    assert (nothing.stdout, nothing.stderr) == ("", "no conversation matches\n")
     assert run("ls", "--metadata", "x").exit_code == 2
-    assert run("ls", "--archived", "--model", "none").exit_code == 2
     client = service.client()
     marked = client.responses.create(model="gpt-oss-20b", input="Count to 2.", metadata={"who": "cli"}).id
     client.responses.create(model="gpt-oss-20b", input="Count to 4.", previous_response_id=marked)
-    assert "Count to 4." in said("ls", "--metadata", "who=cli")
-    assert said("ls", "--text", "my ADA").split()[0] == second
+    assert "1 2 3 4" in said("ls", "--metadata", "who=cli")
+    found = said("ls", "--text", "my ADA").strip().split("  ")
+    assert (found[0], found[3:]) == (second, ["My name is Ada.", "What is my name?"])
+
+
+def test_a_search_that_stopped_goes_on_by_itself_and_says_how_far_it_is(
+    beside: Callable[..., ServiceBeside], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = beside(archive_url="none")
+    monkeypatch.setenv("HARMONIUM_URL", service.url)
+    monkeypatch.setattr("service.features.console.trees.Box", partial(Box, trees=2, at_once=1))
+    monkeypatch.setattr("service.features.client.trees.PROGRESS_TREES", 4)
+    first = id_of(run("ask", "My name is Ada."))
+    for number in range(2, 8):
+        run("ask", f"Count to {number}.")
+    result = run("ls", "--text", "ada")
+    assert result.stdout.split()[0] == first
+    assert [line.split(",")[0] for line in result.stderr.splitlines()] == ["… looked at 4 conversations"]
+    assert run("ls", "--limit", "6").stderr.splitlines()[-1].startswith("… --after ")
 
 
 @pytest.mark.usefixtures("service")

@@ -163,26 +163,25 @@ def test_what_a_list_does_not_take_is_refused_by_name(service: Served, query: st
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
 
 
-@pytest.mark.parametrize("seconds", [-1.0, 60.0])
-def test_the_archives_trees_of_all_shards_are_listed_wherever_a_page_ends(
-    beside: Callable[..., Served], monkeypatch: pytest.MonkeyPatch, seconds: float
-) -> None:
-    monkeypatch.setattr("store.backup.archiving.archived_turns.LISTING_SECONDS", seconds)
-    service = beside(shards=4, archive_url="sqlite", archive_after_seconds=0)
-    ids = {said(service.client(), f"Count to {number}.") for number in range(2, 12)}
+def test_all_that_is_kept_is_listed_once_wherever_a_page_ends(beside: Callable[..., Served]) -> None:
+    service = beside(shards=2, max_responses=8, archive_url="sqlite", archive_after_seconds=0)
+    ids = {said(service.client(), f"Count to {number}.") for number in range(2, 18)}
 
-    def listed(limit: int) -> list[str]:
-        found, query = list[str](), dict[str, str | int]()
+    def listed(limit: int) -> dict[str, bool]:
+        found, query = dict[str, bool](), dict[str, str | int]()
         while True:
-            page = service.http().get("/console/api/archived_trees", params={"limit": limit} | query).json()
-            found += [tree["id"] for tree in page["data"]]
+            page = trees(service.http(), limit=limit, **query)
+            assert not found.keys() & {tree["id"] for tree in page["data"]}
+            found |= {tree["id"]: tree["in_memory"] for tree in page["data"]}
             if not page["has_more"]:
                 return found
             query = {"after": page["after"]}
 
-    wait_until(lambda: set(listed(100)) == ids, 20, "not all is archived")
+    wait_until(lambda: listed(100).keys() == ids, 20, "not all is listed")
+    whole = listed(100)
+    assert set(whole.values()) == {True, False}
     for limit in (1, 2, 3, 4):
-        assert sorted(listed(limit)) == sorted(ids)
+        assert list(listed(limit).items()) == list(whole.items())
 
 
 def test_a_tree_of_a_stranger_is_exactly_as_unknown_as_one_that_never_was(tenants: Served) -> None:

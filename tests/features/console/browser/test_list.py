@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from openai import NotFoundError
-from playwright.sync_api import FilePayload, Page, expect
+from playwright.sync_api import FilePayload, Page, Route, expect
 
 from tests.features.console.browser.conftest import Open
 from tests.support.console.samples import said
@@ -127,7 +127,7 @@ def test_words_are_found_in_any_turn_shown_where_they_stand_and_lead_there(start
     expect(page.locator(".trees a")).to_have_attribute("href", re.compile(middle))
 
 
-def test_where_nothing_is_in_memory_those_in_the_archive_are_counted_shown_and_opened(
+def test_all_that_is_kept_is_listed_and_what_is_in_the_archive_alone_is_marked_found_and_opened(
     start: START, visit: Open, tmp_path: Path
 ) -> None:
     whole = start()
@@ -137,29 +137,81 @@ def test_where_nothing_is_in_memory_those_in_the_archive_are_counted_shown_and_o
         subprocess.run(line, cwd=tmp_path, check=True, capture_output=True)
     service = start()
     page = visit(service)
-    expect(page.get_by_role("heading", name="Nothing is in memory")).to_be_visible()
-    expect(page.get_by_text("The archive has 50 conversations or more.")).to_be_visible()
-    page.get_by_role("button", name="Show those in the archive").click()
-    listed = page.locator(".trees li")
+    listed, away = page.locator(".trees li"), page.locator(".trees .away")
     expect(listed).to_have_count(50)
-    expect(listed.first).to_contain_text("1 turn")
-    page.get_by_role("button", name="Next").click()
+    expect(away).to_have_text(["archived"] * 50)
+    assert rows(page) == [f"Number {number}." for number in range(51, 1, -1)]
+    page.get_by_role("button", name="Older").click()
     expect(listed).to_have_count(2)
+    expect(page.get_by_text("These are all.")).to_be_visible()
+    box = page.get_by_label("Find words or an id")
+    box.fill("NUMBER 51")
+    box.press("Enter")
+    expect(listed).to_have_count(1)
+    assert page.locator(".trees b mark").all_inner_texts() == ["Number", "51"]
     page.locator(".trees a").first.click()
-    expect(page.locator(".row.selected")).to_contain_text("Number")
-    assert re.findall(r"resp_[0-9a-f]+", page.url)[0] in made
+    expect(page.locator(".row.selected")).to_contain_text("Number 51.")
+    assert made[51] in page.url
     page.go_back()
     expect(listed).to_have_count(1)
-    page.goto(f"{service.url}/console#/")
+    expect(away).to_have_count(0)
+    box.fill("nowhere")
+    box.press("Enter")
+    expect(page.get_by_text("No conversation matches")).to_be_visible()
+
+
+def test_a_search_of_memory_goes_on_by_itself_says_how_far_it_is_and_is_stopped(start: START, visit: Open) -> None:
+    service = start(archive_url="none")
+    said(service, "My name is Ada.")
+    (tree,) = service.http().get("/console/api/trees").json()["data"]
+    asked, waiting = list[str](), list[Route]()
+
+    def told(route: Route, *, stopped: bool = True, found: bool = False) -> None:
+        searched = {"trees": 1_200, "back_to": 1_700_000_000, "stopped": "time" if stopped else None, "unread": 0}
+        after = f"place-{len(asked)}" if stopped else None
+        data = [tree] if found else []
+        answer = {"data": data, "has_more": stopped, "after": after, "searched": searched, "archive_away": False}
+        route.fulfill(json=answer)
+
+    def answer(route: Route) -> None:
+        asked.append(route.request.url)
+        if len(asked) == 3:
+            waiting.append(route)
+        else:
+            told(route, stopped=len(asked) < 3, found=len(asked) == 1)
+
+    page = visit(service)
+    listed = page.locator(".trees li")
     expect(listed).to_have_count(1)
-    page.get_by_role("button", name="Show those in the archive").click()
-    page.get_by_role("button", name="Previous").click()
-    expect(listed).to_have_count(50)
-    page.get_by_role("link", name="← Conversations").click()
+    page.route("**/console/api/trees?*text=*", answer)
+    box = page.get_by_label("Find words or an id")
+    box.fill("ada")
+    box.press("Enter")
+    expect(page.get_by_text("2,400 looked at")).to_be_visible()
+    expect(listed).to_have_count(1)
+    expect(page.get_by_role("progressbar")).to_be_visible()
+    expect(page.get_by_role("button", name="Older")).to_have_count(0)
+    page.get_by_role("button", name="Stop").click()
+    told(waiting[0])
+    expect(page.get_by_text("Looked at 3,600 conversations")).to_be_visible()
+    expect(page.get_by_role("progressbar")).to_have_count(0)
+    assert [re.findall("after=([a-z0-9-]+)", url) for url in asked] == [[], ["place-1"], ["place-2"]]
+    page.get_by_role("button", name="Older").click()
+    expect(page.get_by_role("heading", name="Nothing found")).to_be_visible()
+    assert "after=place-3" in asked[-1]
+
+
+def test_an_archive_that_does_not_answer_is_told_and_no_list_is_called_empty(
+    service: ServiceProcess, visit: Open
+) -> None:
+    page = visit(service)
+    searched = {"trees": 0, "back_to": None, "stopped": None, "unread": 0}
+    told = {"data": [], "has_more": False, "after": None, "searched": searched, "archive_away": True}
+    page.route("**/console/api/trees?*model=*", lambda route: route.fulfill(json=told))
     page.get_by_label("Model").fill("other")
     page.get_by_label("Model").press("Enter")
-    expect(page.get_by_text("No conversation in memory matches")).to_be_visible()
-    expect(page.get_by_role("button", name="Show those in the archive")).to_be_visible()
+    expect(page.get_by_role("alert")).to_contain_text("The archive doesn't answer")
+    expect(page.locator(".empty")).to_have_count(0)
 
 
 def test_a_key_is_asked_for_tried_kept_for_the_tab_and_forgotten(tenants: ServiceProcess, visit: Open) -> None:
