@@ -52,7 +52,11 @@ class ArchiveListener:
         """Something of the tree to which some digits lead was added or deleted. Raises ArchiveUnavailable."""
 
     async def tenant_erased(self, tenant: str) -> None:
-        """All that a tenant had until now was erased; for each tree with later turns a call of `tree_changed` follows."""
+        """All that a tenant had until now was erased. For each tree with later turns a `tree_changed` follows."""
+
+    async def is_stale(self, tenant: str, digits: str) -> bool:
+        """Whether what was made of a tree is not the tree's any more. Raises ArchiveDamaged, NewerFormat."""
+        return False
 
     async def close(self) -> None:
         """Give back what it holds."""

@@ -43,13 +43,13 @@ from store.backup.archiving.shards import Failed, Waiting, failed_trees, waiting
 from store.backup.heads import Heads
 from store.backup.upkeep.backup import Backup, BackupScope
 from store.backup.upkeep.backup_file import BackupHeader, BackupProgress, reading
-from store.backup.upkeep.cataloguing import Cataloguer
 from store.backup.upkeep.erasing import Erased
 from store.backup.upkeep.erasing import erase as erase_all
 from store.backup.upkeep.exporting import Export, Exported
 from store.backup.upkeep.refilling import Refill, Refilled, newest
 from store.backup.upkeep.verifying import MEANINGS, ArchiveFault, Verified, Verify
 from store.backup.upkeep.walking import Counts, counts
+from store.catalogue.cataloguing import Cataloguer
 from store.errors import ArchiveForeign, ArchiveUnfit, ArchiveWentBack, StoreError, StoreUnavailable
 from store.fsck.faults import Fault
 from store.history.history import ConversationHistoryStore

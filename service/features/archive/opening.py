@@ -12,8 +12,8 @@ from service.settings.core import CoreSettings
 from store.archive.archive import Archive
 from store.archive.opening import open_archive as open_archive_at
 from store.backup.archiving.store_archive import StoreArchive
-from store.backup.upkeep.cataloguing import Cataloguer
 from store.backup.upkeep.reconciling import Reconciled, Reconciler
+from store.catalogue.cataloguing import Cataloguer
 from store.history.history import ConversationHistoryStore
 from store.watcher import UNWATCHED, Watcher
 
@@ -47,7 +47,7 @@ def open_store_archive(settings: ArchiveSettings, store: ConversationHistoryStor
         reconcile=reconciler.shard,
         after_seconds=settings.archive_after_seconds,
         evicts=settings.archive_when_down == "evict",
-        catalogue=archive.listener.catalogue if isinstance(archive.listener, Cataloguer) else None,
+        find=archive.listener.find if isinstance(archive.listener, Cataloguer) else None,
     )
 
 

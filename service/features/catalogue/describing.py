@@ -7,7 +7,7 @@ import msgspec
 
 from service.features.catalogue.excerpts import ITEMS, Excerpt, ReadableResponse, excerpt_of, texts_of
 from store.backup.records import Saved
-from store.backup.upkeep.cataloguing import TreeToDescribe
+from store.catalogue.cataloguing import TreeToDescribe
 from store.catalogue.rows import CatalogueRow, fact_of
 from store.keys import digits_of
 

@@ -17,8 +17,9 @@ from service.store_away import tolerate
 from store.archive.archive import Archive
 from store.archive.port import Bounds
 from store.backup.ownership import ID_KEY
-from store.backup.upkeep.cataloguing import Cataloguer
+from store.catalogue.cataloguing import Cataloguer
 from store.catalogue.rows import Catalogue
+from store.errors import Unsupported
 from store.history.history import ConversationHistoryStore
 
 logger = logging.getLogger(__name__)
@@ -48,8 +49,10 @@ def open_cataloguer(settings: CoreSettings, archive: Archive, archive_url: str) 
 
 def _catalogue(url: str, data: Path) -> Catalogue:
     if url.startswith("postgres"):
-        from store.catalogue.postgres import PostgresCatalogue
-
+        try:
+            from store.catalogue.postgres import PostgresCatalogue
+        except ImportError as error:
+            raise Unsupported("a catalogue in Postgres needs asyncpg: pip install 'harmonium[postgres]'") from error
         return PostgresCatalogue(url, Bounds())
     from store.catalogue.sqlite import SqliteCatalogue
 

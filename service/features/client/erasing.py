@@ -40,7 +40,8 @@ def erase(
         filters["safety_identifier"] = safety_identifier
     if not filters:
         raise ClientError("say whose: --metadata KEY=VALUE or --safety-identifier NAME", EXIT_USAGE)
-    found = {tree["id"]: tree for tree in _found(service, filters)}
+    # a second time, as a tree that was used meanwhile has moved to the front of the list
+    found = {tree["id"]: tree for _ in range(2) for tree in _found(service, filters)}
     for tree in found.values() if dry_run or not yes else ():
         printing.remark(f"{tree['newest']['id']}  {printing.excerpt(tree['title'] or '')}")
     if not dry_run and found and not yes and not typer.confirm(f"Erase {len(found)} conversations?", err=True):
@@ -60,6 +61,8 @@ def _found(service: RemoteService, filters: dict[str, str | int]) -> Iterator[Js
     for _ in range(MOST_PAGES):
         page = service.call("GET", TREES, None, limit=PAGE, after=after, **filters)
         yield from page["data"]
+        if page["archive_away"]:
+            raise ClientError("the archive can't be asked now, and may have more; nothing was erased. Run this again")
         after = page["after"]
         if after is None:
             return

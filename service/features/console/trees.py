@@ -537,7 +537,8 @@ async def list_trees(request: Aside, query: Annotated[TreesQuery, InQuery()]) ->
         if page.has_more or wanted.begin or wanted.status in _UNDER_WAY:
             return request.with_room(page)
     try:
-        found = await KeptTrees(store, request.tenant, wanted, after if page is None else "").page(query.limit, page)
+        spelled = replace(wanted, words=tuple(dict.fromkeys((query.text or "").split())))  # an index folds by itself
+        found = await KeptTrees(store, request.tenant, spelled, after if page is None else "").page(query.limit, page)
     except ArchiveUnavailable:
         if page is None:
             raise

@@ -27,7 +27,6 @@ from store.backup.archiving.merging import as_gone, as_of
 from store.backup.archiving.shards import begin_archive_in
 from store.backup.records import Saved
 from store.backup.turns import THERE, bring_back, rows, store_row
-from store.catalogue.rows import Catalogue
 from store.errors import ArchiveBusy, ArchiveContended, ArchiveUnavailable, ChainTooLong, ParentNotFound
 from store.history.delete import ERASED, FORGOTTEN, TREE
 from store.history.elsewhere import (
@@ -77,6 +76,9 @@ _Reading = Callable[[Scan, Sequence[str]], Awaitable[Sequence[Saved]]]
 
 T = TypeVar("T")
 
+Find = Callable[[str, KeptQuery], Awaitable[Sequence[KeptTree]]]
+"""Finds the trees of a tenant in a list of all that is kept."""
+
 
 class ArchivedWay(NamedTuple):
     """The turns from a root to one that was looked for, deleted ones included, or some of them; what the archive said
@@ -120,7 +122,7 @@ class ArchivedTurns(ArchiveReader):
         after_seconds: float = AFTER_SECONDS,
         concurrency: int = CONCURRENCY,
         unknown_seconds: float = UNKNOWN_SECONDS,
-        catalogue: Catalogue | None = None,
+        find: Find | None = None,
     ) -> None:
         """`ready()` returns once the archive may be asked. `make_room(shard)` archives what is due there, or will be,
         and returns whether that was anything. `after_seconds` is what the archivers have. A turn
@@ -131,7 +133,7 @@ class ArchivedTurns(ArchiveReader):
         self._archive, self._keeping, self._marks = archive, Keeping(archive), Marks(archive)
         self._ready, self._make_room = ready, make_room
         self.after_seconds = after_seconds
-        self._catalogue, self.lists = catalogue, catalogue is not None
+        self._find, self.lists = find, find is not None
         self._concurrency, self._share = concurrency, max(1, concurrency // 2)
         self._unknown_seconds = unknown_seconds
         self._making_room: dict[ShardKeys, asyncio.Task[bool]] = {}
@@ -161,12 +163,12 @@ class ArchivedTurns(ArchiveReader):
         return await self._ask_counted(_Question(tenant, digits), self._fate)
 
     async def find_kept(self, tenant: str, query: KeptQuery) -> Sequence[KeptTree]:
-        catalogue = self._catalogue
-        if catalogue is None:
+        find = self._find
+        if find is None:
             return ()
 
         async def ask(tenant: str, _: str) -> Sequence[KeptTree]:
-            found = await catalogue.find(tenant, query)
+            found = await find(tenant, query)
             return await asyncio.gather(*(self._kept_as_noted(tenant, tree) for tree in found))
 
         return await self._ask_counted(_Question(tenant, ""), ask) or ()

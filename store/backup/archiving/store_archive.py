@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from store.archive.archive import Archive
 from store.backup import ownership
-from store.backup.archiving.archived_turns import CONCURRENCY, ArchivedTurns
+from store.backup.archiving.archived_turns import CONCURRENCY, ArchivedTurns, Find
 from store.backup.archiving.archiver import AFTER_SECONDS, LATER_SECONDS, Archiver, DueTree, WrittenTree
 from store.backup.archiving.shards import (
     SCANNED,
@@ -28,7 +28,6 @@ from store.backup.archiving.shards import (
 )
 from store.backup.heads import Heads, Standing
 from store.backup.ownership import BEAT_SECONDS, WATCHED_SECONDS, Joined
-from store.catalogue.rows import Catalogue
 from store.errors import (
     ArchiveContended,
     ArchiveDamaged,
@@ -96,7 +95,7 @@ class StoreArchive:
         later_seconds: float = LATER_SECONDS,
         beat_seconds: float = BEAT_SECONDS,
         watched_seconds: float = WATCHED_SECONDS,
-        catalogue: Catalogue | None = None,
+        find: Find | None = None,
     ) -> None:
         """In a shard of Redis that went back in time, `reconcile` deletes again all that was deleted since, and returns
         whether none is left. Trees are archived `after_seconds`. With `evicts` the store may evict trees that the
@@ -121,7 +120,7 @@ class StoreArchive:
             make_room=self._archive_some,
             after_seconds=after_seconds,
             concurrency=concurrency,
-            catalogue=catalogue,
+            find=find,
         )
         self._owner = history.token()
         self._leads = False

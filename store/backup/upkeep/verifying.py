@@ -17,7 +17,6 @@ from store.backup.archiving.keeping import Keeping
 from store.backup.archiving.parts import Part, encode, folder_of
 from store.backup.reading import Node
 from store.backup.upkeep.carrying import batches, side_by_side
-from store.backup.upkeep.cataloguing import Cataloguer
 from store.backup.upkeep.erasing import DAMAGED
 from store.backup.upkeep.memory import Memory
 from store.backup.upkeep.reconciling import Reconciler, Returned, TreeFacts, facts_of
@@ -160,7 +159,7 @@ class Verify:
         report.uncounted += sum(number >= facts.known.parts for number in tree.parts)
         report.turns += len(facts.known.entries)
         first, returned = _faults(tree, facts), await self._returned_turns(tree, facts)
-        stale = await self._is_stale(tree, facts)
+        stale = not facts.faults and await self._archive.listener.is_stale(tree.tenant, tree.digits)
         again = await listed_at(self._archive, tree.folder) if first or returned or stale else None
         if again is None:
             return
@@ -168,20 +167,13 @@ class Verify:
         for fault in _faults(again, facts):
             if fault in first:
                 report.add(fault, repair and await self._repair(fault))
-        if stale and await self._is_stale(again, facts):
+        if stale and await self._archive.listener.is_stale(tree.tenant, tree.digits):
             report.add(ArchiveFault("not-catalogued", tree.tenant, f"{tree.folder}0"), repair)
         if repair:
             await self._archive.listener.tree_changed(tree.tenant, tree.digits)
         for fault, what in (await self._returned_turns(again, facts)).items():
             if fault in returned:
                 report.add(fault, repair and self._reconciler is not None and await self._reconciler.delete(what))
-
-    async def _is_stale(self, tree: TreeParts, facts: TreeFacts) -> bool:
-        """Whether the row of a tree in a whole catalogue is not the tree's."""
-        listener = self._archive.listener
-        if facts.faults or not isinstance(listener, Cataloguer) or not await listener.catalogue.about():
-            return False
-        return await listener.is_stale(tree)
 
     async def _read(self, tree: TreeParts) -> TreeFacts:
         return await self._keeping.look(tree.tenant, tree.digits, facts_of, listed=tree.listed)

@@ -14,11 +14,11 @@ from redis.asyncio import Redis
 
 from service.features.catalogue.describing import METADATA, MODEL, PERSON, STATUS, KeptSummary, describe, summary_in
 from store.backup.archiving.archived_turns import ArchivedTurns
-from store.backup.upkeep.cataloguing import Cataloguer, tree_at
 from store.backup.upkeep.erasing import erase
 from store.backup.upkeep.expiring import expire
 from store.backup.upkeep.restore import Restore
 from store.backup.upkeep.walking import trees_of
+from store.catalogue.cataloguing import Cataloguer, tree_at
 from store.catalogue.rows import Catalogue, fact_of
 from store.history.elsewhere import KeptQuery
 from store.keys import digits_of

@@ -1,21 +1,27 @@
 """Cataloguing: the row of a tree in the catalogue is made of what the archive has, whenever that changes."""
 
-from collections.abc import AsyncGenerator, Callable, Sequence
-from typing import NamedTuple
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from typing import NamedTuple, TypeVar
 
 from store.archive.archive import Archive, ArchiveListener
 from store.backup.archiving.keeping import Keeping, Scan
 from store.backup.archiving.marks import Marks
 from store.backup.records import Saved
 from store.backup.upkeep.carrying import batches, side_by_side
-from store.backup.upkeep.walking import TreeParts, trees_of
+from store.backup.upkeep.walking import trees_of
 from store.catalogue.rows import Catalogue, CatalogueRow
-from store.errors import ArchiveContended, ArchiveDamaged, NewerFormat
+from store.codec import THREAD_FROM_BYTES
+from store.errors import ArchiveContended, ArchiveDamaged, ArchiveUnavailable, NewerFormat
+from store.history.elsewhere import KeptQuery, KeptTree
 from store.ids import tree_of
 from store.keys import SHARD_DIGITS, is_conversation
 
 TRIES = 8
 """How often the row of a tree is made again because somebody else has put one meanwhile."""
+
+CALL_SECONDS = 5.0
+"""How long a catalogue may take for an answer, with all who wait before."""
 
 READ_BYTES = 1 << 20
 """How many bytes of a tree's turns are read for its row, beside those that it begins and ends with."""
@@ -39,6 +45,7 @@ class TreeToDescribe(NamedTuple):
     turns: Sequence[Saved]
 
 
+T = TypeVar("T")
 Describe = Callable[[TreeToDescribe], CatalogueRow]
 """Makes the row of a tree, of which the store reads nothing."""
 
@@ -54,17 +61,17 @@ class Cataloguer(ArchiveListener):
         """Make the row of a tree anew; that of one that can't be read stays as it is, and `verify` tells of it."""
         tree = tree_at(digits)
         for _ in range(TRIES):
-            version = await self.catalogue.version(tenant, tree)
+            version = await _in_time(self.catalogue.version(tenant, tree))
             try:
-                is_there, kept = await self._keeping.look(tenant, digits, self._kept)
+                is_there, kept = await self._keeping.look(tenant, digits, self._tree_in)
             except (ArchiveDamaged, NewerFormat):
                 return
             if not is_there:
-                if await self.catalogue.remove(tenant, tree, version):
+                if await _in_time(self.catalogue.remove(tenant, tree, version)):
                     return
                 continue
-            row = None if kept is None or await self._is_erased(tenant, kept) else self._describe(kept)
-            if not await self.catalogue.put(tenant, tree, row, version):
+            row = None if kept is None or await self._is_erased(tenant, kept) else await self._row(kept)
+            if not await _in_time(self.catalogue.put(tenant, tree, row, version)):
                 continue
             # an erasure finds no row to remove where there was none, and its mark comes before: it is seen now
             if version or kept is None or row is None or not await self._is_erased(tenant, kept):
@@ -76,8 +83,8 @@ class Cataloguer(ArchiveListener):
 
     async def row_of(self, tenant: str, digits: str) -> CatalogueRow | None:
         """The row of a tree; None where nothing of it is there. Raises ArchiveDamaged, NewerFormat."""
-        _, kept = await self._keeping.look(tenant, digits, self._kept)
-        return None if kept is None or await self._is_erased(tenant, kept) else self._describe(kept)
+        _, kept = await self._keeping.look(tenant, digits, self._tree_in)
+        return None if kept is None or await self._is_erased(tenant, kept) else await self._row(kept)
 
     async def make_whole(self, about: str) -> AsyncGenerator[int]:
         """Make all rows anew, unless they were by these words; how many trees were looked at by now."""
@@ -91,10 +98,16 @@ class Cataloguer(ArchiveListener):
             yield made
         await self.catalogue.finish(about)
 
-    async def is_stale(self, tree: TreeParts) -> bool:
-        """Whether the row of a tree is missing, or is not the tree's. Raises ArchiveDamaged, NewerFormat."""
-        row, here = await self.row_of(tree.tenant, tree.digits), tree_at(tree.digits)
-        there = await self.catalogue.row(tree.tenant, here)
+    async def find(self, tenant: str, query: KeptQuery) -> Sequence[KeptTree]:
+        """The trees of a tenant that are wanted, the one used last first."""
+        return await _in_time(self.catalogue.find(tenant, query))
+
+    async def is_stale(self, tenant: str, digits: str) -> bool:
+        """Whether a whole catalogue lacks the row of a tree, or has another one. Raises ArchiveDamaged, NewerFormat."""
+        if not await _in_time(self.catalogue.about()):
+            return False
+        row = await self.row_of(tenant, digits)
+        there = await _in_time(self.catalogue.row(tenant, tree_at(digits)))
         return there != (row and row._replace(words="", facts=()))
 
     async def close(self) -> None:
@@ -103,17 +116,21 @@ class Cataloguer(ArchiveListener):
     async def _is_erased(self, tenant: str, kept: TreeToDescribe) -> bool:
         return kept.newest.created <= await self._marks.erased_until(tenant, anew=True)
 
-    async def _kept(self, scan: Scan) -> tuple[bool, TreeToDescribe | None]:
+    async def _row(self, kept: TreeToDescribe) -> CatalogueRow:
+        large = sum(turn.payload for turn in kept.turns) > THREAD_FROM_BYTES
+        return await asyncio.to_thread(self._describe, kept) if large else self._describe(kept)
+
+    async def _tree_in(self, scan: Scan) -> tuple[bool, TreeToDescribe | None]:
         """Whether the archive has anything of a tree, be it what is left of deleted turns; and the tree."""
         await scan.all()
         entries = scan.index.entries
         for root in [id for id, entry in entries.items() if entry.parent is None]:
             there = [id for id in scan.index.within(root) if not is_conversation(id)]
             if there:
-                return True, await self._kept_below(scan, root, there)
+                return True, await self._tree_below(scan, root, there)
         return bool(scan.etags), None
 
-    async def _kept_below(self, scan: Scan, root: str, there: Sequence[str]) -> TreeToDescribe:
+    async def _tree_below(self, scan: Scan, root: str, there: Sequence[str]) -> TreeToDescribe:
         entries = scan.index.entries
         newest = max(there, key=lambda id: entries[id].created)
         way = [id for id in scan.index.path(newest) or () if not scan.index.is_gone(id)]
@@ -133,6 +150,15 @@ class Cataloguer(ArchiveListener):
             newest=turns[newest],
             turns=list(turns.values()),
         )
+
+
+async def _in_time(asked: Awaitable[T]) -> T:
+    """The answer of a catalogue. Raises ArchiveUnavailable where that takes too long."""
+    try:
+        async with asyncio.timeout(CALL_SECONDS):
+            return await asked
+    except TimeoutError:
+        raise ArchiveUnavailable(f"its catalogue did not answer within {CALL_SECONDS:g} s") from None
 
 
 def tree_at(digits: str) -> str:
