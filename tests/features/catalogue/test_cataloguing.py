@@ -81,7 +81,7 @@ class Listed(NamedTuple):
         async for tree in trees_of(self.kept.archive, None):
             row = await self.catalogue.row(tree.tenant, tree_at(tree.digits))
             told[tree.tenant, tree.digits] = row and row._replace(words="")
-            assert not await self.cataloguer.is_stale(tree)
+            assert not await self.cataloguer.is_stale(tree.tenant, tree.digits)
         for tenant in (TENANT, OTHER):
             for word in ("one", "two", "other"):
                 told[tenant, word] = await found(self.catalogue, word, tenant=tenant)
@@ -186,19 +186,19 @@ async def test_a_deleted_tree_is_not_listed(listed: Listed, whole: bool) -> None
 async def test_a_deletion_is_seen_before_the_archive_hears_of_it(listed: Listed, away: bool) -> None:
     (id,) = await listed.archived("one")
     (other,) = await listed.archived("other", tenant=OTHER)
-    turns = ArchivedTurns(listed.kept.store, listed.kept.archive, catalogue=listed.catalogue, unknown_seconds=0)
+    turns = ArchivedTurns(listed.kept.store, listed.kept.archive, find=listed.cataloguer.find, unknown_seconds=0)
     listed.kept.store.elsewhere = turns
-    (tree,) = list(await turns.find_kept(TENANT, KeptQuery(9)) or ())
+    (tree,) = list(await turns.find_kept(TENANT, KeptQuery(9)))
     assert (tree.root, tree.changing, bool(tree.here)) == (digits_of(id), False, True)
     if away:
         await listed.kept.leave_memory(id)
-        (tree,) = list(await turns.find_kept(TENANT, KeptQuery(9)) or ())
+        (tree,) = list(await turns.find_kept(TENANT, KeptQuery(9)))
         assert not tree.here
     await listed.kept.store.forget_tree(TENANT, id)
-    assert [(tree.gone, tree.changing) for tree in await turns.find_kept(TENANT, KeptQuery(9)) or ()] == [(True, True)]
+    assert [(tree.gone, tree.changing) for tree in await turns.find_kept(TENANT, KeptQuery(9))] == [(True, True)]
     await listed.kept.archive_all()
     assert not await turns.find_kept(TENANT, KeptQuery(9))
-    assert [tree.root for tree in await turns.find_kept(OTHER, KeptQuery(9)) or ()] == [digits_of(other)]
+    assert [tree.root for tree in await turns.find_kept(OTHER, KeptQuery(9))] == [digits_of(other)]
 
 
 async def test_of_an_erased_tenant_nothing_is_listed_but_what_came_later(listed: Listed) -> None:

@@ -69,6 +69,7 @@ def test_a_tree_is_shown_by_its_newest_turn(own: Served) -> None:
         "conversation": None,
         "metadata": {"a": "1"},
         "found": None,
+        "in_memory": True,
     }
     assert (newest["id"], newest["kind"], newest["status"], newest["model"]) == (leaf, "response", "completed", MODEL)
     assert (newest["input"], newest["output"]) == ("What is my name?", "Your name is Ada.")
