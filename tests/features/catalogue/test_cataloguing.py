@@ -81,7 +81,7 @@ class Listed(NamedTuple):
         async for tree in trees_of(self.kept.archive, None):
             row = await self.catalogue.row(tree.tenant, tree_at(tree.digits))
             told[tree.tenant, tree.digits] = row and row._replace(words="")
-            assert not await self.cataloguer.is_stale(tree)
+            assert not await self.cataloguer.is_stale(tree.tenant, tree.digits)
         for tenant in (TENANT, OTHER):
             for word in ("one", "two", "other"):
                 told[tenant, word] = await found(self.catalogue, word, tenant=tenant)
@@ -186,7 +186,7 @@ async def test_a_deleted_tree_is_not_listed(listed: Listed, whole: bool) -> None
 async def test_a_deletion_is_seen_before_the_archive_hears_of_it(listed: Listed, away: bool) -> None:
     (id,) = await listed.archived("one")
     (other,) = await listed.archived("other", tenant=OTHER)
-    turns = ArchivedTurns(listed.kept.store, listed.kept.archive, catalogue=listed.catalogue, unknown_seconds=0)
+    turns = ArchivedTurns(listed.kept.store, listed.kept.archive, find=listed.cataloguer.find, unknown_seconds=0)
     listed.kept.store.elsewhere = turns
     (tree,) = list(await turns.find_kept(TENANT, KeptQuery(9)) or ())
     assert (tree.root, tree.changing, bool(tree.here)) == (digits_of(id), False, True)
