@@ -75,7 +75,8 @@ into that order then.
 """
 
 _AROUND = f"""SELECT rowid, snippet(found, 0, '', '', '…', {AROUND_WORDS}) FROM found
-    WHERE found MATCH ? AND rowid IN (SELECT value FROM json_each(?))"""
+    WHERE found MATCH ? AND rowid BETWEEN ? AND ? AND +rowid IN (SELECT value FROM json_each(?))"""
+"""`+`, as else what matches is looked up again for each of the rows."""
 
 _UNTIDY = "untidy"
 """The note that something was removed which the index of words may still have."""
@@ -212,8 +213,8 @@ def _find(file: sqlite3.Connection, tenant: str, query: KeptQuery) -> list[KeptT
             statement = statement.replace(_BY_TENANT, _BY_NUMBER)
         asked, statement = [*asked, *matching], statement + _MATCHING
     rows = file.execute(statement + _IN_ORDER, (*asked, query.limit)).fetchall()
-    ids = f"[{','.join(str(row[-1]) for row in rows)}]"
-    texts = dict(file.execute(_AROUND, (match, ids))) if query.words else {}
+    ids = [row[-1] for row in rows]
+    texts = dict(file.execute(_AROUND, (match, min(ids), max(ids), str(ids)))) if query.words and ids else {}
     return [KeptTree(*row[:5], text=texts.get(row[5], "")) for row in rows]
 
 

@@ -6,6 +6,7 @@ import stat
 import sys
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from time import monotonic
 
 import pytest
 
@@ -135,3 +136,19 @@ async def test_a_file_that_is_none_is_told(catalogue: Catalogue, folder: Path) -
     (folder / FILE).write_bytes(b"this is no file of SQLite's" * 400)
     with pytest.raises(ArchiveRefused, match=r"catalogue\.db is damaged"):
         await catalogue.about()
+
+
+async def test_the_text_around_words_of_many_rows_takes_about_as_long_as_that_of_one(catalogue: Catalogue) -> None:
+    """As the rows that match a beginning are looked up once, not once for each row that is told."""
+    texts = [" ".join(f"a{os.urandom(4).hex()}" for _ in range(100)) for _ in range(1_000)]
+    await asyncio.gather(
+        *(catalogue.put(TENANT, f"00{at:04}", row_of(text, used=at), "") for at, text in enumerate(texts))
+    )
+
+    async def seconds(limit: int) -> float:
+        begun = monotonic()
+        assert len(await found(catalogue, "a", limit=limit)) == limit
+        return monotonic() - begun
+
+    one = min([await seconds(1) for _ in range(3)])
+    assert min([await seconds(60) for _ in range(3)]) < 8 * one
