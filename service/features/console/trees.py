@@ -580,7 +580,7 @@ class KeptTrees:
         self._place = elsewhere.FIRST
         if after:
             match = _KEPT_PLACE.fullmatch(after)
-            if match is None:
+            if match is None or int(match[1]) > elsewhere.FIRST[0]:
                 raise invalid_value("after", after, "Give the 'after' of the page before.")
             self._place = int(match[1]), match[2]
         if wanted.until is not None:
