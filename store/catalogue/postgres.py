@@ -13,7 +13,7 @@ from hashlib import blake2b
 from store.archive.port import Bounds
 from store.archive.postgres import PostgresTable
 from store.catalogue.rows import AROUND_WORDS, MOST_SORTED, REMOVED, CatalogueRow, new_version
-from store.history.elsewhere import KeptQuery, KeptTree
+from store.history.elsewhere import FIRST, KeptQuery, KeptTree
 
 TABLE, NOTES = "harmonium_catalogue", "harmonium_catalogue_notes"
 
@@ -52,7 +52,7 @@ _UPDATE = f"""UPDATE {TABLE} SET ({_COLUMNS}) = ({_VALUES})
     WHERE tenant = $1 AND tree = $2 AND version = $10 RETURNING true"""
 _REMOVE = f"DELETE FROM {TABLE} WHERE tenant = $1 AND tree = $2 AND version = $3"
 _REMOVE_SOME = f"""WITH removed AS (
-        DELETE FROM {TABLE} WHERE ctid = ANY(ARRAY(SELECT ctid FROM {TABLE} WHERE $1 IN ('', tenant) LIMIT $2))
+        DELETE FROM {TABLE} WHERE ctid = ANY(ARRAY(SELECT ctid FROM {TABLE} WHERE $1 IN ('', tenant) AND used <= $3 LIMIT $2))
         RETURNING 1
     ) SELECT count(*) FROM removed"""
 _WANTED = "shown IS NOT NULL AND (used, tree) < ($2, $3) AND used >= $4"
@@ -109,9 +109,9 @@ class PostgresCatalogue(PostgresTable):
             await connection.execute(_REMOVE, tenant, tree, only_if)
             return await connection.fetchval(_VERSION, tenant, tree) is None
 
-    async def erase(self, tenant: str) -> None:
+    async def erase(self, tenant: str, until: int) -> None:
         async with self.connection() as connection:
-            while await connection.fetchval(_REMOVE_SOME, tenant, REMOVED):
+            while await connection.fetchval(_REMOVE_SOME, tenant, REMOVED, until):
                 pass
 
     async def find(self, tenant: str, query: KeptQuery) -> Sequence[KeptTree]:
@@ -139,7 +139,7 @@ class PostgresCatalogue(PostgresTable):
             if await connection.fetchval(_ABOUT, "making") == about:
                 return True
             await connection.execute(f"DELETE FROM {NOTES}")
-            if await connection.fetchval(_REMOVE_SOME, "", REMOVED):
+            if await connection.fetchval(_REMOVE_SOME, "", REMOVED, FIRST[0]):
                 return False
             await connection.execute(_NOTE, "making", about)
         return True

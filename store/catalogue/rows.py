@@ -72,8 +72,8 @@ class Catalogue(Protocol):
         """Remove the row with a version; False where there is another one."""
         ...
 
-    async def erase(self, tenant: str) -> None:
-        """Remove all rows of a tenant."""
+    async def erase(self, tenant: str, until: int) -> None:
+        """Remove the rows of a tenant that were used last until then, in µs since 1970, and bare ones."""
         ...
 
     async def find(self, tenant: str, query: KeptQuery) -> Sequence[KeptTree]:

@@ -62,7 +62,7 @@ _UPDATE = """UPDATE tree SET version = ?3, used = ?4, root = ?5, newest = ?6, sh
 _REMOVE = """DELETE FROM tree
     WHERE tenant = (SELECT number FROM tenant WHERE name = ?1) AND tree = ?2 AND version = ?3"""
 _ERASE_SOME = """DELETE FROM tree
-    WHERE id IN (SELECT id FROM tree WHERE tenant = (SELECT number FROM tenant WHERE name = ?) LIMIT ?)"""
+    WHERE id IN (SELECT id FROM tree WHERE tenant = (SELECT number FROM tenant WHERE name = ?) AND used <= ? LIMIT ?)"""
 _REMOVE_SOME = "DELETE FROM tree WHERE id IN (SELECT id FROM tree LIMIT ?)"
 _LISTED = """SELECT tree, used, root, newest, shown, id FROM tree
     WHERE tenant = ? AND shown IS NOT NULL AND (used, tree) < (?, ?) AND used >= ?"""
@@ -155,10 +155,10 @@ class SqliteCatalogue:
 
         return await self._file.write(work)
 
-    async def erase(self, tenant: str) -> None:
+    async def erase(self, tenant: str, until: int) -> None:
         def work(file: sqlite3.Connection) -> int:
             file.execute(_NOTE, (_UNTIDY, new_version()))
-            return file.execute(_ERASE_SOME, (tenant, REMOVED)).rowcount
+            return file.execute(_ERASE_SOME, (tenant, until, REMOVED)).rowcount
 
         while await self._file.write(work):
             pass

@@ -12,6 +12,7 @@ import pytest
 
 from store.catalogue.rows import Catalogue
 from store.errors import ArchiveRefused
+from store.history.elsewhere import FIRST
 from tests.support import ROOT
 from tests.support.archive.catalogues import FILE, catalogue_at, found, row_of
 from tests.support.archive.opened import Place
@@ -91,7 +92,7 @@ async def test_an_erased_word_is_in_none_of_its_files_once_it_is_tidy_and_closed
             for tree in TREES:
                 assert await catalogue.remove(TENANT, tree, await catalogue.version(TENANT, tree))
         case "tenant":
-            await catalogue.erase(TENANT)
+            await catalogue.erase(TENANT, FIRST[0])
         case _:
             await catalogue.begin("anew")
     await tidied(catalogue)
