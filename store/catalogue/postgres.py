@@ -52,7 +52,9 @@ _UPDATE = f"""UPDATE {TABLE} SET ({_COLUMNS}) = ({_VALUES})
     WHERE tenant = $1 AND tree = $2 AND version = $10 RETURNING true"""
 _REMOVE = f"DELETE FROM {TABLE} WHERE tenant = $1 AND tree = $2 AND version = $3"
 _REMOVE_SOME = f"""WITH removed AS (
-        DELETE FROM {TABLE} WHERE ctid = ANY(ARRAY(SELECT ctid FROM {TABLE} WHERE $1 IN ('', tenant) AND used <= $3 LIMIT $2))
+        DELETE FROM {TABLE} WHERE ctid = ANY(
+            ARRAY(SELECT ctid FROM {TABLE} WHERE $1 IN ('', tenant) AND used <= $3 LIMIT $2)
+        )
         RETURNING 1
     ) SELECT count(*) FROM removed"""
 _WANTED = "shown IS NOT NULL AND (used, tree) < ($2, $3) AND used >= $4"
