@@ -99,7 +99,11 @@ class Cataloguer(ArchiveListener):
         await self.catalogue.finish(about)
 
     async def find(self, tenant: str, query: KeptQuery) -> Sequence[KeptTree]:
-        """The trees of a tenant that are wanted, the one used last first."""
+        """The trees of a tenant that are wanted, the one used last first. Raises ArchiveUnavailable also where some are
+        looked for while it is not whole: what it has of them would be taken for all.
+        """
+        if (query.facts or query.words) and not await _in_time(self.catalogue.about()):
+            raise ArchiveUnavailable("its catalogue is being made, and finds only some of it")
         return await _in_time(self.catalogue.find(tenant, query))
 
     async def is_stale(self, tenant: str, digits: str) -> bool:

@@ -12,8 +12,8 @@ from hashlib import blake2b
 
 from store.archive.port import Bounds
 from store.archive.postgres import PostgresTable
-from store.catalogue.rows import AROUND_WORDS, MOST_SORTED, REMOVED, CatalogueRow, new_version
-from store.history.elsewhere import FIRST, KeptQuery, KeptTree
+from store.catalogue.rows import AROUND_WORDS, MOST_SORTED, CatalogueRow, new_version
+from store.history.elsewhere import KeptQuery, KeptTree
 
 TABLE, NOTES = "harmonium_catalogue", "harmonium_catalogue_notes"
 
@@ -22,6 +22,9 @@ TENANT_BYTES = 4
 
 WORD_CHARS = 64
 """How much of a word is looked for."""
+
+REMOVED = 1_000
+"""How many rows of many are removed at once: each time those removed before are passed over."""
 
 PENDING_KIB = 256
 """How much waits to be put into the index, which each search reads: a millisecond or two."""
@@ -53,7 +56,9 @@ _UPDATE = f"""UPDATE {TABLE} SET ({_COLUMNS}) = ({_VALUES})
 _REMOVE = f"DELETE FROM {TABLE} WHERE tenant = $1 AND tree = $2 AND version = $3"
 _REMOVE_SOME = f"""WITH removed AS (
         DELETE FROM {TABLE} WHERE ctid = ANY(
-            ARRAY(SELECT ctid FROM {TABLE} WHERE $1 IN ('', tenant) AND used <= $3 LIMIT $2)
+            ARRAY(
+                SELECT ctid FROM {TABLE} WHERE $1 = '' OR (tenant = $1 AND shown IS NOT NULL AND used <= $3) LIMIT $2
+            )
         )
         RETURNING 1
     ) SELECT count(*) FROM removed"""
@@ -141,7 +146,7 @@ class PostgresCatalogue(PostgresTable):
             if await connection.fetchval(_ABOUT, "making") == about:
                 return True
             await connection.execute(f"DELETE FROM {NOTES}")
-            if await connection.fetchval(_REMOVE_SOME, "", REMOVED, FIRST[0]):
+            if await connection.fetchval(_REMOVE_SOME, "", REMOVED, 0):
                 return False
             await connection.execute(_NOTE, "making", about)
         return True

@@ -21,6 +21,7 @@ from store.backup.upkeep.restore import Restore
 from store.backup.upkeep.walking import trees_of
 from store.catalogue.cataloguing import Cataloguer, tree_at
 from store.catalogue.rows import Catalogue, fact_of
+from store.errors import ArchiveUnavailable
 from store.history.elsewhere import KeptQuery
 from store.keys import digits_of
 from tests.support.archive.catalogues import catalogue_at, found
@@ -369,3 +370,16 @@ async def test_a_process_that_died_while_it_made_it_whole_is_followed_by_one_tha
     assert [made async for made in listed.cataloguer.make_whole("words")] == [3]
     assert await listed.all() == before
     assert await listed.catalogue.about() == "words"
+
+
+async def test_nothing_is_looked_for_in_a_catalogue_that_is_not_whole(listed: Listed) -> None:
+    """As an erasure of a person would find some of it, and say that it is all."""
+    (id,) = await listed.archived("one", user="alice")
+    asked = KeptQuery(9, facts=(fact_of(METADATA, "user", "alice"),))
+    for query in (asked, KeptQuery(9, words=("one",))):
+        with pytest.raises(ArchiveUnavailable, match="is being made"):
+            await listed.cataloguer.find(TENANT, query)
+    assert [tree.root for tree in await listed.cataloguer.find(TENANT, KeptQuery(9))] == [digits_of(id)]
+    async for _ in listed.cataloguer.make_whole("words"):
+        pass
+    assert [tree.root for tree in await listed.cataloguer.find(TENANT, asked)] == [digits_of(id)]

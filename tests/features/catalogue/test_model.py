@@ -56,7 +56,7 @@ class Model(RuleBasedStateMachine):
     @rule(tenant=TENANTS, until=USES)
     def erase(self, tenant: str, until: int) -> None:
         self.run(self.one.erase(tenant, until))
-        self.rows = {at: row for at, row in self.rows.items() if at[0] != tenant or (row and row.used > until)}
+        self.rows = {at: row for at, row in self.rows.items() if at[0] != tenant or row is None or row.used > until}
 
     @rule()
     def tidy(self) -> None:

@@ -4,15 +4,18 @@ import asyncio
 import os
 import stat
 import sys
+import threading
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 import pytest
 
+from store.catalogue import sqlite
 from store.catalogue.rows import Catalogue
 from store.errors import ArchiveRefused
-from store.history.elsewhere import FIRST
+from store.history.elsewhere import FIRST, KeptTree
 from tests.support import ROOT
 from tests.support.archive.catalogues import FILE, catalogue_at, found, row_of
 from tests.support.archive.opened import Place
@@ -153,3 +156,27 @@ async def test_the_text_around_words_of_many_rows_takes_about_as_long_as_that_of
 
     one = min([await seconds(1) for _ in range(3)])
     assert min([await seconds(60) for _ in range(3)]) < 8 * one
+
+
+async def test_a_search_that_takes_long_holds_up_no_archiver(
+    catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await catalogue.put(TENANT, "00aa", row_of("word"), "")
+    reads, ends = threading.Event(), threading.Event()
+    find = sqlite._find  # pyright: ignore[reportPrivateUsage]
+
+    def slow(*args: Any) -> Sequence[KeptTree]:
+        reads.set()
+        ends.wait(SECONDS)
+        return find(*args)
+
+    monkeypatch.setattr(sqlite, "_find", slow)
+    searching = asyncio.create_task(found(catalogue, "word"))
+    try:
+        assert await asyncio.to_thread(reads.wait, SECONDS)
+        async with asyncio.timeout(5):
+            version = await catalogue.version(TENANT, "00aa")
+            assert await catalogue.put(TENANT, "00aa", row_of("word other"), version)
+    finally:
+        ends.set()
+    assert await searching == ["00aa"]
