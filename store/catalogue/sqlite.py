@@ -95,7 +95,7 @@ class SqliteCatalogue:
 
     def __init__(self, path: Path, busy_seconds: float) -> None:
         connect = partial(open_file, tables=_TABLES)
-        self._file, self._searched = (ShardFile(path, busy_seconds, connect) for _ in range(2))
+        self._file, self._searched = (ShardFile(path, busy_seconds, connect, replaceable=True) for _ in range(2))
         self._tidying = ""
 
     async def about(self) -> str:

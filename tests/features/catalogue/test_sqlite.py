@@ -180,3 +180,14 @@ async def test_a_search_that_takes_long_holds_up_no_archiver(
     finally:
         ends.set()
     assert await searching == ["00aa"]
+
+
+async def test_a_file_that_is_removed_while_it_is_in_use_is_begun_anew(catalogue: Catalogue, folder: Path) -> None:
+    await catalogue.begin("words")
+    await catalogue.finish("words")
+    await catalogue.put(TENANT, "00aa", row_of("word"), "")
+    assert await found(catalogue, "word") == ["00aa"]
+    os.remove(folder / FILE)
+    assert (await catalogue.about(), await found(catalogue, "word")) == ("", [])
+    assert await catalogue.put(TENANT, "00bb", row_of("word"), "")
+    assert await found(catalogue, "word") == ["00bb"]
