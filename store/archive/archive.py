@@ -51,8 +51,10 @@ class ArchiveListener:
     async def tree_changed(self, tenant: str, digits: str) -> None:
         """Something of the tree to which some digits lead was added or deleted. Raises ArchiveUnavailable."""
 
-    async def tenant_erased(self, tenant: str) -> None:
-        """All that a tenant had until now was erased. For each tree with later turns a `tree_changed` follows."""
+    async def tenant_erased(self, tenant: str, until: int) -> None:
+        """All that a tenant had until then was erased, in µs since 1970. For each tree with later turns, and for each
+        that the archive still had, a `tree_changed` follows.
+        """
 
     async def is_stale(self, tenant: str, digits: str) -> bool:
         """Whether what was made of a tree is not the tree's any more. Raises ArchiveDamaged, NewerFormat."""

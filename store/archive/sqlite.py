@@ -98,14 +98,20 @@ class _Call(Generic[T]):
 
 class ShardFile:
     """A file, which is made where there is none. `busy_seconds` is how long it waits for other processes; `connect`
-    replaces how it is opened.
+    replaces how it is opened. One that is `replaceable` is begun anew where it is removed while it is in use.
     """
 
     def __init__(
-        self, path: Path, busy_seconds: float, connect: Callable[[Path, float], sqlite3.Connection] | None = None
+        self,
+        path: Path,
+        busy_seconds: float,
+        connect: Callable[[Path, float], sqlite3.Connection] | None = None,
+        *,
+        replaceable: bool = False,
     ) -> None:
         self._path = path
         self._busy_seconds, self._connect = busy_seconds, connect or open_file
+        self._replaceable = replaceable
         self._waiting = SimpleQueue[_Call[Any] | None]()
         self._opened: sqlite3.Connection | None = None
         self._identity: tuple[int, int] | None = None
@@ -196,10 +202,10 @@ class ShardFile:
         try:
             found = _identity_of(self._path)
         except FileNotFoundError as error:
-            told = (
-                f"{self._path} was removed while it was in use; put it back, or restart the service to begin a new one"
-            )
-            raise ArchiveRefused(told) from error
+            if not self._replaceable:
+                told = "was removed while it was in use; put it back, or restart the service to begin a new one"
+                raise ArchiveRefused(f"{self._path} {told}") from error
+            found = None
         if found != self._identity:
             self._forget()
 

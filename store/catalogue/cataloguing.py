@@ -63,28 +63,28 @@ class Cataloguer(ArchiveListener):
         for _ in range(TRIES):
             version = await _in_time(self.catalogue.version(tenant, tree))
             try:
-                is_there, kept = await self._keeping.look(tenant, digits, self._tree_in)
+                is_there, kept, erased = await self._look(tenant, digits)
             except (ArchiveDamaged, NewerFormat):
                 return
             if not is_there:
                 if await _in_time(self.catalogue.remove(tenant, tree, version)):
                     return
                 continue
-            row = None if kept is None or await self._is_erased(tenant, kept) else await self._row(kept)
+            row = kept and await self._row(kept)
             if not await _in_time(self.catalogue.put(tenant, tree, row, version)):
                 continue
             # an erasure finds no row to remove where there was none, and its mark comes before: it is seen now
-            if version or kept is None or row is None or not await self._is_erased(tenant, kept):
+            if version or row is None or erased == await self._marks.erased_until(tenant, anew=True):
                 return
         raise ArchiveContended(f"others have changed the same row of its catalogue {TRIES} times meanwhile")
 
-    async def tenant_erased(self, tenant: str) -> None:
-        await self.catalogue.erase(tenant)
+    async def tenant_erased(self, tenant: str, until: int) -> None:
+        await self.catalogue.erase(tenant, until)
 
     async def row_of(self, tenant: str, digits: str) -> CatalogueRow | None:
         """The row of a tree; None where nothing of it is there. Raises ArchiveDamaged, NewerFormat."""
-        _, kept = await self._keeping.look(tenant, digits, self._tree_in)
-        return None if kept is None or await self._is_erased(tenant, kept) else await self._row(kept)
+        _, kept, _ = await self._look(tenant, digits)
+        return kept and await self._row(kept)
 
     async def make_whole(self, about: str) -> AsyncGenerator[int]:
         """Make all rows anew, unless they were by these words; how many trees were looked at by now."""
@@ -99,7 +99,11 @@ class Cataloguer(ArchiveListener):
         await self.catalogue.finish(about)
 
     async def find(self, tenant: str, query: KeptQuery) -> Sequence[KeptTree]:
-        """The trees of a tenant that are wanted, the one used last first."""
+        """The trees of a tenant that are wanted, the one used last first. Raises ArchiveUnavailable also where some are
+        looked for while it is not whole: what it has of them would be taken for all.
+        """
+        if (query.facts or query.words) and not await _in_time(self.catalogue.about()):
+            raise ArchiveUnavailable("its catalogue is being made, and finds only some of it")
         return await _in_time(self.catalogue.find(tenant, query))
 
     async def is_stale(self, tenant: str, digits: str) -> bool:
@@ -113,19 +117,26 @@ class Cataloguer(ArchiveListener):
     async def close(self) -> None:
         await self.catalogue.close()
 
-    async def _is_erased(self, tenant: str, kept: TreeToDescribe) -> bool:
-        return kept.newest.created <= await self._marks.erased_until(tenant, anew=True)
+    async def _look(self, tenant: str, digits: str) -> tuple[bool, TreeToDescribe | None, int]:
+        """Whether the archive has anything of a tree, be it what is left of deleted turns; the tree, without turns from
+        until all of its tenant was erased; and that time.
+        """
+        erased = await self._marks.erased_until(tenant, anew=True)
+
+        async def look(scan: Scan) -> tuple[bool, TreeToDescribe | None]:
+            return await self._tree_in(scan, erased)
+
+        return *await self._keeping.look(tenant, digits, look), erased
 
     async def _row(self, kept: TreeToDescribe) -> CatalogueRow:
         large = sum(turn.payload for turn in kept.turns) > THREAD_FROM_BYTES
         return await asyncio.to_thread(self._describe, kept) if large else self._describe(kept)
 
-    async def _tree_in(self, scan: Scan) -> tuple[bool, TreeToDescribe | None]:
-        """Whether the archive has anything of a tree, be it what is left of deleted turns; and the tree."""
+    async def _tree_in(self, scan: Scan, erased: int) -> tuple[bool, TreeToDescribe | None]:
         await scan.all()
         entries = scan.index.entries
         for root in [id for id, entry in entries.items() if entry.parent is None]:
-            there = [id for id in scan.index.within(root) if not is_conversation(id)]
+            there = [id for id in scan.index.within(root) if not is_conversation(id) and entries[id].created > erased]
             if there:
                 return True, await self._tree_below(scan, root, there)
         return bool(scan.etags), None
@@ -133,7 +144,8 @@ class Cataloguer(ArchiveListener):
     async def _tree_below(self, scan: Scan, root: str, there: Sequence[str]) -> TreeToDescribe:
         entries = scan.index.entries
         newest = max(there, key=lambda id: entries[id].created)
-        way = [id for id in scan.index.path(newest) or () if not scan.index.is_gone(id)]
+        kept = set(there)
+        way = [id for id in scan.index.path(newest) or () if id in kept]
         read, size = list[str](), 0
         for id in there:
             size += entries[id].payload

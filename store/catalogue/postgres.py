@@ -12,7 +12,7 @@ from hashlib import blake2b
 
 from store.archive.port import Bounds
 from store.archive.postgres import PostgresTable
-from store.catalogue.rows import AROUND_WORDS, MOST_SORTED, REMOVED, CatalogueRow, new_version
+from store.catalogue.rows import AROUND_WORDS, MOST_SORTED, CatalogueRow, new_version
 from store.history.elsewhere import KeptQuery, KeptTree
 
 TABLE, NOTES = "harmonium_catalogue", "harmonium_catalogue_notes"
@@ -22,6 +22,9 @@ TENANT_BYTES = 4
 
 WORD_CHARS = 64
 """How much of a word is looked for."""
+
+REMOVED = 1_000
+"""How many rows of many are removed at once: each time those removed before are passed over."""
 
 PENDING_KIB = 256
 """How much waits to be put into the index, which each search reads: a millisecond or two."""
@@ -52,7 +55,11 @@ _UPDATE = f"""UPDATE {TABLE} SET ({_COLUMNS}) = ({_VALUES})
     WHERE tenant = $1 AND tree = $2 AND version = $10 RETURNING true"""
 _REMOVE = f"DELETE FROM {TABLE} WHERE tenant = $1 AND tree = $2 AND version = $3"
 _REMOVE_SOME = f"""WITH removed AS (
-        DELETE FROM {TABLE} WHERE ctid = ANY(ARRAY(SELECT ctid FROM {TABLE} WHERE $1 IN ('', tenant) LIMIT $2))
+        DELETE FROM {TABLE} WHERE ctid = ANY(
+            ARRAY(
+                SELECT ctid FROM {TABLE} WHERE $1 = '' OR (tenant = $1 AND shown IS NOT NULL AND used <= $3) LIMIT $2
+            )
+        )
         RETURNING 1
     ) SELECT count(*) FROM removed"""
 _WANTED = "shown IS NOT NULL AND (used, tree) < ($2, $3) AND used >= $4"
@@ -109,9 +116,9 @@ class PostgresCatalogue(PostgresTable):
             await connection.execute(_REMOVE, tenant, tree, only_if)
             return await connection.fetchval(_VERSION, tenant, tree) is None
 
-    async def erase(self, tenant: str) -> None:
+    async def erase(self, tenant: str, until: int) -> None:
         async with self.connection() as connection:
-            while await connection.fetchval(_REMOVE_SOME, tenant, REMOVED):
+            while await connection.fetchval(_REMOVE_SOME, tenant, REMOVED, until):
                 pass
 
     async def find(self, tenant: str, query: KeptQuery) -> Sequence[KeptTree]:
@@ -129,6 +136,9 @@ class PostgresCatalogue(PostgresTable):
             rows = await connection.fetch(statement, *asked)
         return [KeptTree(*row[:5], text=_around(row[5], query.words) if words else "") for row in rows]
 
+    async def note_untidy(self) -> None:
+        """Nothing: the database tidies itself."""
+
     async def tidy(self) -> bool:
         return False
 
@@ -139,7 +149,7 @@ class PostgresCatalogue(PostgresTable):
             if await connection.fetchval(_ABOUT, "making") == about:
                 return True
             await connection.execute(f"DELETE FROM {NOTES}")
-            if await connection.fetchval(_REMOVE_SOME, "", REMOVED):
+            if await connection.fetchval(_REMOVE_SOME, "", REMOVED, 0):
                 return False
             await connection.execute(_NOTE, "making", about)
         return True

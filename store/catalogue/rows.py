@@ -24,9 +24,6 @@ AROUND_WORDS = 24
 MOST_SORTED = 3_000
 """From how many rows that match on it is quicker to look at all rows in their order until enough of them match."""
 
-REMOVED = 1_000
-"""How many rows of many are removed at once, as others wait meanwhile."""
-
 
 class CatalogueRow(NamedTuple):
     """The row of a tree: its last use in µs since 1970, the digits of its root and of its newest turn, `shown`, which
@@ -72,12 +69,16 @@ class Catalogue(Protocol):
         """Remove the row with a version; False where there is another one."""
         ...
 
-    async def erase(self, tenant: str) -> None:
-        """Remove all rows of a tenant."""
+    async def erase(self, tenant: str, until: int) -> None:
+        """Remove the rows of a tenant that were used last until then, in µs since 1970; bare ones stay."""
         ...
 
     async def find(self, tenant: str, query: KeptQuery) -> Sequence[KeptTree]:
         """The rows of a tenant that are wanted, the one used last first."""
+        ...
+
+    async def note_untidy(self) -> None:
+        """Have `tidy` take out all that was removed, also words of trees that went on."""
         ...
 
     async def tidy(self) -> bool:

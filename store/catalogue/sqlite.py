@@ -9,12 +9,15 @@ from functools import partial
 from pathlib import Path
 
 from store.archive.sqlite import ShardFile, open_file
-from store.catalogue.rows import AROUND_WORDS, MOST_SORTED, REMOVED, CatalogueRow, new_version
+from store.catalogue.rows import AROUND_WORDS, MOST_SORTED, CatalogueRow, new_version
 from store.history.elsewhere import KeptQuery, KeptTree
 
 FORMAT = 1
 TENANT_BITS = 32
 """How many bits of a row's number are its own; those above are its tenant's."""
+
+REMOVED = 50
+"""How many rows of many are removed at once, as others wait meanwhile: 20 ms for one with all that was said."""
 
 TIDIED_PAGES = 200
 """How many pages of the index one step writes: some milliseconds."""
@@ -62,7 +65,10 @@ _UPDATE = """UPDATE tree SET version = ?3, used = ?4, root = ?5, newest = ?6, sh
 _REMOVE = """DELETE FROM tree
     WHERE tenant = (SELECT number FROM tenant WHERE name = ?1) AND tree = ?2 AND version = ?3"""
 _ERASE_SOME = """DELETE FROM tree
-    WHERE id IN (SELECT id FROM tree WHERE tenant = (SELECT number FROM tenant WHERE name = ?) LIMIT ?)"""
+    WHERE id IN (
+        SELECT id FROM tree
+        WHERE tenant = (SELECT number FROM tenant WHERE name = ?) AND shown IS NOT NULL AND used <= ? LIMIT ?
+    )"""
 _REMOVE_SOME = "DELETE FROM tree WHERE id IN (SELECT id FROM tree LIMIT ?)"
 _LISTED = """SELECT tree, used, root, newest, shown, id FROM tree
     WHERE tenant = ? AND shown IS NOT NULL AND (used, tree) < (?, ?) AND used >= ?"""
@@ -75,17 +81,21 @@ into that order then.
 """
 
 _AROUND = f"""SELECT rowid, snippet(found, 0, '', '', '…', {AROUND_WORDS}) FROM found
-    WHERE found MATCH ? AND rowid IN (SELECT value FROM json_each(?))"""
+    WHERE found MATCH ? AND rowid BETWEEN ? AND ? AND +rowid IN (SELECT value FROM json_each(?))"""
+"""`+`, as else what matches is looked up again for each of the rows."""
 
 _UNTIDY = "untidy"
 """The note that something was removed which the index of words may still have."""
 
 
 class SqliteCatalogue:
-    """A catalogue in a file. `busy_seconds` is how long it waits for other processes."""
+    """A catalogue in a file. `busy_seconds` is how long it waits for other processes. A thread of its own searches, so
+    that no archiver waits for that.
+    """
 
     def __init__(self, path: Path, busy_seconds: float) -> None:
-        self._file = ShardFile(path, busy_seconds, partial(open_file, tables=_TABLES))
+        connect = partial(open_file, tables=_TABLES)
+        self._file, self._searched = (ShardFile(path, busy_seconds, connect, replaceable=True) for _ in range(2))
         self._tidying = ""
 
     async def about(self) -> str:
@@ -135,11 +145,13 @@ class SqliteCatalogue:
 
         def work(file: sqlite3.Connection) -> bool:
             number = _number(file, tenant)
+            # the words of a tree that went on are no deleted ones; those that were deleted besides go within a day
+            goes_on = row is not None and row.used > _used(file, number, tree)
             if only_if:
                 done = file.execute(_UPDATE, (number, *values, only_if))
             else:
                 done = file.execute(_INSERT, (number, *values, TENANT_BITS))
-            if only_if and done.rowcount:
+            if only_if and done.rowcount and not goes_on:
                 file.execute(_NOTE, (_UNTIDY, new_version()))
             return bool(done.rowcount)
 
@@ -154,16 +166,19 @@ class SqliteCatalogue:
 
         return await self._file.write(work)
 
-    async def erase(self, tenant: str) -> None:
+    async def erase(self, tenant: str, until: int) -> None:
         def work(file: sqlite3.Connection) -> int:
             file.execute(_NOTE, (_UNTIDY, new_version()))
-            return file.execute(_ERASE_SOME, (tenant, REMOVED)).rowcount
+            return file.execute(_ERASE_SOME, (tenant, until, REMOVED)).rowcount
 
         while await self._file.write(work):
             pass
 
     async def find(self, tenant: str, query: KeptQuery) -> Sequence[KeptTree]:
-        return await self._file.read(lambda file: _find(file, tenant, query), ())
+        return await self._searched.read(lambda file: _find(file, tenant, query), ())
+
+    async def note_untidy(self) -> None:
+        await self._file.write(lambda file: file.execute(_NOTE, (_UNTIDY, new_version())))
 
     async def tidy(self) -> bool:
         begun = self._tidying
@@ -187,12 +202,19 @@ class SqliteCatalogue:
         return True
 
     async def close(self) -> None:
+        await self._searched.close()
         await self._file.close()
 
 
 def _about(file: sqlite3.Connection, name: str) -> str:
     row = file.execute(_ABOUT, (name,)).fetchone()
     return row[0] if row else ""
+
+
+def _used(file: sqlite3.Connection, number: int, tree: str) -> int:
+    """The last use of a tree of the tenant with a number; a later one than any where there is no row."""
+    row = file.execute("SELECT used FROM tree WHERE tenant = ? AND tree = ?", (number, tree)).fetchone()
+    return row[0] if row else 1 << 62
 
 
 def _number(file: sqlite3.Connection, tenant: str) -> int:
@@ -212,8 +234,8 @@ def _find(file: sqlite3.Connection, tenant: str, query: KeptQuery) -> list[KeptT
             statement = statement.replace(_BY_TENANT, _BY_NUMBER)
         asked, statement = [*asked, *matching], statement + _MATCHING
     rows = file.execute(statement + _IN_ORDER, (*asked, query.limit)).fetchall()
-    ids = f"[{','.join(str(row[-1]) for row in rows)}]"
-    texts = dict(file.execute(_AROUND, (match, ids))) if query.words else {}
+    ids = [row[-1] for row in rows]
+    texts = dict(file.execute(_AROUND, (match, min(ids), max(ids), str(ids)))) if query.words and ids else {}
     return [KeptTree(*row[:5], text=texts.get(row[5], "")) for row in rows]
 
 

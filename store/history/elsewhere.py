@@ -127,11 +127,12 @@ class ArchiveReader(Protocol):
         """The fate of a turn that the store lacks; None without an archive."""
         return None
 
-    after_seconds: float = 0.0
-    """How long after it changed a tree is in the archive, but for what is under way there."""
-
     lists = False
-    """Whether `kept` finds what is there; it finds nothing else."""
+    """Whether `find_kept` finds what is there; it finds nothing else."""
+
+    async def archived_until(self) -> float:
+        """The time in seconds since 1970 until which the archive has all that changed, but for what is under way."""
+        return 0.0
 
     async def find_kept(self, tenant: str, query: KeptQuery) -> Sequence[KeptTree]:
         """The trees of a tenant in the archive that are wanted, the one used last first: as many as are wanted

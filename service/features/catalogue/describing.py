@@ -18,6 +18,9 @@ MOST_FACTS = 200
 WORDS_CHARS = 1 << 16
 """How many facts and how much text of a tree are looked for at most."""
 
+_UNREADABLE = ValueError, RecursionError
+"""The errors for JSON that isn't as expected, of which msgspec's are ValueErrors."""
+
 
 class KeptNewest(msgspec.Struct, frozen=True):
     """The newest turn of a tree in the catalogue, and its excerpt."""
@@ -56,9 +59,11 @@ def describe(kept: TreeToDescribe, *, all_words: bool) -> CatalogueRow:
     at = KeptNewest(kept.newest.id, kept.newest.status, kept.newest.created, newest)
     summary = KeptSummary(title, kept.number, kept.conversation, at)
     facts, labels = dict.fromkeys([fact_of(STATUS, kept.newest.status)]), dict[str, None]()
-    for turn in kept.turns:
-        for fact, label in _facts_of(turn):
-            facts[fact] = labels[label] = None
+    told = [each for turn in kept.turns for each in _facts_of(turn)]
+    for _, fact, label in sorted(
+        told, key=lambda each: each[0] != PERSON
+    ):  # people before all that there is no room for
+        facts[fact] = labels[label] = None
     words = [title or "", newest.output if newest else "", newest.input if newest else "", *labels]
     if all_words:
         words += [text for turn in kept.turns for text in _texts_of(turn)]
@@ -68,18 +73,18 @@ def describe(kept: TreeToDescribe, *, all_words: bool) -> CatalogueRow:
     return CatalogueRow(kept.used, root, last, shown, list(islice(facts, MOST_FACTS)), text)
 
 
-def _facts_of(turn: Saved) -> Iterator[tuple[str, str]]:
-    """The facts of a turn, each with what it says in words; nothing of one that isn't as expected."""
+def _facts_of(turn: Saved) -> Iterator[tuple[str, str, str]]:
+    """The facts of a turn, each with its kind and what it says in words; nothing of one that isn't as expected."""
     try:
         response = msgspec.json.decode(turn.response or b"{}", type=ReadableResponse)
-    except msgspec.MsgspecError:
+    except _UNREADABLE:
         return
     if response.model:
-        yield fact_of(MODEL, response.model), response.model
+        yield MODEL, fact_of(MODEL, response.model), response.model
     for key, value in (response.metadata or {}).items():
-        yield fact_of(METADATA, key, value), f"{key} {value}"
+        yield METADATA, fact_of(METADATA, key, value), f"{key} {value}"
     for person in response.people:
-        yield fact_of(PERSON, person), person
+        yield PERSON, fact_of(PERSON, person), person
 
 
 def _texts_of(turn: Saved) -> Iterator[str]:
@@ -87,12 +92,12 @@ def _texts_of(turn: Saved) -> Iterator[str]:
         output = msgspec.json.decode(turn.response or b"{}", type=ReadableResponse).output
         for item in (*ITEMS.decode(turn.items or b"[]"), *output):
             yield from texts_of(item, ())
-    except msgspec.MsgspecError:
+    except _UNREADABLE:
         return
 
 
 def _excerpt_of(turn: Saved) -> Excerpt | None:
     try:
         return None if turn.response is None else excerpt_of(turn.response, turn.items or b"[]")
-    except msgspec.MsgspecError:
+    except _UNREADABLE:
         return None

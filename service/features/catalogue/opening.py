@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from urllib.parse import unquote
 
 from service.features.catalogue.describing import describe
@@ -13,6 +14,7 @@ from service.features.catalogue.settings import CatalogueSettings
 from service.logs import event
 from service.ports import Chore
 from service.settings.core import CoreSettings
+from service.settings.units import DAY_SECONDS
 from service.store_away import tolerate
 from store.archive.archive import Archive
 from store.archive.port import Bounds
@@ -71,10 +73,14 @@ async def catalogue_for_ever(
     store: ConversationHistoryStore, archive: Archive, cataloguer: Cataloguer, words: str
 ) -> None:
     """Have the catalogue whole, and nothing in its index that was deleted, until cancelled."""
+    whole_at = monotonic() + DAY_SECONDS
     while True:
         with tolerate(store, "the catalogue is not whole yet"):
             if about := await about_of(archive, words):
                 await make_whole(cataloguer, about)
+            if monotonic() >= whole_at:
+                whole_at = monotonic() + DAY_SECONDS
+                await cataloguer.catalogue.note_untidy()
             while await cataloguer.catalogue.tidy():
                 pass
         await asyncio.sleep(TIDY_SECONDS * random.uniform(0.5, 1.0))

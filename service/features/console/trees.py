@@ -551,10 +551,6 @@ async def list_trees(request: Aside, query: Annotated[TreesQuery, InQuery()]) ->
 KEPT = "kept-"
 """The beginning of a place among the trees of the archive, which are listed behind those in memory."""
 
-RECENT_SECONDS = 120
-"""For how long beyond what the archive takes trees of memory are looked through one by one: afterwards the archive
-finds them."""
-
 MOST_SKIPPED = 2_000
 """How many trees of the archive a page passes over that memory has, too."""
 
@@ -563,13 +559,12 @@ _KEPT_PLACE = re.compile(rf"{KEPT}([0-9]{{1,19}})-([0-9a-f]{{{SHARD_DIGITS + TRE
 
 
 async def _in_memory(store: ConversationHistoryStore, wanted: TreeFilter) -> TreeFilter:
-    """The filter for memory: where the archive finds trees by their words, only those of a moment ago are read."""
+    """The filter for memory: where the archive finds trees by their words, only those are read that it may lack."""
     if not wanted.is_read and wanted.status is None:
         return wanted
     if wanted.begin or wanted.status in _UNDER_WAY or not store.elsewhere.lists:
         return wanted
-    recent = round(await store.now() - store.elsewhere.after_seconds - RECENT_SECONDS)
-    return replace(wanted, since=max(recent, wanted.since or 0))
+    return replace(wanted, since=max(int(await store.elsewhere.archived_until()), wanted.since or 0))
 
 
 class KeptTrees:
@@ -580,7 +575,7 @@ class KeptTrees:
         self._place = elsewhere.FIRST
         if after:
             match = _KEPT_PLACE.fullmatch(after)
-            if match is None:
+            if match is None or int(match[1]) > elsewhere.FIRST[0]:
                 raise invalid_value("after", after, "Give the 'after' of the page before.")
             self._place = int(match[1]), match[2]
         if wanted.until is not None:
@@ -593,7 +588,7 @@ class KeptTrees:
     async def page(self, limit: int, page: TreePage | None) -> TreePage:
         """A page of them, or those behind a page of memory. Raises StoreUnavailable, ArchiveUnavailable."""
         page = page or TreePage([], has_more=False, after=None, searched=Searched(0, None, None, 0))
-        recent = (await self._store.now() - self._store.elsewhere.after_seconds - RECENT_SECONDS) * US
+        recent = int(await self._store.elsewhere.archived_until()) * US
         filtered, skipped = bool(self._query.facts or self._query.words), 0
         while skipped < MOST_SKIPPED:
             query = self._query._replace(before=self._place, limit=max(limit - len(page.data), 1) + 8)

@@ -24,7 +24,7 @@ from store.backup.archiving.archiver import AFTER_SECONDS, FENCE_MS
 from store.backup.archiving.keeping import Keeping, Scan
 from store.backup.archiving.marks import Marks
 from store.backup.archiving.merging import as_gone, as_of
-from store.backup.archiving.shards import begin_archive_in
+from store.backup.archiving.shards import begin_archive_in, waiting
 from store.backup.records import Saved
 from store.backup.turns import THERE, bring_back, rows, store_row
 from store.errors import ArchiveBusy, ArchiveContended, ArchiveUnavailable, ChainTooLong, ParentNotFound
@@ -57,6 +57,9 @@ AWAY_PARTS = 64
 
 WITH_RESPONSES = 4
 """How many times the bytes of messages of the longest chain of a way are held at once, with responses and pictures."""
+
+BEHIND_SECONDS = 60.0
+"""By how much less the archive is taken to have than it has: it is asked a moment later, and clocks differ."""
 
 TRIES = 3
 """How often the archive is asked anew because turns of a way were deleted or evicted meanwhile."""
@@ -132,7 +135,7 @@ class ArchivedTurns(ArchiveReader):
         self._history, self._server, self._keyspace = history, history.server, history.keyspace
         self._archive, self._keeping, self._marks = archive, Keeping(archive), Marks(archive)
         self._ready, self._make_room = ready, make_room
-        self.after_seconds = after_seconds
+        self._after_seconds = after_seconds
         self._find, self.lists = find, find is not None
         self._concurrency, self._share = concurrency, max(1, concurrency // 2)
         self._unknown_seconds = unknown_seconds
@@ -172,6 +175,13 @@ class ArchivedTurns(ArchiveReader):
             return await asyncio.gather(*(self._kept_as_noted(tenant, tree) for tree in found))
 
         return await self._ask_counted(_Question(tenant, ""), ask) or ()
+
+    async def archived_until(self) -> float:
+        shards = await waiting(self._server, self._keyspace)
+        older = [await self._server.command("EXISTS", shard.older) for shard in self._keyspace.all_shards()]
+        if any(older) or any(each.failed or not each.noted for each in shards):  # nobody knows since when these wait
+            return 0.0
+        return await self._history.now() - max(each.oldest_seconds for each in shards) - BEHIND_SECONDS
 
     async def bring_back(self, tenant: str, digits: str) -> bool:
         """The least used turns make room. Raises also StoreFull, Conflict, ChainTooLong."""
@@ -431,7 +441,7 @@ class ArchivedTurns(ArchiveReader):
                     return True
                 except Outdated:  # a server that lost all that it knew would not note what is deleted next
                     shard = self._history.keyspace.shard(digits)
-                    await begin_archive_in(self._history.server, shard, self.after_seconds)
+                    await begin_archive_in(self._history.server, shard, self._after_seconds)
         raise ArchiveContended(f"what the archive said was outdated {TRIES} times")
 
     async def _store(self, tenant: str, way: ArchivedWay) -> None:

@@ -4,7 +4,7 @@ A tenant's mark comes first, so that nobody archives or returns a turn from befo
 way then may still be written after it: `erase` again removes it, and so does each round of `expire`.
 """
 
-from collections.abc import AsyncGenerator, Collection
+from collections.abc import AsyncGenerator, Collection, Sequence
 
 import msgspec
 
@@ -75,8 +75,8 @@ async def erase(
 
 async def clear(archive: Archive, tenant: str, at: int) -> Erased:
     """Delete the turns from before a tenant's mark. Raises as `erase`."""
-    done, keys = Erased(), list[str]()
-    await archive.listener.tenant_erased(tenant)
+    done, keys, gone = Erased(), list[str](), list[TreeParts]()
+    await archive.listener.tenant_erased(tenant, at)
     async for tree in trees_of(archive, tenant):
         above = None if tree.changed < at / 1e6 - CLOCK_SECONDS else await _above_later(archive, tree, at)
         if above is not None:
@@ -84,11 +84,12 @@ async def clear(archive: Archive, tenant: str, at: int) -> Erased:
             await archive.listener.tree_changed(tenant, tree.digits)
             continue
         keys += tree.keys
+        gone.append(tree)
         if len(keys) >= MOST_DELETED:
-            await _delete(archive, keys, done)
-            keys = []
+            await _delete(archive, keys, done, gone)
+            keys, gone = [], []
     keys += [entry.key async for entry in entries(archive, f"{DAMAGED}t.{tenant}/")]
-    await _delete(archive, keys, done)
+    await _delete(archive, keys, done, gone)
     return done
 
 
@@ -160,7 +161,10 @@ async def _cut(archive: Archive, tree: TreeParts, at: int, above: Collection[str
             done.cut += await archive.put(tree.parts[number].key, value, only_if=stored.etag) is not None
 
 
-async def _delete(archive: Archive, keys: list[str], done: Erased) -> None:
+async def _delete(archive: Archive, keys: list[str], done: Erased, trees: Sequence[TreeParts]) -> None:
+    """Delete the keys of some trees, and others."""
     for at in range(0, len(keys), MOST_DELETED):
         await archive.delete(*keys[at : at + MOST_DELETED])
+    for tree in trees:
+        await archive.listener.tree_changed(tree.tenant, tree.digits)
     done.deleted += len(keys)

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ from store.backup.upkeep.restore import Restore
 from store.backup.upkeep.walking import trees_of
 from store.catalogue.cataloguing import Cataloguer, tree_at
 from store.catalogue.rows import Catalogue, fact_of
+from store.errors import ArchiveUnavailable
 from store.history.elsewhere import KeptQuery
 from store.keys import digits_of
 from tests.support.archive.catalogues import catalogue_at, found
@@ -43,7 +45,14 @@ class Listed(NamedTuple):
         return self.cataloguer.catalogue
 
     async def say(
-        self, *texts: str, parent: str | None = None, tenant: str = TENANT, model: str = "gpt-oss", **metadata: str
+        self,
+        *texts: str,
+        parent: str | None = None,
+        tenant: str = TENANT,
+        model: str = "gpt-oss",
+        person: str = "p1",
+        items: bytes | None = None,
+        **metadata: str,
     ) -> list[str]:
         """Append turns in which these are asked, and answered by their capitals; nothing is archived yet."""
         ids = list[str]()
@@ -54,9 +63,9 @@ class Listed(NamedTuple):
                 "role": "assistant",
                 "content": [{"type": "output_text", "text": text.upper()}],
             }
-            response = {"id": id, "model": model, "metadata": metadata, "safety_identifier": "p1", "output": [answer]}
-            items = [{"type": "message", "role": "user", "content": text}]
-            made = replace(turn(id, parent, text=text), response=json.encode(response), items=json.encode(items))
+            response = {"id": id, "model": model, "metadata": metadata, "safety_identifier": person, "output": [answer]}
+            said = items or json.encode([{"type": "message", "role": "user", "content": text}])
+            made = replace(turn(id, parent, text=text), response=json.encode(response), items=said)
             await self.kept.store.append(tenant, made)
             parent = id
         return ids
@@ -215,10 +224,56 @@ async def test_of_an_erased_tenant_nothing_is_listed_but_what_came_later(listed:
     await listed.all()
 
 
+async def test_of_an_erased_tenant_no_word_is_told_before_the_archive_is_cut(listed: Listed) -> None:
+    """As where a process dies behind the mark, or an archiver changes the tree meanwhile."""
+    one = await listed.archived("one", "two", user="alice")
+    at = micros()
+    later = await listed.archived("later", parent=one[1])
+    await listed.kept.marks.erase(TENANT, at)
+    await listed.cataloguer.tree_changed(TENANT, digits_of(one[0]))
+    summary = await listed.summary(one[0])
+    assert (summary.title, summary.turns, summary.newest.id) == ("later", 1, later[0])
+    assert await found(listed.catalogue, "one") == await found(listed.catalogue, "two") == []
+    assert await found(listed.catalogue, facts=(fact_of(METADATA, "user", "alice"),)) == []
+
+
+async def test_later_trees_of_an_erased_tenant_stay_in_the_list_while_it_is_cleared_daily(
+    listed: Listed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await listed.archived("one")
+    await erase(listed.kept.archive, listed.kept.marks, TENANT, micros())
+    (later,) = await listed.archived("later")
+    monkeypatch.setattr(listed.cataloguer, "tree_changed", None)  # a process that dies in between
+    with suppress(TypeError):
+        await expire(listed.kept.archive, listed.kept.memory, 0, now=time.time())
+    assert await listed.roots() == [digits_of(later)]
+
+
+async def test_a_person_is_found_in_a_tree_of_any_number_of_facts(listed: Listed) -> None:
+    ids = await listed.archived(*(str(number) for number in range(4)))
+    for number in range(30):
+        labels = {f"k{each}": f"{number} {each}" for each in range(8)}
+        ids += await listed.say("word", parent=ids[-1], **labels)
+    ids += await listed.say("word", parent=ids[-1], person="p2")
+    ids += await listed.say("word", parent=ids[-1])
+    await listed.kept.archive_all()
+    for person in ("p1", "p2"):
+        assert len(await found(listed.catalogue, facts=(fact_of(PERSON, person),))) == 1
+
+
+@pytest.mark.parametrize("deep", [1_000, 100_000])
+async def test_a_turn_that_can_not_be_read_has_a_row_without_words(listed: Listed, deep: int) -> None:
+    (id,) = await listed.say("one")
+    nested = b"[" * deep + b"]" * deep
+    (other,) = await listed.say("two", items=b'[{"type": "message", "content": ' + nested + b"}]")
+    await listed.kept.archive_all()
+    assert sorted(await listed.roots()) == sorted([digits_of(id), digits_of(other)])
+
+
 async def test_a_tree_that_was_archived_while_its_tenant_was_erased_is_not_listed(listed: Listed) -> None:
     (id,) = await listed.archived("one")
     await listed.kept.marks.erase(TENANT, micros())
-    await listed.catalogue.erase(TENANT)
+    await listed.catalogue.erase(TENANT, micros())
     await listed.cataloguer.tree_changed(TENANT, digits_of(id))
     assert await listed.roots() == []
 
@@ -315,3 +370,16 @@ async def test_a_process_that_died_while_it_made_it_whole_is_followed_by_one_tha
     assert [made async for made in listed.cataloguer.make_whole("words")] == [3]
     assert await listed.all() == before
     assert await listed.catalogue.about() == "words"
+
+
+async def test_nothing_is_looked_for_in_a_catalogue_that_is_not_whole(listed: Listed) -> None:
+    """As an erasure of a person would find some of it, and say that it is all."""
+    (id,) = await listed.archived("one", user="alice")
+    asked = KeptQuery(9, facts=(fact_of(METADATA, "user", "alice"),))
+    for query in (asked, KeptQuery(9, words=("one",))):
+        with pytest.raises(ArchiveUnavailable, match="is being made"):
+            await listed.cataloguer.find(TENANT, query)
+    assert [tree.root for tree in await listed.cataloguer.find(TENANT, KeptQuery(9))] == [digits_of(id)]
+    async for _ in listed.cataloguer.make_whole("words"):
+        pass
+    assert [tree.root for tree in await listed.cataloguer.find(TENANT, asked)] == [digits_of(id)]

@@ -6,7 +6,7 @@ import pytest
 
 from store.catalogue import rows
 from store.catalogue.rows import Catalogue
-from store.history.elsewhere import KeptTree
+from store.history.elsewhere import FIRST, KeptTree
 from tests.support.archive.catalogues import catalogue_at, found, row_of
 from tests.support.archive.opened import Place
 from tests.support.store.sample import TENANT
@@ -207,10 +207,10 @@ async def test_a_row_is_removed_or_all_of_a_tenant(catalogue: Catalogue) -> None
     assert await catalogue.remove(TENANT, "0001", version)
     assert await catalogue.remove(TENANT, "0001", version)
     assert await catalogue.remove("nobody", "0001", "")
-    await catalogue.erase("nobody")
+    await catalogue.erase("nobody", FIRST[0])
     assert await found(catalogue, "word") == ["0003", "0002"]
     assert await catalogue.version(TENANT, "0001") == ""
-    await catalogue.erase(TENANT)
+    await catalogue.erase(TENANT, FIRST[0])
     assert await found(catalogue, "word") == await found(catalogue) == []
     assert len(await found(catalogue, "word", tenant=OTHER)) == 3
 
@@ -224,7 +224,7 @@ async def test_many_are_removed_a_few_at_a_time(
     for number in range(5):
         await keep(catalogue, f"000{number}", "word")
         await keep(catalogue, f"000{number}", "word", to=OTHER)
-    await catalogue.erase(TENANT)
+    await catalogue.erase(TENANT, FIRST[0])
     assert await found(catalogue) == []
     assert len(await found(catalogue, tenant=OTHER)) == 5
     await catalogue.begin("anew")

@@ -53,10 +53,10 @@ class Model(RuleBasedStateMachine):
         assert self.run(self.one.remove(tenant, tree, version))
         self.rows.pop((tenant, tree), None)
 
-    @rule(tenant=TENANTS)
-    def erase(self, tenant: str) -> None:
-        self.run(self.one.erase(tenant))
-        self.rows = {at: row for at, row in self.rows.items() if at[0] != tenant}
+    @rule(tenant=TENANTS, until=USES)
+    def erase(self, tenant: str, until: int) -> None:
+        self.run(self.one.erase(tenant, until))
+        self.rows = {at: row for at, row in self.rows.items() if at[0] != tenant or row is None or row.used > until}
 
     @rule()
     def tidy(self) -> None:

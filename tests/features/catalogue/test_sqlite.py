@@ -4,13 +4,18 @@ import asyncio
 import os
 import stat
 import sys
+import threading
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from time import monotonic
+from typing import Any
 
 import pytest
 
+from store.catalogue import sqlite
 from store.catalogue.rows import Catalogue
 from store.errors import ArchiveRefused
+from store.history.elsewhere import FIRST, KeptTree
 from tests.support import ROOT
 from tests.support.archive.catalogues import FILE, catalogue_at, found, row_of
 from tests.support.archive.opened import Place
@@ -90,7 +95,7 @@ async def test_an_erased_word_is_in_none_of_its_files_once_it_is_tidy_and_closed
             for tree in TREES:
                 assert await catalogue.remove(TENANT, tree, await catalogue.version(TENANT, tree))
         case "tenant":
-            await catalogue.erase(TENANT)
+            await catalogue.erase(TENANT, FIRST[0])
         case _:
             await catalogue.begin("anew")
     await tidied(catalogue)
@@ -135,3 +140,54 @@ async def test_a_file_that_is_none_is_told(catalogue: Catalogue, folder: Path) -
     (folder / FILE).write_bytes(b"this is no file of SQLite's" * 400)
     with pytest.raises(ArchiveRefused, match=r"catalogue\.db is damaged"):
         await catalogue.about()
+
+
+async def test_the_text_around_words_of_many_rows_takes_about_as_long_as_that_of_one(catalogue: Catalogue) -> None:
+    """As the rows that match a beginning are looked up once, not once for each row that is told."""
+    texts = [" ".join(f"a{os.urandom(4).hex()}" for _ in range(100)) for _ in range(1_000)]
+    await asyncio.gather(
+        *(catalogue.put(TENANT, f"00{at:04}", row_of(text, used=at), "") for at, text in enumerate(texts))
+    )
+
+    async def seconds(limit: int) -> float:
+        begun = monotonic()
+        assert len(await found(catalogue, "a", limit=limit)) == limit
+        return monotonic() - begun
+
+    one = min([await seconds(1) for _ in range(3)])
+    assert min([await seconds(60) for _ in range(3)]) < 8 * one
+
+
+async def test_a_search_that_takes_long_holds_up_no_archiver(
+    catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await catalogue.put(TENANT, "00aa", row_of("word"), "")
+    reads, ends = threading.Event(), threading.Event()
+    find = sqlite._find  # pyright: ignore[reportPrivateUsage]
+
+    def slow(*args: Any) -> Sequence[KeptTree]:
+        reads.set()
+        ends.wait(SECONDS)
+        return find(*args)
+
+    monkeypatch.setattr(sqlite, "_find", slow)
+    searching = asyncio.create_task(found(catalogue, "word"))
+    try:
+        assert await asyncio.to_thread(reads.wait, SECONDS)
+        async with asyncio.timeout(5):
+            version = await catalogue.version(TENANT, "00aa")
+            assert await catalogue.put(TENANT, "00aa", row_of("word other"), version)
+    finally:
+        ends.set()
+    assert await searching == ["00aa"]
+
+
+async def test_a_file_that_is_removed_while_it_is_in_use_is_begun_anew(catalogue: Catalogue, folder: Path) -> None:
+    await catalogue.begin("words")
+    await catalogue.finish("words")
+    await catalogue.put(TENANT, "00aa", row_of("word"), "")
+    assert await found(catalogue, "word") == ["00aa"]
+    os.remove(folder / FILE)
+    assert (await catalogue.about(), await found(catalogue, "word")) == ("", [])
+    assert await catalogue.put(TENANT, "00bb", row_of("word"), "")
+    assert await found(catalogue, "word") == ["00bb"]

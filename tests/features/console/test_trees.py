@@ -151,6 +151,7 @@ def test_filters_find_the_trees_that_are_as_asked_for(own: Served) -> None:
     ("query", "param"),
     [
         ("after=x", "after"),
+        ("after=kept-9999999999999999999-~", "after"),
         ("limit=0", "limit"),
         ("status=done", "status"),
         ("until=nan", "until"),
