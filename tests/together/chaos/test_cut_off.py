@@ -19,7 +19,6 @@ from store.errors import StoreUnavailable
 from store.redis import scripts
 from tests.support.chaos.deaths import TOKENS_PER_SECOND
 from tests.support.chaos.inside import WatchedEngine
-from tests.support.chaos.mortal import KEYED_SECONDS
 from tests.support.chaos.storm import STEADY
 from tests.support.chaos.watched import watched
 from tests.support.service.inside import serving
@@ -27,6 +26,11 @@ from tests.support.tools.server import McpServer, mcp_server
 from tests.together.chaos.scenarios.keyed import asked_for, call_of
 
 pytestmark = pytest.mark.timeout(180)
+
+KEYED_SECONDS = 8.0
+"""For how long the owner of a request may be silent: more than a busy machine pauses, as one that lost its own request
+meanwhile makes no call.
+"""
 
 
 class CutOff:
