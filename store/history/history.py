@@ -465,14 +465,16 @@ class ConversationHistoryStore:
         return told
 
     async def _places_left(self, keys: TurnKeys, path: Sequence[str], blobs: Sequence[bytes | None]) -> list[int]:
-        """The places in `path` of turns without a blob that left the store: the others were deleted, and are needed."""
+        """The places in `path` of turns without a blob that left the store, though some may have come back since: the
+        others were deleted, and are needed.
+        """
         lacking = [] if self.elsewhere is NO_ARCHIVE else [at for at, blob in enumerate(blobs) if blob is None]
         if not lacking:
             return []
-        there = await self.server.row(
-            *(("EXISTS", keys.family("node") + path[at]) for at in lacking), at=keys.shard.clock
+        deleted = await self.server.row(
+            *(("HEXISTS", keys.family("node") + path[at], "deleted") for at in lacking), at=keys.shard.clock
         )
-        return [at for at, exists in zip(lacking, there, strict=True) if not exists]
+        return [at for at, is_deleted in zip(lacking, deleted, strict=True) if not is_deleted]
 
     async def messages(self, tenant: str, id: str) -> Messages:
         """The messages that one turn added. Raises NotFound, StoreUnavailable."""

@@ -1,5 +1,7 @@
 """The archiver on a real server: what changed is archived, what is not stays, and what was deleted never comes back."""
 
+from typing import Any
+
 import pytest
 from redis.asyncio import Redis
 
@@ -141,3 +143,22 @@ async def test_what_was_deleted_is_not_told_and_what_is_above_it_is(made: Kept) 
     await made.store.forget(TENANT, three)
     await made.archive_all()
     assert await away(made, one, one) == AwayBranches([digits_of(two)], True)
+
+
+async def test_what_comes_back_while_it_is_listed_is_listed(
+    archived: Kept, redis: Redis, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = await grow(archived.store, "one", "two")
+    await archived.archive_all()
+    listed = await archived.store.items(TENANT, ids)
+    await lose(redis, prefix)
+    archived.store.elsewhere = archived.turns
+    ask = archived.store.server.row
+
+    async def late(*commands: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        assert await archived.turns.bring_back(TENANT, digits_of(ids[-1]))
+        return await ask(*commands, **options)
+
+    monkeypatch.setattr(archived.store.server, "row", late)
+    assert await archived.store.items(TENANT, ids) == listed
