@@ -146,7 +146,7 @@ class SqliteCatalogue:
         def work(file: sqlite3.Connection) -> bool:
             number = _number(file, tenant)
             # the words of a tree that went on are no deleted ones; those that were deleted besides go within a day
-            goes_on = row is not None and row.used > _used(file, number, tree)
+            goes_on = row is not None and row.used > _last_use(file, number, tree)
             if only_if:
                 done = file.execute(_UPDATE, (number, *values, only_if))
             else:
@@ -211,7 +211,7 @@ def _about(file: sqlite3.Connection, name: str) -> str:
     return row[0] if row else ""
 
 
-def _used(file: sqlite3.Connection, number: int, tree: str) -> int:
+def _last_use(file: sqlite3.Connection, number: int, tree: str) -> int:
     """The last use of a tree of the tenant with a number; a later one than any where there is no row."""
     row = file.execute("SELECT used FROM tree WHERE tenant = ? AND tree = ?", (number, tree)).fetchone()
     return row[0] if row else 1 << 62

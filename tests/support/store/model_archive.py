@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from redis.asyncio import Redis
 
-from store.archive.archive import Archive
+from store.archive.archive import Archive, ArchiveListener
 from store.archive.memory import ArchiveMemory
 from store.archive.port import Stored
 from store.backup.archiving.archiver import Archiver
@@ -118,6 +118,7 @@ class GatedArchive:
         self._values: dict[str, Stored] = {}
         self._puts = 0
         self.memory = ArchiveMemory(1 << 40, small_bytes=1)
+        self.listener = ArchiveListener()
 
     async def get(self, key: str) -> Stored | None:
         if await self._gate() != GOES_ON:
