@@ -14,7 +14,7 @@ import pytest
 
 from service.build import this_build
 from tests.support.ports import free_port
-from tests.support.service.process import ALONE
+from tests.support.service.process import ALONE, HARMONIUM
 from tests.support.service.terminal import COLUMNS, CTRL_C, Terminal, at_a_terminal
 from tests.support.waiting import wait_until
 
@@ -99,7 +99,8 @@ def _workers_start(terminal: Terminal) -> object:
 def test_a_ctrl_c_during_the_start_ends_it_quietly(
     tmp_path: Path, workers: int, moment: Callable[[Terminal], object]
 ) -> None:
-    with at_a_terminal(tmp_path, "serve", program=ALONE, **started(tmp_path, workers=workers)) as terminal:
+    program = (str(HARMONIUM),) if moment is _python_imports else ALONE  # which imports much before it is `harmonium`
+    with at_a_terminal(tmp_path, "serve", program=program, **started(tmp_path, workers=workers)) as terminal:
         wait_until(lambda: moment(terminal), 20)
         terminal.press(CTRL_C)
         status, seconds = terminal.end(2 * END_SECONDS)
