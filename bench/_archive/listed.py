@@ -39,12 +39,12 @@ class Listed:
     made: dict[int, float]
 
     def targets(self) -> list[Target]:
-        """What is judged."""
+        """The targets."""
         limits = {name: PAGE_SECONDS if name.startswith("page") else SEARCH_SECONDS for name in self.seconds}
         return [Target(f"ms of a {name}", 1e3 * median(self.seconds[name]), 1e3 * limits[name]) for name in limits]
 
     def lines(self) -> list[str]:
-        """What is told."""
+        """The figures for people."""
         rows = [(name, 1e3 * median(found), 1e3 * max(found)) for name, found in self.seconds.items()]
         made = [f"{number:,} rows were made at {a_second:,.0f} a second" for number, a_second in self.made.items()]
         return [*table(("ms", "p50", "most"), rows), *made]

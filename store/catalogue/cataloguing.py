@@ -136,12 +136,14 @@ class Cataloguer(ArchiveListener):
         await scan.all()
         entries = scan.index.entries
         for root in [id for id, entry in entries.items() if entry.parent is None]:
-            there = [id for id in scan.index.within(root) if not is_conversation(id) and entries[id].created > erased]
+            within = scan.index.within(root)
+            there = [id for id in within if not is_conversation(id) and entries[id].created > erased]
             if there:
-                return True, await self._tree_below(scan, root, there)
+                return True, await self._tree_below(scan, root, within, there)
         return bool(scan.etags), None
 
-    async def _tree_below(self, scan: Scan, root: str, there: Sequence[str]) -> TreeToDescribe:
+    async def _tree_below(self, scan: Scan, root: str, within: Sequence[str], there: Sequence[str]) -> TreeToDescribe:
+        """The tree of a root with the turns `within`, of which those that are `there` may be told."""
         entries = scan.index.entries
         newest = max(there, key=lambda id: entries[id].created)
         kept = set(there)
@@ -155,9 +157,9 @@ class Cataloguer(ArchiveListener):
         turns = dict(zip(wanted, await scan.turns(wanted), strict=True))
         return TreeToDescribe(
             root=root,
-            used=max(entry.used for entry in map(entries.__getitem__, scan.index.within(root))),
+            used=max(entries[id].used for id in within),
             number=len(there),
-            conversation=next((id for id in scan.index.within(root) if is_conversation(id)), None),
+            conversation=next(filter(is_conversation, within), None),
             opening=[turns[id] for id in way[:OPENING]],
             newest=turns[newest],
             turns=list(turns.values()),

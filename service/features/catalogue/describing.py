@@ -60,9 +60,8 @@ def describe(kept: TreeToDescribe, *, all_words: bool) -> CatalogueRow:
     summary = KeptSummary(title, kept.number, kept.conversation, at)
     facts, labels = dict.fromkeys([fact_of(STATUS, kept.newest.status)]), dict[str, None]()
     told = [each for turn in kept.turns for each in _facts_of(turn)]
-    for _, fact, label in sorted(
-        told, key=lambda each: each[0] != PERSON
-    ):  # people before all that there is no room for
+    told.sort(key=lambda each: each[0] != PERSON)  # people first, as there may not be room for all
+    for _, fact, label in told:
         facts[fact] = labels[label] = None
     words = [title or "", newest.output if newest else "", newest.input if newest else "", *labels]
     if all_words:

@@ -73,13 +73,13 @@ async def catalogue_for_ever(
     store: ConversationHistoryStore, archive: Archive, cataloguer: Cataloguer, words: str
 ) -> None:
     """Have the catalogue whole, and nothing in its index that was deleted, until cancelled."""
-    whole_at = monotonic() + DAY_SECONDS
+    tidy_at = monotonic() + DAY_SECONDS
     while True:
         with tolerate(store, "the catalogue is not whole yet"):
             if about := await about_of(archive, words):
                 await make_whole(cataloguer, about)
-            if monotonic() >= whole_at:
-                whole_at = monotonic() + DAY_SECONDS
+            if monotonic() >= tidy_at:
+                tidy_at = monotonic() + DAY_SECONDS
                 await cataloguer.catalogue.note_untidy()
             while await cataloguer.catalogue.tidy():
                 pass

@@ -361,7 +361,7 @@ def ls(
 ) -> None:
     """List conversations, the one used last first, each by its newest turn. `harmonium tree ID` draws the tree of one.
 
-    What is in the archive alone is marked, and comes back into memory when `tree` is given its id.
+    A conversation in the archive alone is marked, and comes back into memory when `tree` is given its id.
     """
     filters, is_empty = filters_of(status, model, since, metadata or [], text), True
     found_again = not (filters or after) and limit <= MOST_TREES  # by the beginnings of their ids

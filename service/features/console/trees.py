@@ -571,7 +571,7 @@ class KeptTrees:
     """The trees of the archive in a list: those that memory lacks, or with a filter that it didn't look at."""
 
     def __init__(self, store: ConversationHistoryStore, tenant: str, wanted: TreeFilter, after: str) -> None:
-        self._store, self._tenant, self._wanted = store, tenant, wanted
+        self._store, self._tenant = store, tenant
         self._place = elsewhere.FIRST
         if after:
             match = _KEPT_PLACE.fullmatch(after)
@@ -583,7 +583,7 @@ class KeptTrees:
         filters = ((STATUS, wanted.status), (MODEL, wanted.model), (PERSON, wanted.person))
         facts = [fact_of(kind, value) for kind, value in filters if value is not None]
         facts += [fact_of(METADATA, *pair) for pair in wanted.metadata.items()]
-        self._query = elsewhere.KeptQuery(100, since=(wanted.since or 0) * US, facts=facts, words=wanted.words)
+        self._query = elsewhere.KeptQuery(limit=0, since=(wanted.since or 0) * US, facts=facts, words=wanted.words)
 
     async def page(self, limit: int, page: TreePage | None) -> TreePage:
         """A page of them, or those behind a page of memory. Raises StoreUnavailable, ArchiveUnavailable."""

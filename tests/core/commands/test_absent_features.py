@@ -1,4 +1,4 @@
-"""Whoever names a feature that the installation lacks, by an engine, a setting or a command, is told which it is."""
+"""An engine, a setting or a command of a feature that the installation lacks is refused, and the feature named."""
 
 import os
 import subprocess
