@@ -9,7 +9,7 @@ word. On such a server two archivers overwrite each other, and erased turns come
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from time import monotonic
 from typing import TypeVar
 
@@ -51,6 +51,9 @@ class ArchiveListener:
     async def tree_changed(self, tenant: str, digits: str) -> None:
         """Something of the tree to which some digits lead was added or deleted. Raises ArchiveUnavailable."""
 
+    async def tree_goes(self, tenant: str, digits: str) -> None:
+        """The tree to which some digits lead is about to be deleted for its age; a `tree_changed` follows."""
+
     async def tenant_erased(self, tenant: str, until: int) -> None:
         """All that a tenant had until then was erased, in µs since 1970. For each tree with later turns, and for each
         that the archive still had, a `tree_changed` follows.
@@ -59,6 +62,11 @@ class ArchiveListener:
     async def is_stale(self, tenant: str, digits: str) -> bool:
         """Whether what was made of a tree is not the tree's any more. Raises ArchiveDamaged, NewerFormat."""
         return False
+
+    async def strays(self) -> AsyncGenerator[tuple[str, str]]:
+        """The tenants and digits of trees of which something was made and nothing is there. Raises ArchiveUnavailable."""
+        for none in tuple[tuple[str, str]]():
+            yield none
 
     async def close(self) -> None:
         """Give back what it holds."""

@@ -2,17 +2,20 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from enum import Enum, auto
+from itertools import groupby
 from typing import NamedTuple, TypeVar
 
 from store.archive.archive import Archive, ArchiveListener
+from store.archive.port import MOST_LISTED
 from store.backup.archiving.keeping import Keeping, Scan
 from store.backup.archiving.marks import Marks
 from store.backup.records import Saved
 from store.backup.upkeep.carrying import batches, side_by_side
-from store.backup.upkeep.walking import trees_of
-from store.catalogue.rows import Catalogue, CatalogueRow
+from store.backup.upkeep.walking import ROOT, TreeParts, trees
+from store.catalogue.rows import MAKING, WHOLE, Catalogue, CatalogueRow, is_by
 from store.codec import THREAD_FROM_BYTES
-from store.errors import ArchiveContended, ArchiveDamaged, ArchiveUnavailable, NewerFormat
+from store.errors import ArchiveContended, ArchiveDamaged, ArchiveRefused, ArchiveUnavailable, NewerFormat
 from store.history.elsewhere import KeptQuery, KeptTree
 from store.ids import tree_of
 from store.keys import SHARD_DIGITS, is_conversation
@@ -28,6 +31,30 @@ READ_BYTES = 1 << 20
 
 OPENING = 2
 """How many turns a tree begins with, of which the first with words gives it its title."""
+
+
+COPY_KEY = "v1/store/catalogue"
+"""The key of the catalogue that an archive has: by what it was made, and its number, which rises as it changes."""
+
+NUMBER, REACHED, UNREAD = "number", "reached", "unread"
+"""The notes of a catalogue: its number, the last shard whose rows were made, and those that could not be read."""
+
+SHARDS = [f"{number:0{SHARD_DIGITS}x}" for number in range(16**SHARD_DIGITS)]
+
+
+class Standing(Enum):
+    """Whether a catalogue is whole, and the archive's own."""
+
+    WHOLE = auto()
+    LACKING = auto()
+    OTHER_WORDS = auto()
+    """Somebody made it by other words."""
+    OTHER_COPY = auto()
+    """The archive knows another one, or a later one: this is an older copy, or one of two machines has each its own."""
+
+
+class ShardUnreadable(ArchiveRefused):
+    """The archive refuses to say what is in a shard."""
 
 
 class TreeToDescribe(NamedTuple):
@@ -56,10 +83,19 @@ class Cataloguer(ArchiveListener):
     def __init__(self, archive: Archive, catalogue: Catalogue, describe: Describe) -> None:
         self.catalogue, self._archive, self._describe = catalogue, archive, describe
         self._keeping, self._marks = Keeping(archive), Marks(archive)
+        self._has_changed = True
+
+    async def tree_goes(self, tenant: str, digits: str) -> None:
+        for _ in range(TRIES):
+            version = await _in_time(self.catalogue.version(tenant, tree_at(digits)))
+            if not version or await _in_time(self.catalogue.put(tenant, tree_at(digits), None, version)):
+                return
+        raise _contended()
 
     async def tree_changed(self, tenant: str, digits: str) -> None:
         """Make the row of a tree anew; that of one that can't be read stays as it is, and `verify` tells of it."""
         tree = tree_at(digits)
+        self._has_changed = True
         for _ in range(TRIES):
             version = await _in_time(self.catalogue.version(tenant, tree))
             try:
@@ -76,9 +112,10 @@ class Cataloguer(ArchiveListener):
             # an erasure finds no row to remove where there was none, and its mark comes before: it is seen now
             if version or row is None or erased == await self._marks.erased_until(tenant, anew=True):
                 return
-        raise ArchiveContended(f"others have changed the same row of its catalogue {TRIES} times meanwhile")
+        raise _contended()
 
     async def tenant_erased(self, tenant: str, until: int) -> None:
+        self._has_changed = True
         await self.catalogue.erase(tenant, until)
 
     async def row_of(self, tenant: str, digits: str) -> CatalogueRow | None:
@@ -86,29 +123,70 @@ class Cataloguer(ArchiveListener):
         _, kept, _ = await self._look(tenant, digits)
         return kept and await self._row(kept)
 
+    async def standing(self, about: str) -> Standing:
+        """How it stands to be made by these words, and to the archive, which hears of its changes then."""
+        making = await self.catalogue.note(MAKING)
+        if making and not is_by(making, about):
+            return Standing.OTHER_WORDS
+        if making and not await self._count(making):
+            return Standing.OTHER_COPY
+        return Standing.WHOLE if await self.catalogue.note(WHOLE) == about else Standing.LACKING
+
+    async def begin_anew(self, about: str) -> None:
+        """Empty it, to be made by these words."""
+        await self.catalogue.begin(about, besides=await self.catalogue.note(MAKING))
+
     async def make_whole(self, about: str) -> AsyncGenerator[int]:
-        """Make all rows anew, unless they were by these words; how many trees were looked at by now."""
-        if await self.catalogue.about() == about:
-            return
-        await self.catalogue.begin(about)
-        made = 0
-        async for some in batches(trees_of(self._archive, None)):
-            await side_by_side(self.tree_changed(tree.tenant, tree.digits) for tree in some)
-            made += len(some)
-            yield made
-        await self.catalogue.finish(about)
+        """Make all rows, unless they were by these words; how many trees were looked at by now. It goes on where it
+        was left, and past shards that can't be read: a later call tries these again.
+        """
+        making, made = await self.catalogue.begin(about), 0
+        is_whole, reached = await self.catalogue.note(WHOLE) == about, await self.catalogue.note(REACHED)
+        for shard in await self.unread() if is_whole else [each for each in SHARDS if each > reached]:
+            unread: set[str] = set()
+            try:
+                async for some in batches(self._trees_in(f"{ROOT}{shard}/")):
+                    await side_by_side(self.tree_changed(tree.tenant, tree.digits) for tree in some)
+                    made += len(some)
+                    yield made
+            except ShardUnreadable:
+                unread = {shard}
+            unread |= {*await self.unread()} - {shard}
+            await self.catalogue.put_note(UNREAD, " ".join(sorted(unread)), making)
+            if not is_whole:
+                await self.catalogue.put_note(REACHED, shard, making)
+        await self.catalogue.put_note(WHOLE, about, making)
+
+    async def unread(self) -> Sequence[str]:
+        """The shards that could not be read when the rows of their trees were made."""
+        return (await _in_time(self.catalogue.note(UNREAD))).split()
+
+    async def strays(self) -> AsyncGenerator[tuple[str, str]]:
+        after = ("", "")
+        while some := await _in_time(self.catalogue.trees(after, MOST_LISTED)):
+            for (tenant, shard), rows in groupby(some, lambda row: (row[0], row[1][:SHARD_DIGITS])):
+                listed, there = [tree for _, tree in rows], set[str]()
+                folder = f"{ROOT}{shard}/t.{tenant}/"
+                async for tree in self._trees_in(folder, f"{folder}{listed[0][SHARD_DIGITS:]}"):
+                    there.add(tree_at(tree.digits))
+                    if tree_at(tree.digits) >= listed[-1]:
+                        break
+                for tree in listed:
+                    if tree not in there:
+                        yield tenant, tree
+            after = some[-1]
 
     async def find(self, tenant: str, query: KeptQuery) -> Sequence[KeptTree]:
         """The trees of a tenant that are wanted, the one used last first. Raises ArchiveUnavailable also where some are
         looked for while it is not whole: what it has of them would be taken for all.
         """
-        if (query.facts or query.words) and not await _in_time(self.catalogue.about()):
+        if (query.facts or query.words) and not await _in_time(self.catalogue.note(WHOLE)):
             raise ArchiveUnavailable("its catalogue is being made, and finds only some of it")
         return await _in_time(self.catalogue.find(tenant, query))
 
     async def is_stale(self, tenant: str, digits: str) -> bool:
         """Whether a whole catalogue lacks the row of a tree, or has another one. Raises ArchiveDamaged, NewerFormat."""
-        if not await _in_time(self.catalogue.about()):
+        if not await _in_time(self.catalogue.note(WHOLE)):
             return False
         row = await self.row_of(tenant, digits)
         there = await _in_time(self.catalogue.row(tenant, tree_at(digits)))
@@ -116,6 +194,33 @@ class Cataloguer(ArchiveListener):
 
     async def close(self) -> None:
         await self.catalogue.close()
+
+    async def _count(self, making: str) -> bool:
+        """Raise the number of the catalogue, here and then in the archive, if it has changed. False where the archive
+        has another number than one of these.
+        """
+        number, stored = await self.catalogue.note(NUMBER), await self._archive.get(COPY_KEY)
+        known, _, last = ("", "", "") if stored is None else stored.value.decode().rpartition(" ")
+        if (number or known == making) and (known != making or not 0 <= int(number or 0) - int(last) <= 1):
+            return False
+        if not number or self._has_changed:
+            self._has_changed, later = False, str(int(last) + 1 if number else 1)
+            try:
+                if await self.catalogue.put_note(NUMBER, later, making, only_if=number):
+                    await self._archive.put(COPY_KEY, f"{making} {later}".encode(), only_if=stored and stored.etag)
+            except ArchiveUnavailable:
+                self._has_changed = True
+                raise
+        return True
+
+    async def _trees_in(self, folder: str, after: str = "") -> AsyncGenerator[TreeParts]:
+        """The trees of a folder behind a key."""
+        try:
+            async for found in trees(self._archive, folder, after):
+                if isinstance(found, TreeParts):
+                    yield found
+        except ArchiveRefused as error:
+            raise ShardUnreadable(error.reason) from error.__cause__
 
     async def _look(self, tenant: str, digits: str) -> tuple[bool, TreeToDescribe | None, int]:
         """Whether the archive has anything of a tree, be it what is left of deleted turns; the tree, without turns from
@@ -126,7 +231,10 @@ class Cataloguer(ArchiveListener):
         async def look(scan: Scan) -> tuple[bool, TreeToDescribe | None]:
             return await self._tree_in(scan, erased)
 
-        return *await self._keeping.look(tenant, digits, look), erased
+        try:
+            return *await self._keeping.look(tenant, digits, look), erased
+        except ArchiveRefused as error:
+            raise ShardUnreadable(error.reason) from error.__cause__
 
     async def _row(self, kept: TreeToDescribe) -> CatalogueRow:
         large = sum(turn.payload for turn in kept.turns) > THREAD_FROM_BYTES
@@ -164,6 +272,10 @@ class Cataloguer(ArchiveListener):
             newest=turns[newest],
             turns=list(turns.values()),
         )
+
+
+def _contended() -> ArchiveContended:
+    return ArchiveContended(f"others have changed the same row of its catalogue {TRIES} times meanwhile")
 
 
 async def _in_time(asked: Awaitable[T]) -> T:

@@ -12,7 +12,7 @@ from hashlib import blake2b
 
 from store.archive.port import Bounds
 from store.archive.postgres import PostgresTable
-from store.catalogue.rows import AROUND_WORDS, MOST_SORTED, CatalogueRow, new_version
+from store.catalogue.rows import AROUND_WORDS, MAKING, MOST_SORTED, CatalogueRow, is_by, making_of, new_version
 from store.history.elsewhere import KeptQuery, KeptTree
 
 TABLE, NOTES = "harmonium_catalogue", "harmonium_catalogue_notes"
@@ -44,8 +44,10 @@ _MADE = (
 )
 _ABOUT = f"SELECT value FROM {NOTES} WHERE name = $1"
 _NOTE = f"INSERT INTO {NOTES} VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
-_FINISH = f"""INSERT INTO {NOTES} SELECT 'whole', $1 FROM {NOTES} WHERE name = 'making' AND value = $1
-    ON CONFLICT (name) DO UPDATE SET value = excluded.value"""
+_NOTE_IF = f"""INSERT INTO {NOTES} SELECT $1, $2 FROM {NOTES} WHERE name = '{MAKING}' AND value = $3
+    ON CONFLICT (name) DO UPDATE SET value = excluded.value
+        WHERE $4::text IS NULL OR {NOTES}.value = $4 RETURNING true"""
+_TREES = f"SELECT tenant, tree FROM {TABLE} WHERE (tenant, tree) > ($1, $2) ORDER BY tenant, tree LIMIT $3"
 _VERSION = f"SELECT version FROM {TABLE} WHERE tenant = $1 AND tree = $2"
 _ROW = f"SELECT used, root, newest, shown FROM {TABLE} WHERE tenant = $1 AND tree = $2 AND shown IS NOT NULL"
 _COLUMNS = "tenant, tree, version, used, root, newest, shown, words, found"
@@ -81,17 +83,22 @@ class PostgresCatalogue(PostgresTable):
     def __init__(self, url: str, bounds: Bounds) -> None:
         super().__init__(url, bounds, TABLE, _MADE)
 
-    async def about(self) -> str:
+    async def note(self, name: str) -> str:
         async with self.connection() as connection:
-            return await connection.fetchval(_ABOUT, "whole") or ""
+            return await connection.fetchval(_ABOUT, name) or ""
 
-    async def begin(self, about: str) -> None:
-        while not await self._begin(about):
+    async def begin(self, about: str, besides: str = "") -> str:
+        while not (making := await self._begin(about, besides)):
             pass
+        return making
 
-    async def finish(self, about: str) -> None:
+    async def put_note(self, name: str, value: str, making: str, only_if: str | None = None) -> bool:
         async with self.connection() as connection:
-            await connection.execute(_FINISH, about)
+            return bool(await connection.fetchval(_NOTE_IF, name, value, making, only_if))
+
+    async def trees(self, after: tuple[str, str], limit: int) -> Sequence[tuple[str, str]]:
+        async with self.connection() as connection:
+            return [tuple(row) for row in await connection.fetch(_TREES, *after, limit)]
 
     async def version(self, tenant: str, tree: str) -> str:
         async with self.connection() as connection:
@@ -142,17 +149,18 @@ class PostgresCatalogue(PostgresTable):
     async def tidy(self) -> bool:
         return False
 
-    async def _begin(self, about: str) -> bool:
-        """Empty some of it, and note that it is made whole once it is empty; whether that is done."""
+    async def _begin(self, about: str, besides: str) -> str:
+        """Empty some of it, and note by what it is made once it is empty; that note then."""
         async with self.connection() as connection, connection.transaction():
             await connection.execute("SELECT pg_advisory_xact_lock($1)", LOCK)
-            if await connection.fetchval(_ABOUT, "making") == about:
-                return True
+            if is_by(making := await connection.fetchval(_ABOUT, MAKING) or "", about) and making != besides:
+                return making
             await connection.execute(f"DELETE FROM {NOTES}")
             if await connection.fetchval(_REMOVE_SOME, "", REMOVED, 0):
-                return False
-            await connection.execute(_NOTE, "making", about)
-        return True
+                return ""
+            making = making_of(about)
+            await connection.execute(_NOTE, MAKING, making)
+        return making
 
 
 def _plain(text: str) -> str:

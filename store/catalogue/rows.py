@@ -25,6 +25,10 @@ MOST_SORTED = 3_000
 """From how many rows that match on it is quicker to look at all rows in their order until enough of them match."""
 
 
+MAKING, WHOLE = "making", "whole"
+"""The notes of a catalogue by which words it is being made, with a token of that, and by which it was made whole."""
+
+
 class CatalogueRow(NamedTuple):
     """The row of a tree: its last use in µs since 1970, the digits of its root and of its newest turn, `shown`, which
     the catalogue gives back as it is, `facts` by which it is found exactly, and `words` by which it is found in part.
@@ -41,16 +45,22 @@ class CatalogueRow(NamedTuple):
 class Catalogue(Protocol):
     """A catalogue in a database. All raise ArchiveUnavailable."""
 
-    async def about(self) -> str:
-        """The words by which it was last made whole; empty where it has not been."""
+    async def note(self, name: str) -> str:
+        """A note; empty where there is none."""
         ...
 
-    async def begin(self, about: str) -> None:
-        """Note that it is made whole by these words, and empty it where that had not been begun."""
+    async def begin(self, about: str, besides: str = "") -> str:
+        """Note that it is made by these words, and empty it, with all other notes, where that had not been begun
+        `besides` what was. Returns the note MAKING: these words and a token of their own.
+        """
         ...
 
-    async def finish(self, about: str) -> None:
-        """Note that it is whole, by these words."""
+    async def put_note(self, name: str, value: str, making: str, only_if: str | None = None) -> bool:
+        """Put a note while MAKING is that, and in the place of that value; whether it was."""
+        ...
+
+    async def trees(self, after: tuple[str, str], limit: int) -> Sequence[tuple[str, str]]:
+        """The tenants and trees of the next rows behind one, bare ones too, those of a tenant one behind the other."""
         ...
 
     async def version(self, tenant: str, tree: str) -> str:
@@ -93,6 +103,16 @@ class Catalogue(Protocol):
 def fact_of(kind: str, *values: str) -> str:
     """The fact of a kind with these values, as one word of an index."""
     return "f" + blake2b("\0".join((kind, *values)).encode(), digest_size=FACT_BYTES).hexdigest()
+
+
+def making_of(about: str) -> str:
+    """A note that a catalogue is made by these words, which no other one has had."""
+    return f"{about} {new_version()}"
+
+
+def is_by(making: str, about: str) -> bool:
+    """Whether something is made by these words."""
+    return making.rpartition(" ")[0] == about
 
 
 def new_version() -> str:

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from store.archive.sqlite import ShardFile, open_file
-from store.catalogue.rows import AROUND_WORDS, MOST_SORTED, CatalogueRow, new_version
+from store.catalogue.rows import AROUND_WORDS, MAKING, MOST_SORTED, CatalogueRow, is_by, making_of, new_version
 from store.history.elsewhere import KeptQuery, KeptTree
 
 FORMAT = 1
@@ -51,6 +51,8 @@ _TABLES = f"""
 _ABOUT = "SELECT value FROM about WHERE name = ?"
 _NOTE = "INSERT INTO about (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 _NUMBER = "SELECT number FROM tenant WHERE name = ?"
+_TREES = """SELECT name, tree FROM tree JOIN tenant ON number = tenant
+    WHERE (tenant, tree) > (coalesce((SELECT number FROM tenant WHERE name = ?), 0), ?) ORDER BY tenant, tree LIMIT ?"""
 _VERSION = "SELECT version FROM tree JOIN tenant ON number = tenant WHERE name = ? AND tree = ?"
 _ROW = """SELECT used, root, newest, shown FROM tree JOIN tenant ON number = tenant
     WHERE name = ? AND tree = ? AND shown IS NOT NULL"""
@@ -98,30 +100,37 @@ class SqliteCatalogue:
         self._file, self._searched = (ShardFile(path, busy_seconds, connect, replaceable=True) for _ in range(2))
         self._tidying = ""
 
-    async def about(self) -> str:
-        return await self._file.read(lambda file: _about(file, "whole"), "")
+    async def note(self, name: str) -> str:
+        return await self._file.read(lambda file: _about(file, name), "")
 
-    async def begin(self, about: str) -> None:
-        def work(file: sqlite3.Connection) -> bool:
-            """Empty some of it, and note what it is made by once it is empty; whether that is done."""
-            if _about(file, "making") == about:
-                return True
+    async def begin(self, about: str, besides: str = "") -> str:
+        def work(file: sqlite3.Connection) -> str:
+            """Empty some of it, and note by what it is made once it is empty; that note then."""
+            if is_by(making := _about(file, MAKING), about) and making != besides:
+                return making
             file.execute("DELETE FROM about")
             if file.execute(_REMOVE_SOME, (REMOVED,)).rowcount:
-                return False
-            for note in (("making", about), (_UNTIDY, new_version())):
+                return ""
+            making = making_of(about)
+            for note in ((MAKING, making), (_UNTIDY, new_version())):
                 file.execute(_NOTE, note)
-            return True
+            return making
 
-        while not await self._file.write(work):
+        while not (making := await self._file.write(work)):
             pass
+        return making
 
-    async def finish(self, about: str) -> None:
-        def work(file: sqlite3.Connection) -> None:
-            if _about(file, "making") == about:
-                file.execute(_NOTE, ("whole", about))
+    async def put_note(self, name: str, value: str, making: str, only_if: str | None = None) -> bool:
+        def work(file: sqlite3.Connection) -> bool:
+            is_so = _about(file, MAKING) == making and only_if in (None, _about(file, name))
+            if is_so:
+                file.execute(_NOTE, (name, value))
+            return is_so
 
-        await self._file.write(work)
+        return await self._file.write(work)
+
+    async def trees(self, after: tuple[str, str], limit: int) -> Sequence[tuple[str, str]]:
+        return await self._file.read(lambda file: file.execute(_TREES, (*after, limit)).fetchall(), ())
 
     async def version(self, tenant: str, tree: str) -> str:
         def work(file: sqlite3.Connection) -> str:

@@ -409,7 +409,7 @@ def catalogue(as_json: AsJson = False) -> None:
         about, listener = await about_of(archive, CatalogueSettings.of(settings).search_words), archive.listener
         if not about or not isinstance(listener, Cataloguer):
             return 0
-        await listener.catalogue.begin("anew")
+        await listener.begin_anew(about)
         return await make_whole(listener, about)
 
     with _asking():

@@ -19,7 +19,7 @@ from service.store_away import tolerate
 from store.archive.archive import Archive
 from store.archive.port import Bounds
 from store.backup.ownership import ID_KEY
-from store.catalogue.cataloguing import Cataloguer
+from store.catalogue.cataloguing import Cataloguer, Standing
 from store.catalogue.rows import Catalogue
 from store.errors import Unsupported
 from store.history.history import ConversationHistoryStore
@@ -34,6 +34,14 @@ FORM = "1"
 
 TIDY_SECONDS = 60.0
 """How long words that were deleted may stay in the index, unseen."""
+
+OTHERS = {
+    Standing.OTHER_COPY: "another machine has a list of its own of this archive: each has what its own processes "
+    "archived. Name one Postgres for all of them with HARMONIUM_CATALOGUE_URL, and restart them",
+    Standing.OTHER_WORDS: "another process makes the list of the archive with another HARMONIUM_SEARCH_WORDS, or is of "
+    "another release: set the same for all, and restart them",
+}
+"""The remedies where a process finds that others have made the catalogue after it: it leaves that as it is."""
 
 TOLD = 1_000
 """After how many trees it is said how far the catalogue is."""
@@ -72,12 +80,23 @@ def catalogue_chores(store: ConversationHistoryStore, archive: Archive, settings
 async def catalogue_for_ever(
     store: ConversationHistoryStore, archive: Archive, cataloguer: Cataloguer, words: str
 ) -> None:
-    """Have the catalogue whole, and nothing in its index that was deleted, until cancelled."""
-    tidy_at = monotonic() + DAY_SECONDS
+    """Have the catalogue whole, and nothing in its index that was deleted, until cancelled. What others made by other
+    words, or an older copy, is made anew once, at the start: else two would do so in turn.
+    """
+    tidy_at, told = monotonic() + DAY_SECONDS, None
     while True:
         with tolerate(store, "the catalogue is not whole yet"):
             if about := await about_of(archive, words):
-                await make_whole(cataloguer, about)
+                standing = await cataloguer.standing(about)
+                if standing in OTHERS and told is not None:
+                    if standing is not told:
+                        message = "the list of all that is kept is made by others, and left to them"
+                        event(logger, logging.WARNING, message, remedy=OTHERS[standing])
+                else:
+                    if standing in OTHERS:
+                        await cataloguer.begin_anew(about)
+                    await make_whole(cataloguer, about)
+                told = standing
             if monotonic() >= tidy_at:
                 tidy_at = monotonic() + DAY_SECONDS
                 await cataloguer.catalogue.note_untidy()
@@ -94,11 +113,14 @@ async def about_of(archive: Archive, words: str) -> str:
 
 async def make_whole(cataloguer: Cataloguer, about: str) -> int:
     """Make a catalogue whole by these words, unless it is; how many trees were looked at."""
-    made, told = 0, 0
+    made, told, unread = 0, 0, await cataloguer.unread()
     async for made in cataloguer.make_whole(about):
         if made - told >= TOLD:
             told = made
             event(logger, logging.INFO, "the catalogue of the archive is being made", conversations=made)
     if made:
         event(logger, logging.INFO, "the catalogue of the archive is whole", conversations=made)
+    if (left := await cataloguer.unread()) and left != unread:
+        message = "nothing is listed of shards of the archive that can't be read"
+        event(logger, logging.ERROR, message, shards=" ".join(left), remedy="`harmonium archive verify` says why")
     return made

@@ -145,9 +145,12 @@ async def _expire(
     if await memory.nodes(tree.tenant, tops):
         done.in_memory += 1
         return
+    # first, as whoever dies behind the next step is followed by nobody who looks at the tree
+    await archive.listener.tree_goes(tree.tenant, tree.digits)
     if tops:
         emptied = await archive.put(f"{tree.folder}0", encode(left), only_if=scan.etags[0])
         if emptied is None:  # somebody has it archived just now
+            await archive.listener.tree_changed(tree.tenant, tree.digits)
             return
         await archive.delete(*[key for key in tree.keys if key != f"{tree.folder}0"])
         for root in tops:  # trees that came back meanwhile are archived anew

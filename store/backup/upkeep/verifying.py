@@ -51,6 +51,7 @@ MEANINGS = {
     "not-catalogued": ArchiveMeaning(
         "a tree is missing in the list of all that is kept, or is another there", "listed"
     ),
+    "stray": ArchiveMeaning("the list of all that is kept has a tree that the archive doesn't have", "taken from it"),
     "gone-readable": ArchiveMeaning(
         "the archive says that a turn was deleted, an item of it erased, or a conversation went on, and Redis has what "
         "was before: it went back in time",
@@ -133,10 +134,23 @@ class Verify:
             await side_by_side(self._verify(tree, report, repair) for tree in found)
             report.moved += sum(not isinstance(each, TreeParts) and each.key.startswith(DAMAGED) for each in some)
             yield report
+        if most is None:
+            async for _ in self._find_strays(report, repair):
+                yield report
         if self._memory is not None:
             async for _ in self._compare_trees(self._memory, most, report, repair):
                 yield report
         yield report
+
+    async def _find_strays(self, report: Verified, repair: bool) -> AsyncGenerator[None]:
+        """Look for what is listed and not there."""
+        listener = self._archive.listener
+        async for tenant, digits in listener.strays():
+            if await listener.is_stale(tenant, digits):
+                report.add(ArchiveFault("stray", tenant, f"{folder_of(tenant, digits)}0"), repair)
+            if repair:
+                await listener.tree_changed(tenant, digits)
+            yield
 
     async def _compare_trees(
         self, memory: Memory, most: int | None, report: Verified, repair: bool

@@ -20,7 +20,7 @@ from store.backup.upkeep.expiring import expire
 from store.backup.upkeep.restore import Restore
 from store.backup.upkeep.walking import trees_of
 from store.catalogue.cataloguing import Cataloguer, tree_at
-from store.catalogue.rows import Catalogue, fact_of
+from store.catalogue.rows import WHOLE, Catalogue, fact_of
 from store.errors import ArchiveUnavailable
 from store.history.elsewhere import KeptQuery
 from store.keys import digits_of
@@ -366,10 +366,10 @@ async def test_a_process_that_died_while_it_made_it_whole_is_followed_by_one_tha
     assert await listed.roots() == []
     async for _ in listed.cataloguer.make_whole("words"):
         break
-    assert await listed.catalogue.about() == ""
+    assert await listed.catalogue.note(WHOLE) == ""
     assert [made async for made in listed.cataloguer.make_whole("words")] == [3]
     assert await listed.all() == before
-    assert await listed.catalogue.about() == "words"
+    assert await listed.catalogue.note(WHOLE) == "words"
 
 
 async def test_nothing_is_looked_for_in_a_catalogue_that_is_not_whole(listed: Listed) -> None:

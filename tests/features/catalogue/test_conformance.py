@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from store.catalogue import rows
-from store.catalogue.rows import Catalogue
+from store.catalogue.rows import MAKING, WHOLE, Catalogue
 from store.history.elsewhere import FIRST, KeptTree
 from tests.support.archive.catalogues import catalogue_at, found, row_of
 from tests.support.archive.opened import Place
@@ -232,26 +232,49 @@ async def test_many_are_removed_a_few_at_a_time(
 
 
 async def test_it_is_emptied_only_where_it_was_not_begun_by_the_same_words(catalogue: Catalogue, place: Place) -> None:
-    await catalogue.begin("one")
+    making = await catalogue.begin("one")
     await keep(catalogue, TREE, "word")
-    await catalogue.begin("one")
-    assert (await catalogue.about(), await found(catalogue, "word")) == ("", [TREE])
-    await catalogue.finish("one")
+    assert await catalogue.begin("one") == making == await catalogue.note(MAKING)
+    assert (await catalogue.note(WHOLE), await found(catalogue, "word")) == ("", [TREE])
+    assert await catalogue.put_note(WHOLE, "one", making)
     other = catalogue_at(place)
-    assert (await other.about(), await found(other, "word")) == ("one", [TREE])
-    await other.begin("two")
-    assert (await catalogue.about(), await found(catalogue, "word"), await found(catalogue)) == ("", [], [])
-    assert await catalogue.version(TENANT, TREE) == ""
+    assert (await other.note(WHOLE), await found(other, "word")) == ("one", [TREE])
+    assert await other.begin("one", besides="else") == making
+    for anew in (other.begin("two"), other.begin("two", besides=await other.begin("two"))):
+        assert await anew not in (making, "")
+        assert (await catalogue.note(WHOLE), await found(catalogue, "word"), await found(catalogue)) == ("", [], [])
+        assert await catalogue.version(TENANT, TREE) == ""
+        await keep(catalogue, TREE, "word")
     await other.close()
 
 
 async def test_it_is_not_whole_by_words_for_which_another_has_begun_it_anew(catalogue: Catalogue) -> None:
-    await catalogue.begin("one")
-    await catalogue.begin("two")
-    await catalogue.finish("one")
-    assert await catalogue.about() == ""
-    await catalogue.finish("two")
-    assert await catalogue.about() == "two"
+    one, two = await catalogue.begin("one"), await catalogue.begin("two")
+    assert not await catalogue.put_note(WHOLE, "one", one)
+    assert await catalogue.note(WHOLE) == ""
+    assert await catalogue.put_note(WHOLE, "two", two)
+    assert await catalogue.note(WHOLE) == "two"
+
+
+async def test_a_note_is_put_in_the_place_of_the_value_that_was_read(catalogue: Catalogue) -> None:
+    making = await catalogue.begin("one")
+    assert await catalogue.put_note("number", "1", making, only_if="")
+    assert not await catalogue.put_note("number", "2", making, only_if="")
+    assert await catalogue.put_note("number", "2", making, only_if="1")
+    assert await catalogue.note("number") == "2"
+
+
+async def test_all_rows_are_told_a_page_at_a_time(catalogue: Catalogue) -> None:
+    wanted = {(tenant, f"00{number:02}") for tenant in (TENANT, OTHER) for number in range(4)}
+    for tenant, tree in sorted(wanted, key=lambda each: each[1]):
+        await keep(catalogue, tree, "word", to=tenant)
+    assert await catalogue.put(TENANT, "00bare", None, "")
+    told, after = list[tuple[str, str]](), ("", "")
+    while some := await catalogue.trees(after, 3):
+        told += some
+        after = some[-1]
+    assert sorted(told) == sorted(wanted | {(TENANT, "00bare")})
+    assert [tenant for tenant, _ in told] in ([TENANT] * 5 + [OTHER] * 4, [OTHER] * 4 + [TENANT] * 5)
 
 
 async def test_it_is_tidy_in_the_end(catalogue: Catalogue) -> None:

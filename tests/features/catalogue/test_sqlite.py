@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from store.catalogue import sqlite
-from store.catalogue.rows import Catalogue
+from store.catalogue.rows import WHOLE, Catalogue
 from store.errors import ArchiveRefused
 from store.history.elsewhere import FIRST, KeptTree
 from tests.support import ROOT
@@ -70,7 +70,7 @@ async def test_its_files_are_its_owner_s_alone(catalogue: Catalogue, folder: Pat
 
 async def test_where_there_is_no_file_there_is_no_row(catalogue: Catalogue, folder: Path) -> None:
     os.mkdir(folder)
-    assert (await catalogue.about(), await found(catalogue), await found(catalogue, "word")) == ("", [], [])
+    assert (await catalogue.note(WHOLE), await found(catalogue), await found(catalogue, "word")) == ("", [], [])
     assert (await catalogue.version(TENANT, "00aa"), await catalogue.tidy()) == ("", False)
     assert os.listdir(folder) == []
 
@@ -139,7 +139,7 @@ async def test_a_file_that_is_none_is_told(catalogue: Catalogue, folder: Path) -
     os.mkdir(folder)
     (folder / FILE).write_bytes(b"this is no file of SQLite's" * 400)
     with pytest.raises(ArchiveRefused, match=r"catalogue\.db is damaged"):
-        await catalogue.about()
+        await catalogue.note(WHOLE)
 
 
 async def test_the_text_around_words_of_many_rows_takes_about_as_long_as_that_of_one(catalogue: Catalogue) -> None:
@@ -183,11 +183,10 @@ async def test_a_search_that_takes_long_holds_up_no_archiver(
 
 
 async def test_a_file_that_is_removed_while_it_is_in_use_is_begun_anew(catalogue: Catalogue, folder: Path) -> None:
-    await catalogue.begin("words")
-    await catalogue.finish("words")
+    await catalogue.put_note(WHOLE, "words", await catalogue.begin("words"))
     await catalogue.put(TENANT, "00aa", row_of("word"), "")
     assert await found(catalogue, "word") == ["00aa"]
     os.remove(folder / FILE)
-    assert (await catalogue.about(), await found(catalogue, "word")) == ("", [])
+    assert (await catalogue.note(WHOLE), await found(catalogue, "word")) == ("", [])
     assert await catalogue.put(TENANT, "00bb", row_of("word"), "")
     assert await found(catalogue, "word") == ["00bb"]
