@@ -64,7 +64,7 @@ class ArchiveListener:
         return False
 
     async def strays(self) -> AsyncGenerator[tuple[str, str]]:
-        """The tenants and digits of trees of which something was made and nothing is there. Raises ArchiveUnavailable."""
+        """The tenants and digits of trees of which something was made, and that are gone. Raises ArchiveUnavailable."""
         for none in tuple[tuple[str, str]]():
             yield none
 

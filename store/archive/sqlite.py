@@ -176,7 +176,7 @@ class ShardFile:
             results = self._write(self._file(), calls) if calls[0].writes else [self._read(calls[0])]
         except Exception as error:  # whoever asked gets it; it must not end the thread
             self._forget()  # the next call opens the file anew
-            results = [_translate(error, self._path)] * len(calls)
+            results = [_translate(error, self._path, replaceable=self._replaceable)] * len(calls)
         calls[0].answer.get_loop().call_soon_threadsafe(_answer, calls, results)
 
     def _read(self, call: _Call[Any]) -> Any:
@@ -308,15 +308,22 @@ _own = partial(os.open, mode=0o600)
 """Opens a file that is made for its owner alone."""
 
 
-def _translate(error: Exception, path: Path) -> Exception:
+_ANEW = "remove it, with what lies beside it (-wal, -shm): the service makes it again"
+"""The remedy for a file that can be made of others."""
+
+
+def _translate(error: Exception, path: Path, *, replaceable: bool = False) -> Exception:
     """The error that the caller gets for one of the thread's."""
+    if replaceable and isinstance(error, NewerFormat):
+        return ArchiveRefused(f"{path} was written by a later release; {_ANEW}")
     if not isinstance(error, OSError | sqlite3.Error):
         return error
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if getattr(error, "sqlite_errorname", None) in DISK_FULL or getattr(error, "errno", None) in DISK_FULL:
         told = ArchiveRefused(f"the disk of {path.parent} is full; make room on it")
     elif code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-        told = ArchiveRefused(f"{path} is damaged, or is no archive; put its newest copy in its place")
+        remedy = _ANEW if replaceable else "put its newest copy in its place"
+        told = ArchiveRefused(f"{path} is damaged, or is no archive; {remedy}")
     elif code == sqlite3.SQLITE_BUSY:
         told = ArchiveUnavailable(f"other processes use {path} all the time")
     else:

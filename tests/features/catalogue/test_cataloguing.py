@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -14,22 +15,27 @@ from msgspec.structs import replace
 from redis.asyncio import Redis
 
 from service.features.catalogue.describing import METADATA, MODEL, PERSON, STATUS, KeptSummary, describe, summary_in
+from service.features.catalogue.opening import catalogue_for_ever
+from store.archive.port import ArchiveEntry
 from store.backup.archiving.archived_turns import ArchivedTurns
+from store.backup.ownership import ID_KEY
 from store.backup.upkeep.erasing import erase
 from store.backup.upkeep.expiring import expire
 from store.backup.upkeep.restore import Restore
+from store.backup.upkeep.verifying import Verify
 from store.backup.upkeep.walking import trees_of
-from store.catalogue.cataloguing import Cataloguer, tree_at
-from store.catalogue.rows import WHOLE, Catalogue, fact_of
-from store.errors import ArchiveUnavailable
+from store.catalogue.cataloguing import Cataloguer, Standing, tree_at
+from store.catalogue.rows import MAKING, WHOLE, Catalogue, fact_of
+from store.errors import ArchiveRefused, ArchiveUnavailable
 from store.history.elsewhere import KeptQuery
 from store.keys import digits_of
-from tests.support.archive.catalogues import catalogue_at, found
+from tests.support.archive.catalogues import FILE, catalogue_at, found
 from tests.support.archive.kept import DAY, Kept, kept, micros
 from tests.support.archive.opened import Place, new_name, opened
 from tests.support.store.audit import complaints
 from tests.support.store.backups import RELEASE, back_up
 from tests.support.store.sample import TENANT, turn
+from tests.support.waiting import until
 
 OTHER = "globex"
 
@@ -370,6 +376,186 @@ async def test_a_process_that_died_while_it_made_it_whole_is_followed_by_one_tha
     assert [made async for made in listed.cataloguer.make_whole("words")] == [3]
     assert await listed.all() == before
     assert await listed.catalogue.note(WHOLE) == "words"
+
+
+class Died(BaseException):
+    """As if the process were killed."""
+
+
+@pytest.mark.parametrize("days", [31, 200])
+async def test_a_tree_that_was_about_to_expire_when_a_process_died_is_listed_no_more(
+    listed: Listed, monkeypatch: pytest.MonkeyPatch, days: int
+) -> None:
+    (old,) = await listed.archived("secret")
+    await listed.kept.leave_memory(old)
+    tree_changed = listed.cataloguer.tree_changed
+    monkeypatch.setattr(listed.cataloguer, "tree_changed", _die)
+    with pytest.raises(Died):
+        await expire(listed.kept.archive, listed.kept.memory, 30, now=time.time() + days * DAY)
+    monkeypatch.setattr(listed.cataloguer, "tree_changed", tree_changed)
+    assert await listed.roots() == await found(listed.catalogue, "secret") == []
+
+
+async def _die(*_: object) -> None:
+    raise Died
+
+
+async def test_a_tree_that_is_archived_while_it_is_about_to_expire_is_listed(
+    listed: Listed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (old,) = await listed.archived("old")
+    await listed.kept.leave_memory(old)
+    put = listed.kept.archive.put
+
+    async def clash(key: str, value: bytes, *, only_if: str | None) -> str | None:
+        monkeypatch.undo()
+        found = await listed.kept.value(key)
+        await put(key, found.value, only_if=only_if)
+        return await put(key, value, only_if=only_if)
+
+    monkeypatch.setattr(listed.kept.archive, "put", clash)
+    await expire(listed.kept.archive, listed.kept.memory, 30, now=time.time() + 31 * DAY)
+    assert await listed.roots() == [digits_of(old)]
+    await listed.all()
+
+
+@pytest.mark.parametrize("repair", [False, True])
+async def test_verify_finds_rows_of_trees_that_are_not_there(listed: Listed, repair: bool) -> None:
+    (left,), (lost,), (other,) = (
+        await listed.archived("left"),
+        await listed.archived("lost"),
+        await listed.archived("other", tenant=OTHER),
+    )
+    async for _ in listed.cataloguer.make_whole("words"):
+        pass
+    for tenant, id in ((TENANT, lost), (OTHER, other)):
+        (tree,) = [each async for each in trees_of(listed.kept.archive, tenant, digits_of(id))]
+        await listed.kept.archive.delete(*tree.keys)
+    for _ in range(2):
+        (*_, report) = [each async for each in Verify(listed.kept.archive, None).run(most=None, repair=repair)]
+        assert {(fault.what, fault.tenant) for fault in report.faults} == {("stray", TENANT), ("stray", OTHER)}
+        if repair:
+            assert report.left == 0
+            break
+    assert (await listed.roots(), await listed.roots(OTHER)) == (
+        ([digits_of(left)], []) if repair else ([digits_of(lost), digits_of(left)], [digits_of(other)])
+    )
+
+
+async def test_shards_that_can_not_be_read_are_passed_over_and_listed_once_they_can(
+    listed: Listed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = [id for text in ("one", "two", "three") for id in await listed.archived(text)]
+    lost, folder = digits_of(ids[1])[:2], f"v1/{digits_of(ids[1])[:2]}/"
+    some = [digits_of(id) for id in ids if not digits_of(id).startswith(lost)]
+    list_keys, refusals = listed.kept.archive.list, 0
+
+    async def refuse(prefix: str, **more: Any) -> Sequence[ArchiveEntry]:
+        nonlocal refusals
+        if prefix == folder:
+            refusals += 1
+            raise ArchiveRefused("it is damaged")
+        return await list_keys(prefix, **more)
+
+    monkeypatch.setattr(listed.kept.archive, "list", refuse)
+    for _ in range(2):
+        assert [made async for made in listed.cataloguer.make_whole("words")][-1:] in ([len(some)], [])
+        assert await listed.catalogue.note(WHOLE) == "words"
+        assert await listed.cataloguer.unread() == [lost]
+        assert sorted(await listed.roots()) == sorted(some)
+    assert refusals == 2
+    monkeypatch.undo()
+    assert [made async for made in listed.cataloguer.make_whole("words")] == [3 - len(some)]
+    assert (sorted(await listed.roots()), await listed.cataloguer.unread()) == (sorted(map(digits_of, ids)), [])
+
+
+async def test_after_an_error_it_goes_on_where_it_was(listed: Listed, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = [id for text in map(str, range(8)) for id in await listed.archived(text)]
+    last = max(digits_of(id)[:2] for id in ids)
+    list_keys, asked = listed.kept.archive.list, list[str]()
+
+    async def away(prefix: str, **more: Any) -> Sequence[ArchiveEntry]:
+        asked.append(prefix)
+        if asked.count(prefix) == 1 and prefix == f"v1/{last}/":
+            raise ArchiveUnavailable("it is away")
+        return await list_keys(prefix, **more)
+
+    monkeypatch.setattr(listed.kept.archive, "list", away)
+    with pytest.raises(ArchiveUnavailable):
+        async for _ in listed.cataloguer.make_whole("words"):
+            pass
+    async for _ in listed.cataloguer.make_whole("words"):
+        pass
+    assert {prefix for prefix in asked if asked.count(prefix) > 1} == {f"v1/{last}/"}
+    assert len(await listed.roots()) == 8
+
+
+async def test_an_older_copy_and_another_machine_s_are_noticed(listed: Listed, tmp_path: Path, place: Place) -> None:
+    """Each is made whole, tells the archive of itself, and knows that it is not the archive's latest."""
+
+    async def whole(cataloguer: Cataloguer) -> Standing:
+        async for _ in cataloguer.make_whole("words"):
+            pass
+        return await cataloguer.standing("words")
+
+    file = Path(place.url.removeprefix("sqlite://")) / FILE
+    await listed.archived("one")
+    assert await whole(listed.cataloguer) is Standing.WHOLE
+    await listed.catalogue.close()
+    copy = file.read_bytes()
+    again = with_catalogue(listed.kept, catalogue_at(place))
+    assert await again.cataloguer.standing("words") is Standing.WHOLE
+    two = await again.archived("two")
+    assert [await again.cataloguer.standing("words") for _ in range(3)] == [Standing.WHOLE] * 3
+    assert await again.cataloguer.standing("others") is Standing.OTHER_WORDS
+    await again.catalogue.close()
+    file.write_bytes(copy)
+    older = with_catalogue(listed.kept, catalogue_at(place))
+    assert digits_of(two[0]) not in await older.roots()
+    assert await older.cataloguer.standing("words") is Standing.OTHER_COPY
+    await older.cataloguer.begin_anew("words")
+    assert await whole(older.cataloguer) is Standing.WHOLE
+    assert digits_of(two[0]) in await older.roots()
+    another = with_catalogue(listed.kept, catalogue_at(Place("sqlite", f"sqlite://{tmp_path}/another")))
+    assert await whole(another.cataloguer) is Standing.WHOLE
+    assert await older.cataloguer.standing("words") is Standing.OTHER_COPY
+    for each in (older, another):
+        await each.catalogue.close()
+
+
+async def test_what_others_make_by_other_words_is_made_anew_once_and_then_left_to_them(
+    listed: Listed, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, place: Place
+) -> None:
+    monkeypatch.setattr("service.features.catalogue.opening.TIDY_SECONDS", 0.01)
+    await listed.archived("one")
+    await listed.kept.archive.put(ID_KEY, b"id", only_if=None)
+    other = catalogue_at(place)
+    both = Cataloguer(listed.kept.archive, other, partial(describe, all_words=True))
+    async with asyncio.TaskGroup() as tasks:
+        made = [
+            tasks.create_task(catalogue_for_ever(listed.kept.store, listed.kept.archive, each, words))
+            for each, words in ((listed.cataloguer, "titles"), (both, "all"))
+        ]
+        await until(lambda: "left to them" in caplog.text)
+        making, rounds = await other.note(MAKING), Counter[Cataloguer]()
+        for each in (listed.cataloguer, both):
+            monkeypatch.setattr(each, "standing", _counting(each, each.standing, rounds))
+        await until(lambda: min(rounds[listed.cataloguer], rounds[both]) >= 5)
+        assert await other.note(MAKING) == making
+        for task in made:
+            task.cancel()
+    assert caplog.text.count("left to them") == 1
+    await other.close()
+
+
+def _counting(
+    cataloguer: Cataloguer, standing: Callable[[str], Awaitable[Standing]], rounds: Counter[Cataloguer]
+) -> Callable[[str], Awaitable[Standing]]:
+    async def counted(about: str) -> Standing:
+        rounds[cataloguer] += 1
+        return await standing(about)
+
+    return counted
 
 
 async def test_nothing_is_looked_for_in_a_catalogue_that_is_not_whole(listed: Listed) -> None:

@@ -2,10 +2,12 @@
 
 import asyncio
 import os
+import sqlite3
 import stat
 import sys
 import threading
 from collections.abc import AsyncIterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -138,8 +140,18 @@ async def test_of_several_processes_none_undoes_what_another_one_put(catalogue: 
 async def test_a_file_that_is_none_is_told(catalogue: Catalogue, folder: Path) -> None:
     os.mkdir(folder)
     (folder / FILE).write_bytes(b"this is no file of SQLite's" * 400)
-    with pytest.raises(ArchiveRefused, match=r"catalogue\.db is damaged"):
+    with pytest.raises(ArchiveRefused, match=r"catalogue\.db is damaged.*remove it.*makes it again"):
         await catalogue.note(WHOLE)
+    os.remove(folder / FILE)
+    assert await catalogue.note(WHOLE) == ""
+
+
+async def test_a_file_of_a_later_release_is_told_too(catalogue: Catalogue, folder: Path) -> None:
+    os.mkdir(folder)
+    with closing(sqlite3.connect(folder / FILE)) as file:
+        file.execute("PRAGMA user_version = 99")
+    with pytest.raises(ArchiveRefused, match="later release; remove it"):
+        await found(catalogue)
 
 
 async def test_the_text_around_words_of_many_rows_takes_about_as_long_as_that_of_one(catalogue: Catalogue) -> None:
