@@ -223,8 +223,10 @@ class Feature:
         """Its settings beside an embedded server, where they are others than the given ones."""
         return {}
 
-    async def join(self, settings: CoreSettings, store: ConversationHistoryStore) -> None:
-        """Check at the start that it can be used. Raises Unsupported, StoreUnavailable, ArchiveUnavailable."""
+    async def join(self, settings: CoreSettings, store: ConversationHistoryStore, *, alone: bool) -> None:
+        """Check at the start that it can be used, and warn of what is amiss. `alone`: the store is an embedded one.
+        Raises Unsupported, StoreUnavailable, ArchiveUnavailable.
+        """
 
 
 @cache
@@ -391,14 +393,6 @@ async def start_service(service: Service) -> None:
     ArchiveForeign where the archive can't be used.
     """
     with suppress(StoreUnavailable, ArchiveUnavailable):  # every sweep tries again
-        if policy := await service.store.evicts():
-            event(
-                logger,
-                logging.WARNING,
-                "a full Redis would lose parts of conversations",
-                reason=f"maxmemory-policy is {policy}",
-                remedy="CONFIG SET maxmemory-policy noeviction, and in its file",
-            )
         await service.know_ids()
     for chore in service.chores:
         with suppress(StoreUnavailable, ArchiveUnavailable):

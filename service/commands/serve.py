@@ -183,7 +183,7 @@ async def _join(settings: CoreSettings, *, alone: bool) -> None:
     try:
         await open_layout(settings, store.server, alone=alone).agree()
         for feature in features():
-            await feature.join(settings, store)
+            await feature.join(settings, store, alone=alone)
         await store.confirmer.require(store.keyspace.all_shards())
     except (StoreUnavailable, ArchiveUnavailable):
         return

@@ -23,8 +23,9 @@ PASSED_ON = (
     "/transcriptions",
 )
 NOT_PASSED_ON = (
-    "Nothing here passes it on to a server: the engine has none, or HARMONIUM_CHATS is refused. Each engine "
-    "serves the Responses API: POST /v1/responses."
+    "Nothing here passes it on to a server: the engine has none, or HARMONIUM_CHATS is refused. Set "
+    "HARMONIUM_CHATS=remembered to have chat completions and messages answered here. Each engine serves the Responses "
+    "API: POST /v1/responses."
 )
 """Paths, by their ends, that are there only where an engine has servers for them; and the advice where it has none."""
 

@@ -141,7 +141,7 @@ def hosted_tools() -> str:
 def test_the_tools_of_the_example_run(equipped: str) -> None:
     ((code, printed),) = shown(hosted_tools(), "python")
     (made, _), *_ = shown(quick_start(), "python")
-    before = made.partition("\n\nfirst = ")[0]
+    before = made.partition("\nfirst = ")[0]
     assert shows(printed, run([sys.executable, "-c", f"{before}\n{code}"], equipped).rstrip("\n"))
 
 

@@ -25,7 +25,18 @@ import zstandard
 
 from service.build import this_build
 from service.commands.arguments import flag, option
-from service.commands.options import EXIT_FAILED, EXIT_UNABLE, AsJson, Pace, TenantOption, asking, fail, load, show
+from service.commands.options import (
+    EXIT_FAILED,
+    EXIT_UNABLE,
+    AsJson,
+    Pace,
+    TenantOption,
+    asking,
+    fail,
+    load,
+    many,
+    show,
+)
 from service.commands.stores import on_store
 from service.features.archive.backup_command import bar_on, last_of, left_out
 from service.features.archive.opening import on_both, open_archive, with_archive
@@ -156,7 +167,9 @@ def status(
     lines += [*(f"warning: {each}" for each in found.warnings), *_waiting(found)]
     lines += [f"not archived: tenant {each.tenant}, {each.root}: {each.reason}" for each in found.failed]
     if (has := found.stored) is not None:
-        lines.append(f"in the archive: {has.trees:,} trees, {has.values:,} values, {has.bytes:,} bytes")
+        lines.append(
+            f"in the archive: {many(has.trees, 'tree')}, {many(has.values, 'value')}, {many(has.bytes, 'byte')}"
+        )
     show(msgspec.to_builtins(found), lines, as_json=as_json)
     raise typer.Exit(0 if found.usable else EXIT_FAILED)
 
@@ -251,7 +264,7 @@ def export(
         else:
             done = asyncio.run(write_saved(opened))
             done.unreadable += broken
-    typer.echo(f"{done.turns:,} turns of {done.trees:,} trees", err=True)
+    typer.echo(f"{many(done.turns, 'turn')} of {many(done.trees, 'tree')}", err=True)
     if done.unreadable:
         typer.echo(f"{done.unreadable:,} values could not be read: see `harmonium archive verify`", err=True)
     if missing:
@@ -327,7 +340,7 @@ def erase(
         gone = _on_both(settings, go)
         done = {"trees": gone.trees_in_redis, "values": gone.deleted, "under_way": gone.under_way}
         _add_to_log(settings, "archive.erased", tenant, done)
-    lines = [f"erased: {gone.trees_in_redis:,} trees in Redis, {gone.deleted:,} values in the archive"]
+    lines = [f"erased: {many(gone.trees_in_redis, 'tree')} in Redis, {many(gone.deleted, 'value')} in the archive"]
     if gone.under_way:
         lines.append(f"{gone.under_way:,} trees have a response under way: run it again when those have ended")
     show({"tenant": tenant, **msgspec.structs.asdict(gone)}, lines, as_json=as_json)
@@ -509,7 +522,7 @@ def _waiting(found: ArchiveStatus) -> list[str]:
         if not each.noted:
             lines.append(f"shard {each.shard:02x}: no service has told it of an archive yet")
         elif each.trees:
-            waits = f"{each.trees:,} trees wait, the oldest for {each.oldest_seconds:,.0f} s"
+            waits = f"{many(each.trees, 'tree')} to archive, the oldest for {each.oldest_seconds:,.0f} s"
             failed = f", {each.failed:,} of them could not be archived" if each.failed else ""
             lines.append(f"shard {each.shard:02x}: {waits}{failed}")
         if each.behind:
@@ -532,9 +545,12 @@ def lines_of(found: Verified, *, repair: bool) -> list[str]:
         lines.append(f"    {fault.what}: {MEANINGS[fault.what].says}{detail}")
         lines.append(f"    tenant {fault.tenant}, {fault.key}{done}")
     if found.found > min(SHOWN, len(found.faults)):
-        lines.append(f"… and more: {found.found:,} faults in all")
-    read = f"{found.trees:,} trees with {found.turns:,} turns in the archive"
-    return [*lines, f"{read}, {found.compared:,} trees of Redis: {outcome(found.found, found.left, repair=repair)}"]
+        lines.append(f"… and more: {many(found.found, 'fault')} in all")
+    read = f"{many(found.trees, 'tree')} with {many(found.turns, 'turn')} in the archive"
+    return [
+        *lines,
+        f"{read}, {many(found.compared, 'tree')} of Redis: {outcome(found.found, found.left, repair=repair)}",
+    ]
 
 
 def outcome(found: int, left: int, *, repair: bool) -> str:
@@ -542,7 +558,7 @@ def outcome(found: int, left: int, *, repair: bool) -> str:
     if not found:
         return "nothing is wrong"
     done = f", {left:,} of them left" if left else ", all repaired"
-    return f"{found:,} faults{done if repair else ''}"
+    return f"{many(found, 'fault')}{done if repair else ''}"
 
 
 def object_of(found: Verified) -> dict[str, Any]:

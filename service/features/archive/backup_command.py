@@ -30,6 +30,7 @@ from service.commands.options import (
     TreeOption,
     asking,
     fail,
+    many,
     show,
     with_settings,
 )
@@ -148,12 +149,12 @@ def restore(
             fail(f"the restore is not complete: {error}. Run it again for the rest", EXIT_UNABLE)
     fields = msgspec.to_builtins(done) | {"backup": _about(file, done.backup)}
     lines = [
-        f"{done.restored:,} turns restored, {done.kept:,} were there, of {done.backup.turns:,} in "
-        f"{done.backup.trees:,} conversations, {done.seconds:.1f} s",
+        f"{many(done.restored, 'turn')} restored, {done.kept:,} were there, of {done.backup.turns:,} in "
+        f"{many(done.backup.trees, 'conversation')}, {done.seconds:.1f} s",
         *left_out(done),
     ]
     if done.removed:
-        lines.append(f"{_many(done.removed, 'turn')} of the store deleted, as the backup says so")
+        lines.append(f"{many(done.removed, 'turn')} of the store deleted, as the backup says so")
     if done.archived and done.restored:
         lines += WHERE_RESTORED
     show(fields, [*lines, *filter(None, [SECRETS.get(done.secret)])], as_json=as_json)
@@ -192,9 +193,9 @@ def _about(path: Path, found: BackupHeader) -> dict[str, Any]:
 def _sentences(path: Path, found: BackupHeader) -> list[str]:
     """The contents of a file, for people."""
     lines = [
-        f"{path}: {found.turns:,} turns in {found.trees:,} conversations of {_many(found.tenants, 'tenant')}, "
-        f"{decimal(found.bytes)}",
-        f"made {_moment(found.created)} by {found.release}, {_many(found.shards, 'shard')}, format {found.version}",
+        f"{path}: {many(found.turns, 'turn')} in {many(found.trees, 'conversation')} of "
+        f"{many(found.tenants, 'tenant')}, {decimal(found.bytes)}",
+        f"made {_moment(found.created)} by {found.release}, {many(found.shards, 'shard')}, format {found.version}",
         f"content {found.content}",
     ]
     if found.tenant or found.tree:
@@ -207,9 +208,7 @@ def _sentences(path: Path, found: BackupHeader) -> list[str]:
             "and `harmonium archive verify`"
         )
     if found.unsettled:
-        lines.append(
-            f"{_many(found.unsettled, 'conversation')} changed all the time: the newest turns may not be in it"
-        )
+        lines.append(f"{many(found.unsettled, 'conversation')} changed all the time: the newest turns may not be in it")
     return lines
 
 
@@ -218,23 +217,19 @@ def left_out(done: Refilled) -> list[str]:
     lines: list[str] = []
     if done.conflicts:
         lines.append(
-            f"{done.conflicts:,} turns not restored, as the store has others with these ids, or continue such:"
+            f"{many(done.conflicts, 'turn')} not restored, as the store has others with these ids, or continue such:"
         )
         lines += [f"  {each.tenant} {each.id}" for each in done.refused[:SHOWN]]
         lines += ["  …"] if done.conflicts > SHOWN else []
     if done.deleted:
-        lines.append(f"{done.deleted:,} turns stay deleted, as they were deleted since")
+        lines.append(f"still deleted, as that was done since: {many(done.deleted, 'turn')}")
     if done.lost:
-        lines.append(f"{done.lost:,} turns not restored, as what they continue was deleted in the store")
+        lines.append(f"{many(done.lost, 'turn')} not restored, as what they continue was deleted in the store")
     if done.no_room:
-        lines.append(f"No room for {_many(done.no_room, 'conversation')}: nothing is evicted for them")
+        lines.append(f"No room for {many(done.no_room, 'conversation')}: nothing is evicted for them")
     if done.unreadable:
         lines.append(f"{done.unreadable:,} could not be read: see `harmonium archive verify`")
     return lines
-
-
-def _many(number: int, what: str) -> str:
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def _moment(micros: int) -> str:

@@ -44,7 +44,7 @@ class ArchiveFeature(Feature):
     def beside_embedded(self, settings: CoreSettings) -> Mapping[str, object]:
         return {"archive_url": ArchiveSettings.of(settings).archive_url or SQLITE}
 
-    async def join(self, settings: CoreSettings, store: ConversationHistoryStore) -> None:
+    async def join(self, settings: CoreSettings, store: ConversationHistoryStore, *, alone: bool) -> None:
         try:
             archive = open_store_archive(ArchiveSettings.of(settings), store)
             if archive is not None:

@@ -16,7 +16,7 @@ import typer
 from service.commands.arguments import LOOK, RUN, TALK, AsLines, argument, command_line, flag, option
 from service.features.client import asking, printing, reading
 from service.features.client.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, ClientError
-from service.features.client.options import AsJson, Id, completion, environment, talking
+from service.features.client.options import AsJson, Id, completion, confirmed, environment, talking
 from service.features.client.profile import keep_last, last_of
 from service.features.client.reading import LAST
 from service.features.client.service import Json, RemoteService
@@ -275,7 +275,7 @@ def rm(
 ) -> None:
     """Delete a response. Responses that continue it stay, and still know what was said, unless it is told otherwise."""
     what = "the whole conversation of" if tree else "and erase" if erase else ""
-    if not yes and not typer.confirm(f"Delete {what} {id}?".replace("  ", " "), err=True):
+    if not yes and not confirmed(f"Delete {what} {id}?".replace("  ", " ")):
         raise ClientError("nothing was deleted")
     also = {"tree": "true" if tree else None, "erase": "true" if erase else None}
     deleted = service.call("DELETE", f"/v1/responses/{id}", None, **also)

@@ -45,6 +45,14 @@ def _open_what_is_closed() -> None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
 
 
+def confirmed(question: str) -> bool:
+    """Whether the reader at the terminal says yes. Raises ClientError where nobody is there to answer."""
+    try:
+        return typer.confirm(question, err=True)
+    except typer.Abort as error:
+        raise ClientError("nothing was deleted: without a terminal use --yes") from error
+
+
 def talking(command: Callable[..., int | None]) -> Callable[..., None]:
     """A command with the options that name a service, which it gets first, and whole ids. It ends the process with the
     status that it returns, or that its error has.

@@ -18,6 +18,7 @@ from typing import Annotated, BinaryIO
 import typer
 
 from service.commands.arguments import LOOK, AsLines, argument, flag, option
+from service.commands.options import many
 from service.features.client import printing
 from service.features.client.errors import EXIT_USAGE, ClientError, RefusedByService
 from service.features.client.options import AsJson, Id, talking
@@ -237,7 +238,7 @@ class ImportCounts:
     def __str__(self) -> str:
         deleted = f", {self.deleted} stay{'s' if self.deleted == 1 else ''} deleted" if self.deleted else ""
         refused = f", {self.refused} refused" if self.refused else ""
-        return f"{self.imported} turns imported, {self.kept} were there{deleted}{refused}"
+        return f"{many(self.imported, 'turn')} imported, {self.kept} were there{deleted}{refused}"
 
 
 def export_lines(service: RemoteService, ids: list[str], outcome: ExportCounts) -> Iterator[Json]:
@@ -409,7 +410,7 @@ def export(
     for line in export_lines(service, ids or [], outcome):
         printing.out(json.dumps(line))
     number = len(outcome.trees)
-    printing.remark(f"{outcome.turns} turns of {number} tree{'' if number == 1 else 's'}")
+    printing.remark(f"{many(outcome.turns, 'turn')} of {many(number, 'tree')}")
     return 1 if outcome.missing else 0
 
 

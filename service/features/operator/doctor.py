@@ -13,7 +13,6 @@ from dataclasses import asdict, replace
 from importlib.util import find_spec
 from time import monotonic
 from typing import Annotated, TypeVar
-from urllib.parse import parse_qs, urlsplit
 
 from rich.console import Console
 from rich.table import Column, Table
@@ -30,26 +29,25 @@ from service.features.client.errors import ClientError
 from service.features.client.options import service_of
 from service.features.client.profile import Profile
 from service.features.client.service import ClientBounds, Json, RemoteService
+from service.features.operator.at_start import expected_of
 from service.features.operator.gpu import examine_gpu
 from service.features.sandbox.choose import sandbox_of
 from service.features.sandbox.port import Unusable
 from service.features.sandbox.settings import SandboxSettings
 from service.features.webhooks.settings import WebhookSettings
 from service.process import open_engine, open_engines
-from service.settings.core import LEAST_KEY_CHARS, CoreSettings, is_loopback
+from service.settings.core import LEAST_KEY_CHARS, CoreSettings
 from service.settings.group import display
 from service.settings.keys import with_short_keys
 from service.settings.sources import variable
 from store.archive.archive import Archive
 from store.backup import ownership
 from store.backup.archiving.shards import Waiting, is_full, waiting
-from store.doctor.doctor import Expected, Finding, Level, Verdict, finding, judge, unreachable, worst_first
+from store.doctor.doctor import Finding, Level, Verdict, finding, judge, unreachable, worst_first
 from store.doctor.examine import examine
 from store.embedded import ARCHIVE
 from store.errors import ArchiveRefused, StoreError, StoreUnavailable
-from store.guard import free_bytes
 from store.history.history import ConversationHistoryStore
-from store.redis import address
 
 COLORS = {Level.OK: "green", Level.WARN: "yellow", Level.UNSAFE: "bold red"}
 
@@ -378,21 +376,3 @@ def _backlog(settings: CoreSettings) -> Sequence[Waiting]:
     with suppress(StoreUnavailable, OSError):
         return on_both(settings, look)
     return ()
-
-
-def expected_of(settings: CoreSettings) -> Expected:
-    """The settings' expectations of the Redis."""
-    found = address.parse(settings.redis_url or "redis://localhost")
-    parts = [urlsplit(url) for url in found.urls]
-    folder = None if settings.redis_url else settings.data_dir
-    return Expected(
-        found.kind,
-        settings.shards,
-        settings.max_bytes,
-        log_bytes=settings.max_log_bytes,
-        embedded=folder is not None,
-        local=all(part.scheme == "unix" or is_loopback(part.hostname or "localhost") for part in parts),
-        disk_bytes=free_bytes(folder) if folder is not None and folder.exists() else None,
-        replicas=settings.store_replicas,
-        password=bool(parts[0].password or "password" in parse_qs(parts[0].query)),
-    )

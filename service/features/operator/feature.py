@@ -4,6 +4,8 @@ import typer
 
 from service.commands.arguments import KEEP, RUN
 from service.process import Feature
+from service.settings.core import CoreSettings
+from store.history.history import ConversationHistoryStore
 
 
 class OperatorFeature(Feature):
@@ -15,6 +17,13 @@ class OperatorFeature(Feature):
 
         app.command(rich_help_panel=RUN)(doctor)
         app.command(rich_help_panel=KEEP)(fsck)
+
+    async def join(self, settings: CoreSettings, store: ConversationHistoryStore, *, alone: bool) -> None:
+        from service.features.operator.at_start import warn_of_default, warn_of_redis
+
+        if not alone:
+            await warn_of_redis(settings)
+        await warn_of_default(settings, store)
 
 
 FEATURE = OperatorFeature()

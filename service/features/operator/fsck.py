@@ -15,7 +15,16 @@ from rich.console import Console
 from rich.text import Text
 
 from service.commands.arguments import flag
-from service.commands.options import EXIT_FAILED, EXIT_UNABLE, AsJson, Pace, asking, show, with_settings
+from service.commands.options import (
+    EXIT_FAILED,
+    EXIT_UNABLE,
+    AsJson,
+    Pace,
+    asking,
+    many,
+    show,
+    with_settings,
+)
 from service.commands.stores import server_url
 from service.features.archive.archive_command import SAMPLE, lines_of, log_repairs, object_of, outcome, verify
 from service.features.archive.backup_command import last_of
@@ -175,9 +184,8 @@ async def _check_store(
 
 def _lines(report: CheckReport, repair: bool) -> list[str]:
     """The report in sentences."""
-    where = "1 shard" if report.shards == 1 else f"{report.shards} shards"
     result = outcome(report.found, report.left, repair=repair)
-    lines = [f"{report.turns:,} turns in {where}, {report.seconds:.1f} s: {result}"]
+    lines = [f"{many(report.turns, 'turn')} in {many(report.shards, 'shard')}, {report.seconds:.1f} s: {result}"]
     if report.left and not repair:
         lines.append("`harmonium fsck --repair` repairs them; see docs/operating.md")
     elif report.left:

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
 from service.engine.port import EngineAway, EngineUnavailable
 from service.process import Settings
 from store.history.history import POLICY_SECONDS
@@ -73,13 +71,10 @@ async def test_a_store_that_got_more_shards_is_named(settings: Settings) -> None
         assert (ready.status_code, ready.json()["store"]) == (503, "mismatch")
 
 
-async def test_a_store_that_deletes_keys_by_itself_is_named_at_the_start_and_by_the_probe(
-    tmp_path: Path, settings: Settings, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_store_that_deletes_keys_by_itself_is_named_by_the_probe(tmp_path: Path, settings: Settings) -> None:
     with server(tmp_path, *PLAIN, "--maxmemory-policy", "allkeys-lru") as redis:
         own = settings.model_copy(update={"redis_url": f"redis://{redis.address}"})
         async with serving(own, scripted([])) as inside, inside.http() as http:
-            assert [each.levelname for each in caplog.records if "lose parts" in each.message] == ["WARNING"]
             ready = await http.get("/ready")
             assert (ready.status_code, ready.json()["store"]) == (200, "ok")
             assert ready.json()["store_evicts"] == "maxmemory-policy is allkeys-lru; set it to noeviction"
@@ -95,7 +90,7 @@ async def test_a_probe_asks_the_server_of_the_store_what_it_is_once_a_second(
     tmp_path: Path, settings: Settings
 ) -> None:
     def asked() -> int:
-        return redis.ask("INFO", "commandstats")["cmdstat_info"]["calls"]
+        return redis.ask("INFO", "commandstats").get("cmdstat_info", {"calls": 0})["calls"]
 
     with server(tmp_path, *PLAIN) as redis:
         own = settings.model_copy(update={"redis_url": f"redis://{redis.address}"})

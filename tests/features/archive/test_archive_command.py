@@ -133,7 +133,7 @@ def test_a_tenant_is_erased_here_and_there_and_only_with_yes(ids: list[str], fol
     asked = told("erase", "--tenant", TENANT)
     assert (asked.exit_code, "--yes" in asked.output) == (2, True)
     result = told("erase", "--tenant", TENANT, "--yes")
-    assert result.output == "erased: 1 trees in Redis, 1 values in the archive\n"
+    assert result.output == "erased: 1 tree in Redis, 1 value in the archive\n"
     assert told("export", "--tenant", TENANT).stdout == ""
     assert json.loads(told("verify", "--all", "--json").output)["compared"] == 1
     assert {key_of(GONE, TENANT), head_key(0)} <= set(in_archive(folder))  # so an old Redis is known

@@ -160,6 +160,7 @@ def test_two_forks_are_compared_from_where_they_part() -> None:
 def test_a_response_is_deleted_when_somebody_says_so() -> None:
     id = id_of(run("ask", "Count to 2."))
     assert "nothing was deleted" in run("rm", id, stdin="n\n").stderr
+    assert "use --yes" in run("rm", id, stdin="").stderr
     assert said("show", id)
     assert said("rm", id, stdin="y\n").endswith(f"deleted {id}\n")
     said("show", id, status=3)

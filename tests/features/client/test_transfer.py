@@ -51,7 +51,7 @@ def test_a_tree_goes_to_another_service_as_it_is(pair: tuple[ServiceBeside, str]
     everything = run("export", "--all")
     assert everything.stderr.splitlines()[-1] == "4 turns of 2 trees"
     assert {line["id"] for line in lines(everything.stdout)} == {first, second, fork, alone}
-    assert said("import", "-", "--url", other, stdin=everything.stdout) == "1 turns imported, 3 were there\n"
+    assert said("import", "-", "--url", other, stdin=everything.stdout) == "1 turn imported, 3 were there\n"
 
 
 def test_all_is_exported_also_what_left_memory(

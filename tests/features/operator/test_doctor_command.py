@@ -14,7 +14,8 @@ from service.features.client.errors import RefusedByService
 from service.features.client.profile import Profile
 from service.features.client.service import Json, RemoteService
 from service.features.operator import gpu
-from service.features.operator.doctor import diagnose, expected_of, one_response
+from service.features.operator.at_start import expected_of
+from service.features.operator.doctor import diagnose, one_response
 from service.process import load_settings
 from store.embedded import EmbeddedServer
 from store.redis.address import AddressKind

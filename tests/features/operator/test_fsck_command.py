@@ -114,7 +114,7 @@ def test_where_there_is_an_archive_both_sides_are_looked_at_and_repaired(
         assert (result.exit_code, "gone-readable" in result.output) == (1, True), result.output
         assert WORDS not in result.output
     repaired = fsck("--repair")
-    assert (repaired.exit_code, "1 faults, all repaired" in repaired.output) == (0, True), repaired.output
+    assert (repaired.exit_code, "1 fault, all repaired" in repaired.output) == (0, True), repaired.output
     assert fsck().exit_code == 0
 
 
