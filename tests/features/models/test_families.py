@@ -20,6 +20,12 @@ NAMES = {
     "zai-org/GLM-5.2": "glm-4.7",
     "MiniMaxAI/MiniMax-M2": "minimax-m2",
     "ByteDance-Seed/Seed-OSS-36B-Instruct": "seed-oss",
+    "moonshotai/Kimi-K2.7": "kimi-k2",
+    "Qwen/Qwen3.6-35B-A3B": "qwen3-coder",
+    "mistralai/Devstral-Small-2507": "mistral",
+    "mistralai/Mistral-Small-3.1-24B-Instruct-2503": "plain",
+    "ibm-granite/granite-4.0-h-small": "granite-4",
+    "ibm-granite/granite-4.2-8b": "granite-4.2",
     "meta-llama/Llama-3.1-8B-Instruct": "plain",
 }
 

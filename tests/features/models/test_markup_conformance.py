@@ -72,6 +72,11 @@ class TestMiniMax(MarkupConformance):
     served_like = "qwen-coder"
 
 
+class TestMistral(MarkupConformance):
+    family = "mistral"
+    served_like = "deepseek-v3"
+
+
 class TestSeed(MarkupConformance):
     family = "seed-oss"
     served_like = "qwen-coder"

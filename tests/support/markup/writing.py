@@ -91,6 +91,10 @@ def seed(name: str, arguments: Arguments) -> str:
     return f"<seed:tool_call>\n<function={name}>\n{inside}</function>\n</seed:tool_call>\n"
 
 
+def mistral(name: str, arguments: Arguments) -> str:
+    return f"[TOOL_CALLS]{name}[ARGS]{plain_json(arguments)}"
+
+
 class Writing(NamedTuple):
     """How a family writes: what opens and closes reasoning, calls and their section, and one call."""
 
@@ -123,6 +127,7 @@ WRITING: Mapping[str, Writing] = {
     "deepseek-v4.1": Writing(dsml_spaced, "<think>{}</think>", f"<{DSML} calls>\n{{}}</{DSML} calls>", "\n\n", ""),
     "kimi": Writing(kimi, "<think>{}</think>", "<|tool_calls_section_begin|>{}<|tool_calls_section_end|>", "", "", ""),
     "minimax": Writing(minimax, "<think>\n{}\n</think>\n\n", "<minimax:tool_call>\n{}</minimax:tool_call>", "\n", ""),
+    "mistral": Writing(mistral, "[THINK]{}[/THINK]", before="", between="", behind=""),
     "seed": Writing(seed, "<seed:think>{}</seed:think>", between=""),
 }
 

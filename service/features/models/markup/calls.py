@@ -2,6 +2,7 @@
 
     JsonForm   {"name": "get_weather", "arguments": {"city": "Paris"}}                       Hermes, Qwen
                functions.get_weather:0<|tool_call_argument_begin|>{"city": "Paris"}          Kimi K2
+               get_weather[ARGS]{"city": "Paris"}                                            Mistral
                function<|tool_sep|>get_weather, and on lines of their own ```json {…} ```    DeepSeek R1, V3
     XmlForm    <function=get_weather> <parameter=city> Paris </parameter> </function>        Qwen 3 Coder, GLM, MiniMax
 
@@ -214,12 +215,14 @@ class JsonForm(msgspec.Struct, frozen=True):
     """A call with arguments in JSON: one object with its name and its arguments, or the arguments behind the name.
 
     `last` are the marks that end it. Where the name stands before the arguments, `head` finds it, and `separators` are
-    the marks in that. White space around the arguments is dropped then, and so is a fence.
+    the marks in that. White space around the arguments is dropped then, and so is a fence. Unless it is `closed` by a
+    mark, the arguments end it.
     """
 
     last: frozenset[str]
     separators: frozenset[str] = frozenset()
     head: re.Pattern[str] | None = None
+    closed: bool = True
 
     def steps(self, schemas: Schemas, emit: Emit) -> Steps:
         """The steps of reading a call."""
@@ -292,7 +295,9 @@ class JsonForm(msgspec.Struct, frozen=True):
         if len(fence) > MAX_FENCE or not _FENCE.fullmatch(fence):
             emit(held)
             return False, ""
-        left = yield from self._value(brace + text, emit, None, quoting=False)
+        left = yield from self._value(brace + text, emit, None, quoting=not self.closed)
+        if left is not None and not self.closed:
+            return True, left
         while left is not None and len(left) <= MAX_FENCE:
             piece = yield Awaits(self.last)
             if piece is None or isinstance(piece, TextMark):

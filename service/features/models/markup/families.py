@@ -128,6 +128,7 @@ def _invokes(prefix: str, section: str, style: str, *others: str, thinking_seam:
 
 
 DSML = f"{BAR}DSML{BAR}"
+_MISTRAL_INSIDE = "[ARGS]", "[CALL_ID]"
 
 MARKUPS: Mapping[str, Markup] = {
     "plain": Markup("", ""),
@@ -169,6 +170,19 @@ MARKUPS: Mapping[str, Markup] = {
         CallsForm("<|tool_call_begin|>functions.{}:", "<|tool_call_end|>", between="", number=_KIMI_ARGUMENTS),
     ),
     "minimax": _invokes("", "minimax:tool_call", "minimax_xml", thinking_seam="\n"),
+    "mistral": Markup(
+        "[THINK]",
+        "[/THINK]",
+        call="[TOOL_CALLS]",
+        reads=JsonForm(
+            frozenset(("[TOOL_CALLS]",)),
+            frozenset(_MISTRAL_INSIDE),
+            re.compile(r"\s*(?P<name>[^\s\[{]+)\s*(?:\[CALL_ID\]\s*\w*\s*)?(?:\[ARGS\]|(?=\{))"),
+            closed=False,
+        ),
+        form=CallsForm("[TOOL_CALLS]{}[ARGS]", "", between=""),
+        inner=_MISTRAL_INSIDE,
+    ),
     "seed": _functions(("<seed:tool_call>", "</seed:tool_call>"), line=False, think="seed:think"),
 }
 """Every markup that we can read, by its name in settings; a server that reads its model itself has none."""
@@ -204,6 +218,7 @@ MARKS = (
     *(*_KIMI_CALLS, "<|tool_call_begin|>", _KIMI_ARGUMENTS, "<|tool_call_end|>"),
     *("<minimax:tool_call>", "</minimax:tool_call>"),
     *("<seed:think>", "</seed:think>", "<seed:tool_call>", "</seed:tool_call>"),
+    *("[THINK]", "[/THINK]", "[TOOL_CALLS]", *_MISTRAL_INSIDE),
 )
 """All marks that some vocabulary has as one token."""
 
@@ -213,6 +228,8 @@ ENDS = (
     *("<|end|>", "<|return|>", "<|end_of_role|>", "<turn|>", "<|eos|>", "<eos>"),
 )
 """The special tokens that end a model's turn. In ordinary tokens they are text."""
+
+_MISTRAL_NAMES = r"magistral|devstral|mistral[-_ ](?:small[-_ ](?:3\.[2-9]|4)|(?:medium|large)[-_ ]3)|ministral[-_ ]3"
 
 _CODER_NAMES = r"qwen[-_ ]?3(?:\.[5-9]|[-_ ]?coder)|nemotron[-_ ]?(?:v?3)|step[-_ ]?3\.5"
 
@@ -231,6 +248,9 @@ FAMILIES = {
         Family("glm", "glm", ReasoningPlace.TEMPLATE, r"glm[-_ ]?4\.[56]", (CALL, "<arg_key>")),
         Family("minimax-m2", "minimax", ReasoningPlace.WITH_CALLS, r"minimax[-_ ]?m2", ("<minimax:tool_call>",)),
         Family("seed-oss", "seed", ReasoningPlace.TEMPLATE, r"seed[-_ ]?oss", ("<seed:tool_call>",)),
+        Family("mistral", "mistral", ReasoningPlace.TEMPLATE, _MISTRAL_NAMES, ("[TOOL_CALLS]", "[ARGS]")),
+        Family("granite-4.2", "qwen-coder", ReasoningPlace.TEMPLATE, r"granite[-_ ]?4\.[2-9]"),
+        Family("granite-4", "hermes", ReasoningPlace.NONE, r"granite[-_ ]?4"),
         Family("qwen3-coder", "qwen-coder", ReasoningPlace.TEMPLATE, _CODER_NAMES),
         Family("qwen3", "qwen", ReasoningPlace.TEMPLATE, r"qwen[-_ ]?3|qwq", (CALL, "<think>")),
         Family("hermes", "hermes", ReasoningPlace.NONE, r"hermes|qwen[-_ ]?2|smollm", (CALL,)),
