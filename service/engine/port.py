@@ -76,7 +76,8 @@ class Speech(msgspec.Struct, frozen=True):
     `marks` are the marks that are one id in its vocabulary, with their ids, and `ends` the ids that end its turn.
     A conversation without a system message gets an empty one if `empty_system`, as its template would add a worse one.
     `shown` are the parts of tools that its template shows, and `sees` is whether it is shown pictures: by its server's
-    prompts, or by prompts of ids, in which `mark` stands for one.
+    prompts, or by prompts of ids, in which `mark` stands for one. With the options `keeps` its template writes the
+    reasoning of earlier turns, which it drops without them.
     """
 
     family: str
@@ -86,6 +87,7 @@ class Speech(msgspec.Struct, frozen=True):
     shown: ShownTools = SHOWN
     sees: bool = False
     mark: tuple[int, ...] = ()
+    keeps: Mapping[str, bool] = MappingProxyType({})
 
 
 def usual_options(effort: str) -> dict[str, object]:

@@ -6,7 +6,7 @@ Only the server knows which texts are marks, so it is asked about those that loo
 
 import asyncio
 import re
-from collections.abc import Collection, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from typing import Any
 
 import msgspec
@@ -14,7 +14,7 @@ from cachetools import LRUCache
 
 from service.engine.port import SHOWN, EngineError, EngineUnavailable, ShownTools, Speech, Transcript
 from service.engine.servers.kind import Pieces, Speeches, Written
-from service.features.models.markup.families import ENDS, MARKS, family_of
+from service.features.models.markup.families import ENDS, FAMILIES, KEEPS, MARKS, family_of
 from service.features.models.markup.marks import LOOKS_LIKE_A_MARK, like_marks
 from service.steps import BRIEFLY
 
@@ -35,6 +35,16 @@ _PROBE: list[dict[str, Any]] = [
     {"role": "assistant", "content": "", "tool_calls": [{"id": "call_0", "type": "function", "function": _CALLED}]},
     {"role": "tool", "tool_call_id": "call_0", "content": _PROBED_OUTPUT},
 ]
+
+_THINKS = {"enable_thinking": True, "thinking": True}
+_PROBED_THOUGHT = "probedthought"
+_THOUGHT = msgspec.json.encode(
+    [
+        {"role": "user", "content": "Hello"},
+        {"role": "assistant", "content": "Hi", "reasoning_content": _PROBED_THOUGHT, "reasoning": _PROBED_THOUGHT},
+        {"role": "user", "content": "And"},
+    ]
+)
 
 BREAK = "\u2060"
 """WORD JOINER: it takes no room, and breaks no line."""
@@ -70,8 +80,9 @@ async def speech_of(pieces: Pieces, written: Written, model: str) -> Speech:
     marks = {piece: id for id, piece in await pieces("\n".join(asked)) if piece in asked}
     ends = tuple(marks[end] for end in ENDS if end in marks)
     worse = WORSE_SYSTEM.search(model) is not None
+    family = family_of(model, marks)
     return Speech(
-        family_of(model, marks), tuple(marks.items()), ends, empty_system=worse, shown=await _shown_parts(written)
+        family, tuple(marks.items()), ends, worse, await _shown_parts(written), keeps=await _keeps(written, family)
     )
 
 
@@ -82,6 +93,20 @@ async def _shown_parts(written: Written) -> ShownTools:
         return SHOWN
     prompt = await _try_prompt(written, Transcript(msgspec.json.encode(_PROBE))) or ""
     return ShownTools(tools=False, calls=_PROBED_ARGUMENT in prompt, outputs=_PROBED_OUTPUT in prompt)
+
+
+async def _keeps(written: Written, family: str) -> Mapping[str, bool]:
+    """The options with which a template writes earlier reasoning that it drops without; the family's where the server
+    shows none of its prompts. Raises EngineUnavailable.
+    """
+    for option in ({}, *({name: value} for name, value in KEEPS.items())):
+        prompt = await _try_prompt(written, Transcript(_THOUGHT, options=msgspec.json.encode(_THINKS | option)))
+        if prompt is None:
+            named = FAMILIES[family].keeps
+            return {named: KEEPS[named]} if named else {}
+        if _PROBED_THOUGHT in prompt:
+            return option
+    return {}
 
 
 async def _try_prompt(written: Written, transcript: Transcript) -> str | None:

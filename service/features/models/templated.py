@@ -360,6 +360,7 @@ class TemplatedReadings(Readings):
             options=encode(usual_options(read.effort) | request.template_options),
             shown=speech.shown,
             sees=speech.sees,
+            keeps=encode({k: v for k, v in speech.keeps.items() if k not in request.template_options}),
             own=own,
             salt=salt,
             key=key_behind(known.key, salt),

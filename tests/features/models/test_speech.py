@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from service.engine.port import SHOWN, EngineError, EngineUnavailable, ShownTools, Transcript
+from service.features.models.markup.families import KEEPS
 from service.features.models.markup.messages import chat_messages
 from service.features.models.speech import BREAK, MAX_KNOWN, PLACES, Disarming, Written, speech_of
 from service.harmony.header import JSON_TYPE
@@ -144,3 +145,23 @@ async def test_only_marks_of_ours_stay_marks() -> None:
     (message,) = json.loads(disarmed.messages)
     assert message["content"] == "Say <\u2060tool_call> and <tool_call> and <div>."
     assert disarmed.own == ""
+
+
+@pytest.mark.parametrize(("option", "value"), [*KEEPS.items(), ("other", True)])
+async def test_the_option_that_keeps_earlier_reasoning_is_found_in_what_a_template_writes(
+    option: str, value: bool
+) -> None:
+    async def written(transcript: Transcript) -> str:
+        kept = json.loads(transcript.options).get(option) is value
+        return transcript.messages.decode() if kept else ""
+
+    keeps = {option: value} if option in KEEPS else {}
+    assert (await speech_of(pieces, written, "qwen3.6")).keeps == keeps
+
+
+async def test_where_no_prompt_is_shown_the_familys_option_counts() -> None:
+    async def untold(transcript: Transcript) -> None:
+        return None
+
+    assert (await speech_of(pieces, untold, "glm-5")).keeps == {"clear_thinking": False}
+    assert (await speech_of(pieces, untold, "qwen3-8b")).keeps == {}

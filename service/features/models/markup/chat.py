@@ -24,6 +24,9 @@ from store.turn import StoredMessage
 THINK = "<think>"
 """The mark behind which most models that reason do so; many templates end a prompt with it."""
 
+THOUGHT = b'"reasoning_content":'
+"""Stands in the JSON of messages where one has reasoning: within a text its quotes are escaped."""
+
 THINK_WITHIN = 4
 """How near the end of a prompt that mark stands: only line ends come behind it."""
 
@@ -66,6 +69,8 @@ class Chat(msgspec.Struct, frozen=True, dict=True):
     """About how many tokens the prompt has, where only the server makes it."""
     sees: bool = False
     """Whether the model gets pictures."""
+    keeps: bytes = b"{}"
+    """The template's further options where there is earlier reasoning: they keep it."""
 
     @property
     def served(self) -> bool:
@@ -111,7 +116,10 @@ class Chat(msgspec.Struct, frozen=True, dict=True):
     def transcript(self, messages: Sequence[StoredMessage], *, anew: bool = False) -> Transcript:
         """The prompt's messages, and these behind them; `anew` leaves the conversation before them out."""
         parts = (self.opening, b"[]" if anew else self.history, self.encode(messages))
-        return Transcript(join_lists(parts), self.tools, self.options, self.own)
+        joined, options = join_lists(parts), self.options
+        if THOUGHT in joined and self.keeps != b"{}":
+            options = options[:-1] + b"," + self.keeps[1:]
+        return Transcript(joined, self.tools, options, self.own)
 
     def encode(self, messages: Sequence[StoredMessage]) -> bytes:
         """Kept messages as the JSON of a Transcript, with their reasoning where a model of the family gets any."""

@@ -201,9 +201,19 @@ class ReasoningPlace(Enum):
     """It must be passed with every turn that called something, also before the last words of the user."""
 
 
+KEEPS: Mapping[str, bool] = {
+    "preserve_thinking": True,
+    "clear_thinking": False,
+    "truncate_history_thinking": False,
+    "drop_thinking": False,
+}
+"""The options by which templates keep the reasoning of earlier turns: each has one of them, or none."""
+
+
 class Family(msgspec.Struct, frozen=True):
     """One row: its markup, and how it is recognised (`names`, a regex searched in the model's name in any case;
-    `marks`, of which each is one token).
+    `marks`, of which each is one token). `keeps` is the option of KEEPS that its template names, which counts where a
+    server doesn't show what its template writes.
     """
 
     name: str
@@ -211,6 +221,7 @@ class Family(msgspec.Struct, frozen=True):
     reasoning: ReasoningPlace
     names: str = ""
     marks: tuple[str, ...] = ()
+    keeps: str = ""
 
 
 MARKS = (
@@ -237,14 +248,16 @@ FAMILIES = {
     family.name: family
     for family in (
         Family("kimi-k2", "kimi", ReasoningPlace.WITH_CALLS, r"kimi[-_ ]?k2", _KIMI_CALLS[:1]),
-        Family("deepseek-v4.1", "deepseek-v4.1", ReasoningPlace.WITH_CALLS, r"deepseek[-_ ]?v4\.1"),
-        Family("deepseek-v4", "deepseek-v4", ReasoningPlace.WITH_CALLS, r"deepseek[-_ ]?v4"),
+        Family(
+            "deepseek-v4.1", "deepseek-v4.1", ReasoningPlace.WITH_CALLS, r"deepseek[-_ ]?v4\.1", keeps="drop_thinking"
+        ),
+        Family("deepseek-v4", "deepseek-v4", ReasoningPlace.WITH_CALLS, r"deepseek[-_ ]?v4", keeps="drop_thinking"),
         Family("deepseek-v3.2", "deepseek-v3.2", ReasoningPlace.WITH_CALLS, r"deepseek[-_ ]?v3\.2(?!-exp)", (DSML,)),
         Family("deepseek-v3.1", "deepseek-v3.1", ReasoningPlace.LEFT_OUT, r"deepseek[-_ ]?v3\.(?:1|2-exp)"),
         Family("deepseek-r1", "deepseek-v3", ReasoningPlace.LEFT_OUT, r"deepseek[-_ ]?r1(?!.*distill)"),
         Family("deepseek-v3", "deepseek-v3", ReasoningPlace.NONE, r"deepseek[-_ ]?v3", _CALLS[:1]),
         Family("deepseek-r1-distill", "think", ReasoningPlace.LEFT_OUT, r"deepseek[-_ ]?r1.*distill"),
-        Family("glm-4.7", "glm", ReasoningPlace.WITH_CALLS, r"glm[-_ ]?(?:4\.[7-9]|5)"),
+        Family("glm-4.7", "glm", ReasoningPlace.WITH_CALLS, r"glm[-_ ]?(?:4\.[7-9]|5)", keeps="clear_thinking"),
         Family("glm", "glm", ReasoningPlace.TEMPLATE, r"glm[-_ ]?4\.[56]", (CALL, "<arg_key>")),
         Family("minimax-m2", "minimax", ReasoningPlace.WITH_CALLS, r"minimax[-_ ]?m2", ("<minimax:tool_call>",)),
         Family("seed-oss", "seed", ReasoningPlace.TEMPLATE, r"seed[-_ ]?oss", ("<seed:tool_call>",)),
