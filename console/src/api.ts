@@ -14,6 +14,9 @@ export class ApiError extends Error {
 
 const PAGE_ITEMS = 100;
 
+/** How many are read at first, as most turns have one. */
+const FIRST_ITEMS = 5;
+
 /** The most items of a turn's input that are read: more are said to be there. */
 export const MAX_ITEMS = 1_000;
 
@@ -192,7 +195,7 @@ export async function ownItems(id: string, signal?: AbortSignal): Promise<{ item
   const items: Item[] = [];
   let after = "";
   while (items.length < MAX_ITEMS) {
-    const query = new URLSearchParams({ limit: String(PAGE_ITEMS), order: "desc" });
+    const query = new URLSearchParams({ limit: String(items.length ? PAGE_ITEMS : FIRST_ITEMS), order: "desc" });
     if (after) query.set("after", after);
     const page = await json<ItemPage>(`${response(id)}/input_items?${query}`, signal && { signal });
     const own = page.data.filter((item) => (item.id ?? "").includes(digits));

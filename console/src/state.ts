@@ -31,7 +31,7 @@ export function forgetKey(why = ""): void {
 export type Place =
   | { view: "list" }
   | { view: "new" }
-  | { view: "tree"; id: string }
+  | { view: "tree"; id: string; words: string }
   | { view: "compare"; left: string; right: string }
   | { view: "administration"; section: Section; id: string };
 
@@ -41,7 +41,7 @@ const SECTIONS: Section[] = ["projects", "usage", "audit", "health"];
 
 function placeOf(hash: string): Place {
   const [view, ...ids] = hash.replace(/^#\/?/, "").split("/").map(decoded);
-  if (view === "c" && ids[0]) return { view: "tree", id: ids[0] };
+  if (view === "c" && ids[0]) return { view: "tree", id: ids[0], words: ids[1] ?? "" };
   if (view === "compare" && ids[0] && ids[1]) return { view: "compare", left: ids[0], right: ids[1] };
   if (view === "new") return { view };
   const section = SECTIONS.find((each) => each === view);
@@ -64,7 +64,7 @@ addEventListener("hashchange", () => (place.value = placeOf(location.hash)));
 /** The address of a place in this page. */
 export const toList = "#/";
 export const toNew = "#/new";
-export const toTurn = (id: string): string => `#/c/${encodeURIComponent(id)}`;
+export const toTurn = (id: string, words = ""): string => `#/c/${encodeURIComponent(id)}${words && `/${encodeURIComponent(words)}`}`;
 export const toCompare = (left: string, right: string): string =>
   `#/compare/${encodeURIComponent(left)}/${encodeURIComponent(right)}`;
 

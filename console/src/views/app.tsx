@@ -60,7 +60,7 @@ export function App() {
 function View() {
   const at = place.value;
   if (administers.value) return <Administration />;
-  if (at.view === "tree") return <TreeView id={at.id} />;
+  if (at.view === "tree") return <TreeView id={at.id} words={at.words} />;
   if (at.view === "compare") return <Compare key={`${at.left} ${at.right}`} left={at.left} right={at.right} />;
   if (at.view === "new") return <NewConversation />;
   return <List />;

@@ -209,7 +209,7 @@ function TreeRow({ tree }: { tree: ListedTree }) {
   const title = tree.title ?? newest.input;
   return (
     <li>
-      <a href={toTurn(found?.id ?? newest.id)}>
+      <a href={toTurn(found?.id ?? newest.id, found?.text ? filters.value.find.trim() : "")}>
         <Status status={newest.status} words={false} />
         <span class="words">
           <b>{title ? <Marked text={title} /> : <em>no text to show</em>}</b>
@@ -248,12 +248,15 @@ function TreeRow({ tree }: { tree: ListedTree }) {
   );
 }
 
+/** What matches words that are looked for. */
+export const patternOf = (find: string): RegExp =>
+  new RegExp(`(${find.split(/\s+/).map((word) => word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")).join("|")})`, "giu");
+
 /** A text in which the words that are looked for are marked. */
 function Marked({ text }: { text: string }) {
   const find = filters.value.find.trim();
   if (!find) return <Line text={text} />;
-  const words = find.split(/\s+/).map((word) => word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
-  const parts = text.split(new RegExp(`(${words.join("|")})`, "iu"));
+  const parts = text.split(patternOf(find));
   return <bdi>{parts.map((part, at) => (at % 2 ? <mark>{plain(part)}</mark> : plain(part)))}</bdi>;
 }
 

@@ -24,7 +24,7 @@ export const compared = signal<string | null>(null);
 /** Whether the graph is shown where there is no room beside it. */
 const withGraph = signal(false);
 
-export function TreeView({ id }: { id: string }) {
+export function TreeView({ id, words }: { id: string; words: string }) {
   const [wanted, setWanted] = useState(id);
   const loaded = useLoaded(
     wanted,
@@ -112,7 +112,7 @@ export function TreeView({ id }: { id: string }) {
               </p>
             )}
             <Answered.Provider value={answers}>
-              <Conversation graph={graph} here={here} onAct={act} onChanged={changed} />
+              <Conversation graph={graph} here={here} words={words} onAct={act} onChanged={changed} />
             </Answered.Provider>
             {draft && draft.at === turn.id ? (
               <div class="dock">
@@ -175,7 +175,7 @@ function select(turn: Turn): void {
     return;
   }
   history.replaceState(null, "", toTurn(turn.id));
-  place.value = { view: "tree", id: turn.id };
+  place.value = { view: "tree", id: turn.id, words: "" };
 }
 
 function Head({ value, again, onDelete }: { value: WholeTree; again: () => void; onDelete: () => void }) {

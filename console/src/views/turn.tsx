@@ -32,8 +32,8 @@ export async function wholeOf(id: string, signal: AbortSignal): Promise<Whole> {
   return whole;
 }
 
-/** How many turns are kept that were read, those that were read last. */
-const MAX_READ = 100;
+/** How many turns are kept that were read, those that were read last; as many of a conversation are in the page. */
+export const MAX_READ = 300;
 const read = new Map<string, Whole>();
 
 function keep(id: string, whole: Whole): void {
