@@ -1,5 +1,5 @@
 // Asking the service. Every request has the key in its head; a refusal is an ApiError with the service's own words.
-import { forgetKey, key } from "./state";
+import { forgetKey, key, locked } from "./state";
 import type { Answer, Item, ItemPage, TreePage, Turn, TurnTokens, WholeTree } from "./wire";
 
 /** A refusal: its status and its message. `status` is 0 where no answer came. */
@@ -48,7 +48,7 @@ export async function ask(path: string, { method = "GET", body, signal }: Asked 
   }
   if (answer.ok) return answer;
   const refusal = new ApiError(answer.status, await messageOf(answer));
-  if (answer.status === 401 && used === key.value) forgetKey(used && refusal.message);
+  if (answer.status === 401 && used === key.value && (used || locked.value !== null)) forgetKey(used && refusal.message);
   throw refusal;
 }
 

@@ -1,4 +1,5 @@
-// What the whole page knows: the key, where it is, and how it looks. The key is kept for this tab alone, and never in a cookie.
+// What the whole page knows: the key, where it is, and how it looks. The key is kept for this tab alone, and never in a cookie; a
+// new tab has it from another one that is open, and all forget it together.
 import { signal } from "@preact/signals";
 
 const KEY = "harmonium.key";
@@ -18,6 +19,39 @@ export const refused = signal("");
 export function useKey(value: string): void {
   key.value = value;
   sessionStorage.setItem(KEY, value);
+}
+
+/** The other tabs of this origin, which no page of another can hear. */
+const others = new BroadcastChannel(KEY);
+const ASK = "ask";
+const FORGET = "forget";
+others.onmessage = ({ data }: MessageEvent<string>) => {
+  if (data === ASK) key.value && locked.value === false && others.postMessage(`key ${key.value}`);
+  else if (data === FORGET) key.value && forgetKey();
+  else if (locked.value === null && !key.value) useKey(data.slice(4));
+};
+
+/** How long another tab has to tell its key. */
+const TELL_MS = 300;
+
+/** Ask the other tabs for the key; whether one told it. */
+export function askOthers(): Promise<boolean> {
+  others.postMessage(ASK);
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, TELL_MS, false);
+    const stop = key.subscribe((value) => {
+      if (!value) return;
+      clearTimeout(timer);
+      resolve(true);
+      queueMicrotask(() => stop());
+    });
+  });
+}
+
+/** Have all tabs forget their keys. */
+export function leave(): void {
+  others.postMessage(FORGET);
+  forgetKey();
 }
 
 export function forgetKey(why = ""): void {

@@ -8,6 +8,7 @@ import { place, toCompare, toList, toTurn } from "../state";
 import { RUNNING, type Turn, type WholeTree, ended } from "../wire";
 import { Composer, type Draft, writing } from "./composer";
 import { Conversation } from "./conversation";
+import { Folded } from "./dialog";
 import { Export } from "./files";
 import { GraphView } from "./graph";
 import { useLoaded } from "./loading";
@@ -184,12 +185,16 @@ function Head({ value, again, onDelete }: { value: WholeTree; again: () => void;
   const forks = graphForks(value);
   return (
     <header class="heading">
-      <a class="back" href={toList}>
-        ← Conversations
+      <a class="back" href={toList} aria-label="← Conversations">
+        ← <span class="wide">Conversations</span>
       </a>
       <h1>
         <Line text={first} />
       </h1>
+      <button class="narrow" aria-pressed={withGraph.value} onClick={() => (withGraph.value = !withGraph.value)}>
+        Graph
+      </button>
+      <Folded words="More">
       <p class="hint">
         {count(turns.length, "turn")}
         {forks > 0 && `, ${count(forks, "fork")}`}
@@ -198,12 +203,10 @@ function Head({ value, again, onDelete }: { value: WholeTree; again: () => void;
         {!value.archived && "; the archive doesn't answer, so branches may be missing"}
       </p>
       {value.archived && <Archived {...value.archived} />}
-      <button class="narrow" aria-pressed={withGraph.value} onClick={() => (withGraph.value = !withGraph.value)}>
-        Graph
-      </button>
       <Export tree={value} />
       <button onClick={onDelete}>Delete…</button>
       <button onClick={again}>Refresh</button>
+      </Folded>
     </header>
   );
 }
