@@ -35,17 +35,13 @@ others.onmessage = ({ data }: MessageEvent<string>) => {
 const TELL_MS = 300;
 
 /** Ask the other tabs for the key; whether one told it. */
-export function askOthers(): Promise<boolean> {
+export async function askOthers(): Promise<boolean> {
   others.postMessage(ASK);
-  return new Promise((resolve) => {
-    const timer = setTimeout(resolve, TELL_MS, false);
-    const stop = key.subscribe((value) => {
-      if (!value) return;
-      clearTimeout(timer);
-      resolve(true);
-      queueMicrotask(() => stop());
-    });
+  await new Promise((resolve) => {
+    others.addEventListener("message", resolve, { once: true });
+    setTimeout(resolve, TELL_MS);
   });
+  return key.value !== "";
 }
 
 /** Have all tabs forget their keys. */

@@ -9,7 +9,7 @@ import { Compare } from "./compare";
 import { Dialog } from "./dialog";
 import { List, finding, moveInList, resetList } from "./list";
 import { useDoing } from "./loading";
-import { Failure, Loading, Lost, wordsOf } from "./text";
+import { Failure, Loading, Lost, Text, wordsOf } from "./text";
 import { TreeView, compared } from "./tree";
 import { forgetRead } from "./turn";
 
@@ -77,14 +77,12 @@ function View() {
   return <List />;
 }
 
-const KEYS: [string, string][] = [
-  ["/", "Find words or an id"],
-  ["n", "New conversation"],
-  ["?", "These keys"],
-  ["↑ ↓", "In the list and the graph: by rows"],
-  ["← →", "In the graph: to the turn before, to the next one; in a bar of buttons: by buttons"],
-  ["Ctrl+Enter", "Send"],
-];
+const KEYS = `/            find words or an id
+n            new conversation
+?            these keys
+↑ ↓          in the list and the graph: by rows
+← →          in the graph: to the turn before, to the next one; in a bar: by buttons
+Ctrl+Enter   send`;
 
 /** Keys that do something wherever the focus is, but where somebody writes or is asked. */
 function Keys() {
@@ -109,16 +107,7 @@ function Keys() {
   if (!isOpen) return null;
   return (
     <Dialog title="Keys" onClose={() => setOpen(false)}>
-      <dl class="keys">
-        {KEYS.map(([name, meaning]) => (
-          <div>
-            <dt>
-              <kbd>{name}</kbd>
-            </dt>
-            <dd>{meaning}</dd>
-          </div>
-        ))}
-      </dl>
+      <Text text={KEYS} mono />
       <button autofocus onClick={() => setOpen(false)}>
         Close
       </button>

@@ -1,10 +1,11 @@
 // Conversations as files: one is saved, and what was saved is brought back.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { exported, save } from "../export";
+import { exported, markdownOf, save } from "../export";
 import { type Imported, imported, nothing } from "../import";
 import { said } from "../state";
-import { type WholeTree, isWhole } from "../wire";
+import { type Turn, type WholeTree, isWhole } from "../wire";
 import { Failure, Line, count, isAborted, wordsOf } from "./text";
+import { wholeOf } from "./turn";
 
 interface Work<T> {
   /** How far it is; null before it begins. */
@@ -70,6 +71,29 @@ export function Export({ tree }: { tree: WholeTree }) {
           Branches that aren't shown here are not in the file: <code>harmonium export {tree.id}</code> has them.
         </p>
       )}
+      <Failure error={error} />
+    </>
+  );
+}
+
+/** The turns that are read, as one text. */
+export function ExportMarkdown({ title, turns }: { title: string; turns: Turn[] }) {
+  const { so, busy, error, begin, stop } = useWork<number>();
+  const start = () =>
+    begin(async (signal, tell) => {
+      const parts = [`# ${title}\n`];
+      for (const { id } of turns) {
+        const { answer, items } = await wholeOf(id, signal);
+        tell(parts.push(markdownOf([...items, ...answer.output])) - 1);
+      }
+      save(`${turns.at(-1)?.id}.md`, [parts.join("\n")]);
+      said.value = "Exported";
+    });
+  return (
+    <>
+      <button onClick={busy ? stop : start} title="The turns that are read here, as a text for people">
+        {busy ? `Stop at ${so ?? 0} of ${turns.length}` : "Markdown"}
+      </button>
       <Failure error={error} />
     </>
   );

@@ -2,14 +2,14 @@
 import { signal } from "@preact/signals";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { type Extent, tree } from "../api";
-import { graphOf } from "../graph";
+import { chainOf, graphOf } from "../graph";
 import { again as theSame, asked, edited, going } from "../request";
 import { place, toCompare, toList, toTurn } from "../state";
 import { RUNNING, type Turn, type WholeTree, ended } from "../wire";
 import { Composer, type Draft, writing } from "./composer";
 import { Conversation } from "./conversation";
 import { Folded } from "./dialog";
-import { Export } from "./files";
+import { Export, ExportMarkdown } from "./files";
 import { GraphView } from "./graph";
 import { useLoaded } from "./loading";
 import { Removal } from "./removal";
@@ -97,7 +97,7 @@ export function TreeView({ id, words }: { id: string; words: string }) {
 
   return (
     <main class="tree-page">
-      <Head value={value} again={again} onDelete={() => turn && setRemoved({ turn, isOfAll: true })} />
+      <Head value={value} read={chainOf(graph, here).map((row) => row.turn)} again={again} onDelete={() => turn && setRemoved({ turn, isOfAll: true })} />
       <Failure error={error} again={again} />
       <Failure error={failed} />
       <div class={withGraph.value ? "panes with-graph" : "panes"}>
@@ -179,7 +179,7 @@ function select(turn: Turn): void {
   place.value = { view: "tree", id: turn.id, words: "" };
 }
 
-function Head({ value, again, onDelete }: { value: WholeTree; again: () => void; onDelete: () => void }) {
+function Head({ value, read, again, onDelete }: { value: WholeTree; read: Turn[]; again: () => void; onDelete: () => void }) {
   const first = value.turns.find((turn) => turn.input)?.input ?? value.id;
   const turns = value.turns.filter(({ kind, parent }) => kind !== "conversation" && (kind !== "items" || parent !== null));
   const forks = graphForks(value);
@@ -204,6 +204,7 @@ function Head({ value, again, onDelete }: { value: WholeTree; again: () => void;
       </p>
       {value.archived && <Archived {...value.archived} />}
       <Export tree={value} />
+      <ExportMarkdown title={first} turns={read.filter(isResponse)} />
       <button onClick={onDelete}>Delete…</button>
       <button onClick={again}>Refresh</button>
       </Folded>
