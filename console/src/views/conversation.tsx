@@ -27,7 +27,7 @@ export function Conversation({ graph, here, words, onAct, onChanged }: Reading) 
   const chain = useMemo(() => chainOf(graph, here), [graph, here]);
   const asides = useMemo(() => asidesOf(graph, chain), [graph, chain]);
   const box = useRef<HTMLDivElement>(null);
-  const { shown, watch } = useShown(box, chain);
+  const shown = useShown(box, chain);
   const id = chain.at(-1)?.turn.id ?? "";
   useHeld(box, id, words);
   const after = useComputed(() => coming.value?.after).value;
@@ -42,7 +42,6 @@ export function Conversation({ graph, here, words, onAct, onChanged }: Reading) 
           isShown={shown.has(row.turn.id) || row.turn.id === id}
           isHere={row.turn.id === id}
           asides={asides.get(row.turn.id) ?? []}
-          watch={watch}
           onAct={onAct}
           onChanged={onChanged}
         />
@@ -59,16 +58,12 @@ interface Standing extends Pick<Acting, "onAct" | "onChanged"> {
   isShown: boolean;
   isHere: boolean;
   asides: Aside[];
-  watch: (element: HTMLElement) => () => void;
 }
 
-function Place({ row, parent, isShown, isHere, asides, watch, onAct, onChanged }: Standing) {
+function Place({ row, parent, isShown, isHere, asides, onAct, onChanged }: Standing) {
   const { turn } = row;
-  const article = useRef<HTMLElement>(null);
-  useLayoutEffect(() => (article.current ? watch(article.current) : undefined), []);
   return (
     <article
-      ref={article}
       data-turn={turn.id}
       class={isHere ? "turn here" : "turn"}
       aria-label={`Turn ${turn.depth ?? ""}`}
@@ -175,20 +170,12 @@ function marked(element: Element | null, words: RegExp): Element[] {
   return ranges.flatMap((range) => range.startContainer.parentElement ?? []);
 }
 
-interface Shown {
-  /** The ids of the turns that are in the page. */
-  shown: Set<string>;
-  /** Begin to watch a turn; what ends that. */
-  watch: (element: HTMLElement) => () => void;
-}
-
-/** The turns near to what is seen, and of a chain the last ones as they are read. */
-function useShown(box: { current: HTMLElement | null }, chain: Row[]): Shown {
+/** The ids of the turns in the page: those near to what is seen, and the last ones as they are read. */
+function useShown(box: { current: HTMLElement | null }, chain: Row[]): Set<string> {
   const [shown, setShown] = useState<Set<string>>(new Set());
-  const [elements] = useState(() => new Set<HTMLElement>());
-  const observer = useRef<IntersectionObserver | null>(null);
-  const last = useRef<string[]>([]);
-  last.current = chain.slice(-MAX_READ).map(({ turn }) => turn.id);
+  const isSeen = shown.size > 0; // what is seen is read first
+  const last = chain.slice(-MAX_READ).map(({ turn }) => turn);
+  const place = chain.map(({ turn }) => turn.id).join();
   useLayoutEffect(() => {
     const look = new IntersectionObserver(
       (entries) =>
@@ -197,36 +184,26 @@ function useShown(box: { current: HTMLElement | null }, chain: Row[]): Shown {
           for (const { target, isIntersecting } of entries) {
             const id = (target as HTMLElement).dataset["turn"] ?? "";
             if (isIntersecting) next.add(id);
-            else if (!last.current.includes(id)) next.delete(id);
+            else if (!last.some((turn) => turn.id === id)) next.delete(id);
           }
           return next;
         }),
       { root: box.current, rootMargin: NEAR },
     );
-    for (const element of elements) look.observe(element);
-    observer.current = look;
+    for (const element of box.current?.querySelectorAll("[data-turn]") ?? []) look.observe(element);
     return () => look.disconnect();
-  }, []);
-  const isSeen = shown.size > 0; // what is seen is read first
+  }, [place]);
   useEffect(() => {
     const stop = new AbortController();
     async function readRest(): Promise<void> {
-      const rest = chain.slice(-MAX_READ).filter(({ turn }) => !shown.has(turn.id));
+      const rest = last.filter(({ id }) => !shown.has(id));
       for (let some = rest.splice(-AT_ONCE); some.length && !stop.signal.aborted; some = rest.splice(-AT_ONCE)) {
-        await Promise.allSettled(some.map(({ turn }) => isResponse(turn) && wholeOf(turn.id, stop.signal))); // each says itself why not
-        setShown((before) => new Set([...before, ...some.map(({ turn }) => turn.id)]));
+        await Promise.allSettled(some.map((turn) => isResponse(turn) && wholeOf(turn.id, stop.signal))); // each says itself why not
+        setShown((before) => new Set([...before, ...some.map(({ id }) => id)]));
       }
     }
     if (isSeen) void readRest();
     return () => stop.abort();
-  }, [isSeen, chain.at(-1)?.turn.id, chain.length]);
-  const [watch] = useState(() => (element: HTMLElement) => {
-    elements.add(element);
-    observer.current?.observe(element);
-    return () => {
-      elements.delete(element);
-      observer.current?.unobserve(element);
-    };
-  });
-  return { shown, watch };
+  }, [isSeen, place]);
+  return shown;
 }

@@ -9,7 +9,7 @@ import { RUNNING, type Turn, type WholeTree, ended } from "../wire";
 import { Composer, type Draft, writing } from "./composer";
 import { Conversation } from "./conversation";
 import { Folded } from "./dialog";
-import { Export, ExportMarkdown } from "./files";
+import { Export } from "./files";
 import { GraphView } from "./graph";
 import { useLoaded } from "./loading";
 import { Removal } from "./removal";
@@ -203,8 +203,7 @@ function Head({ value, read, again, onDelete }: { value: WholeTree; read: Turn[]
         {!value.archived && "; the archive doesn't answer, so branches may be missing"}
       </p>
       {value.archived && <Archived {...value.archived} />}
-      <Export tree={value} />
-      <ExportMarkdown title={first} turns={read.filter(isResponse)} />
+      <Export tree={value} title={first} turns={read.filter(isResponse)} />
       <button onClick={onDelete}>Delete…</button>
       <button onClick={again}>Refresh</button>
       </Folded>
