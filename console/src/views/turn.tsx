@@ -248,7 +248,7 @@ function Actions({ answer, items, parent, complete, isHere, onAct, children }: {
         title={why || (words === null ? "Its input isn't plain text" : "")}
         onClick={() => onAct("edit")}
       >
-        Edit and fork
+        {parent ? "Edit and fork" : "Edit in a new conversation"}
       </button>
       <button {...rest} onClick={() => onAct("compare")}>
         Compare
