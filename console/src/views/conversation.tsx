@@ -120,7 +120,8 @@ function Branches({ asides, isEnd }: { asides: Aside[]; isEnd: boolean }) {
   );
 }
 
-const MOVES = ["wheel", "touchmove", "keydown", "pointerdown"] as const;
+/** What somebody moves by: the window loses the focus to the browser's own search. */
+const MOVES = ["wheel", "touchmove", "keydown", "pointerdown", "blur"] as const;
 
 /**
  * Have the turn that is looked at, or the first of the words in it, stay where it was scrolled to while those above it get their
@@ -140,12 +141,12 @@ function useHeld(box: { current: HTMLElement | null }, id: string, words: string
     const observer = new ResizeObserver(hold);
     if (element.firstElementChild) observer.observe(element.firstElementChild);
     const leave = () => observer.disconnect();
-    for (const move of MOVES) element.addEventListener(move, leave, { passive: true });
+    for (const move of MOVES) addEventListener(move, leave, { passive: true });
     hold();
     return () => {
       leave();
       CSS.highlights.delete(FOUND);
-      for (const move of MOVES) element.removeEventListener(move, leave);
+      for (const move of MOVES) removeEventListener(move, leave);
     };
   }, [id, words]);
 }

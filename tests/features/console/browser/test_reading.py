@@ -31,6 +31,7 @@ def test_the_browsers_own_search_finds_words_of_turns_that_were_not_scrolled_to(
     page = visit(service, f"#/c/{id}")
     expect(page.locator(".turn .item.user")).to_have_count(31)
     assert page.evaluate("document.querySelector('.reading').scrollTop") > 2_000
+    page.keyboard.press("Control+f")
     assert page.evaluate("window.find('the anvil')")
     assert page.evaluate("getSelection().toString()") == "the anvil"
 
