@@ -1,4 +1,4 @@
-"""Reading in a browser: words are found where they stand, answers are taken along, and small screens have room for them."""
+"""Reading in a browser: words are found where they stand, answers are taken along, and small screens have room."""
 
 from pathlib import Path
 
