@@ -1,5 +1,5 @@
 // Asking the service. Every request has the key in its head; a refusal is an ApiError with the service's own words.
-import { forgetKey, key } from "./state";
+import { forgetKey, key, locked } from "./state";
 import type { Answer, Item, ItemPage, TreePage, Turn, TurnTokens, WholeTree } from "./wire";
 
 /** A refusal: its status and its message. `status` is 0 where no answer came. */
@@ -13,6 +13,9 @@ export class ApiError extends Error {
 }
 
 const PAGE_ITEMS = 100;
+
+/** How many are read at first, as most turns have one. */
+const FIRST_ITEMS = 5;
 
 /** The most items of a turn's input that are read: more are said to be there. */
 export const MAX_ITEMS = 1_000;
@@ -45,7 +48,7 @@ export async function ask(path: string, { method = "GET", body, signal }: Asked 
   }
   if (answer.ok) return answer;
   const refusal = new ApiError(answer.status, await messageOf(answer));
-  if (answer.status === 401 && used === key.value) forgetKey(used && refusal.message);
+  if (answer.status === 401 && used === key.value && (used || locked.value !== null)) forgetKey(used && refusal.message);
   throw refusal;
 }
 
@@ -192,7 +195,7 @@ export async function ownItems(id: string, signal?: AbortSignal): Promise<{ item
   const items: Item[] = [];
   let after = "";
   while (items.length < MAX_ITEMS) {
-    const query = new URLSearchParams({ limit: String(PAGE_ITEMS), order: "desc" });
+    const query = new URLSearchParams({ limit: String(items.length ? PAGE_ITEMS : FIRST_ITEMS), order: "desc" });
     if (after) query.set("after", after);
     const page = await json<ItemPage>(`${response(id)}/input_items?${query}`, signal && { signal });
     const own = page.data.filter((item) => (item.id ?? "").includes(digits));

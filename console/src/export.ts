@@ -1,7 +1,7 @@
 // A whole tree as lines of JSON: a head, then what the service says of each turn, each behind the one that it continues. What
-// `harmonium export` prints: `harmonium import` reads it, and import.ts.
+// `harmonium export` prints: `harmonium import` reads it, and import.ts. And turns as Markdown, for people.
 import { ApiError, whole } from "./api";
-import { RUNNING, type WholeTree } from "./wire";
+import { type Item, RUNNING, type WholeTree } from "./wire";
 
 export const FORMAT = "harmonium.tree";
 
@@ -43,6 +43,27 @@ async function lineOf(id: string, signal: AbortSignal): Promise<string | null> {
     throw error;
   }
 }
+
+/** The words of a message. */
+export const textOf = ({ content }: Item): string =>
+  typeof content === "string" ? content : (content ?? []).map((part) => part.text ?? part.refusal ?? "").join("");
+
+/** Code that no backtick in it ends. */
+function fenced(text: string): string {
+  const marks = "`".repeat(Math.max(3, ...[...text.matchAll(/`+/g)].map(([each]) => each.length + 1)));
+  return `${marks}\n${text}\n${marks}`;
+}
+
+/** Items as Markdown: who says what, and calls as code. */
+export const markdownOf = (items: Item[]): string =>
+  items.map((item) => {
+    const { role = "", type = "", name = type.replaceAll("_", " "), arguments: passed, input = item["code"], output } = item;
+    if (role) return `## ${role[0]?.toUpperCase()}${role.slice(1)}\n\n${textOf(item)}\n`;
+    if (type === "reasoning") return (textOf(item) || textOf({ content: item.summary ?? [] })).replace(/^/gm, "> ") + "\n";
+    const parts = [passed ?? input, output].filter((each) => each !== undefined && each !== null);
+    const texts = (parts.length ? parts : [item]).map((each) => (typeof each === "string" ? each : JSON.stringify(each, null, 2)));
+    return [`**${name}**`, ...texts.map(fenced)].join("\n\n") + "\n";
+  }).join("\n");
 
 /** Have the browser save something as a file, which it never opens by itself. */
 export function save(name: string, parts: BlobPart[]): void {

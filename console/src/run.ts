@@ -27,6 +27,9 @@ export interface Live {
 export const measured = new Map<string, { first: number; total: number }>();
 const MAX_MEASURED = 200;
 
+/** The tools that the service left out of a request that was made here, by the response's id; of the last ones. */
+export const leftOut = new Map<string, string>();
+
 export const nothing: Live = { id: "", pieces: [], last: -1, status: "queued", lost: false, error: "" };
 
 const KINDS: Record<string, Piece["kind"]> = {
@@ -93,11 +96,13 @@ export async function run(body: Body, signal: AbortSignal, tell: (live: Live) =>
   const add = (event: StreamEvent): boolean => {
     live = folded({ ...live, lost: false }, event);
     if (live.pieces.length) first ||= performance.now() - began;
-    if (isTerminal(event)) measure(live.id, { first, total: performance.now() - began });
+    if (isTerminal(event)) keep(measured, live.id, { first, total: performance.now() - began });
+    if (tools) keep(leftOut, live.id, tools);
     tell(live);
     return isTerminal(event);
   };
   let answer: Response | null = await create({ ...body, stream: true }, signal);
+  const tools = answer.headers.get("x-harmonium-tools-left-out");
   for (let tries = 0; tries < MAX_TRIES; tries += 1) {
     const before = live.last;
     if (answer && (await readAll(answer, signal, add))) return live;
@@ -112,10 +117,10 @@ export async function run(body: Body, signal: AbortSignal, tell: (live: Live) =>
   throw new ApiError(0, "The connection to the service was lost. What was stored until then is in its conversation.");
 }
 
-function measure(id: string, times: { first: number; total: number }): void {
-  measured.set(id, times);
-  const [oldest] = measured.keys();
-  if (measured.size > MAX_MEASURED && oldest !== undefined) measured.delete(oldest);
+function keep<T>(known: Map<string, T>, id: string, value: T): void {
+  known.set(id, value);
+  const [oldest] = known.keys();
+  if (known.size > MAX_MEASURED && oldest !== undefined) known.delete(oldest);
 }
 
 /** Whether the end of a response came. */

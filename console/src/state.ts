@@ -1,4 +1,5 @@
-// What the whole page knows: the key, where it is, and how it looks. The key is kept for this tab alone, and never in a cookie.
+// What the whole page knows: the key, where it is, and how it looks. The key is kept for this tab alone, and never in a cookie; a
+// new tab has it from another one that is open, and all forget it together.
 import { signal } from "@preact/signals";
 
 const KEY = "harmonium.key";
@@ -20,6 +21,35 @@ export function useKey(value: string): void {
   sessionStorage.setItem(KEY, value);
 }
 
+/** The other tabs of this origin, which no page of another can hear. */
+const others = new BroadcastChannel(KEY);
+const ASK = "ask";
+const FORGET = "forget";
+others.onmessage = ({ data }: MessageEvent<string>) => {
+  if (data === ASK) key.value && locked.value === false && others.postMessage(`key ${key.value}`);
+  else if (data === FORGET) key.value && forgetKey();
+  else if (locked.value === null && !key.value) useKey(data.slice(4));
+};
+
+/** How long another tab has to tell its key. */
+const TELL_MS = 300;
+
+/** Ask the other tabs for the key; whether one told it. */
+export async function askOthers(): Promise<boolean> {
+  others.postMessage(ASK);
+  await new Promise((resolve) => {
+    others.addEventListener("message", resolve, { once: true });
+    setTimeout(resolve, TELL_MS);
+  });
+  return key.value !== "";
+}
+
+/** Have all tabs forget their keys. */
+export function leave(): void {
+  others.postMessage(FORGET);
+  forgetKey();
+}
+
 export function forgetKey(why = ""): void {
   key.value = "";
   administers.value = false;
@@ -31,7 +61,7 @@ export function forgetKey(why = ""): void {
 export type Place =
   | { view: "list" }
   | { view: "new" }
-  | { view: "tree"; id: string }
+  | { view: "tree"; id: string; words: string }
   | { view: "compare"; left: string; right: string }
   | { view: "administration"; section: Section; id: string };
 
@@ -41,7 +71,7 @@ const SECTIONS: Section[] = ["projects", "usage", "audit", "health"];
 
 function placeOf(hash: string): Place {
   const [view, ...ids] = hash.replace(/^#\/?/, "").split("/").map(decoded);
-  if (view === "c" && ids[0]) return { view: "tree", id: ids[0] };
+  if (view === "c" && ids[0]) return { view: "tree", id: ids[0], words: ids[1] ?? "" };
   if (view === "compare" && ids[0] && ids[1]) return { view: "compare", left: ids[0], right: ids[1] };
   if (view === "new") return { view };
   const section = SECTIONS.find((each) => each === view);
@@ -64,7 +94,7 @@ addEventListener("hashchange", () => (place.value = placeOf(location.hash)));
 /** The address of a place in this page. */
 export const toList = "#/";
 export const toNew = "#/new";
-export const toTurn = (id: string): string => `#/c/${encodeURIComponent(id)}`;
+export const toTurn = (id: string, words = ""): string => `#/c/${encodeURIComponent(id)}${words && `/${encodeURIComponent(words)}`}`;
 export const toCompare = (left: string, right: string): string =>
   `#/compare/${encodeURIComponent(left)}/${encodeURIComponent(right)}`;
 

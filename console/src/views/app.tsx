@@ -3,12 +3,13 @@ import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { administers as mayAdminister } from "../administration/requests";
 import { Administration } from "../administration/view";
 import { ApiError, NOTHING, isDemo, queryOf, trees } from "../api";
-import { administers, forgetKey, key, locked, nextTheme, place, refused, said, theme, toList, useKey } from "../state";
+import { administers, askOthers, forgetKey, key, leave, locked, nextTheme, place, refused, said, theme, toList, toNew, useKey } from "../state";
 import { NewConversation } from "./begin";
 import { Compare } from "./compare";
-import { List, resetList } from "./list";
+import { Dialog } from "./dialog";
+import { List, finding, moveInList, resetList } from "./list";
 import { useDoing } from "./loading";
-import { Failure, Loading, Lost, wordsOf } from "./text";
+import { Failure, Loading, Lost, Text, wordsOf } from "./text";
 import { TreeView, compared } from "./tree";
 import { forgetRead } from "./turn";
 
@@ -31,11 +32,18 @@ export function App() {
       await knock();
       locked.value = false;
     } catch (caught) {
-      if (caught instanceof ApiError && caught.status === 401) locked.value = true;
-      else setError(wordsOf(caught));
+      if (!(caught instanceof ApiError && caught.status === 401)) setError(wordsOf(caught));
+      else if (locked.value === null && (await askOthers())) await begin();
+      else locked.value = true;
     }
   }
   useEffect(() => void begin(), []);
+  useEffect(() => {
+    if (!locked.value) return;
+    resetList();
+    forgetRead();
+    compared.value = null;
+  }, [locked.value]);
   return (
     <>
       <Bar />
@@ -48,7 +56,10 @@ export function App() {
       ) : locked.value ? (
         <Lock />
       ) : (
-        <View />
+        <>
+          <View />
+          {!administers.value && <Keys />}
+        </>
       )}
       <div class="unshown" aria-live="polite">
         {said.value}
@@ -60,10 +71,48 @@ export function App() {
 function View() {
   const at = place.value;
   if (administers.value) return <Administration />;
-  if (at.view === "tree") return <TreeView id={at.id} />;
+  if (at.view === "tree") return <TreeView id={at.id} words={at.words} />;
   if (at.view === "compare") return <Compare key={`${at.left} ${at.right}`} left={at.left} right={at.right} />;
   if (at.view === "new") return <NewConversation />;
   return <List />;
+}
+
+const KEYS = `/            find words or an id
+n            new conversation
+?            these keys
+↑ ↓          in the list and the graph: by rows
+← →          in the graph: to the turn before, to the next one; in a bar: by buttons
+Ctrl+Enter   send`;
+
+/** Keys that do something wherever the focus is, but where somebody writes or is asked. */
+function Keys() {
+  const [isOpen, setOpen] = useState(false);
+  useEffect(() => {
+    function press(event: KeyboardEvent) {
+      const { key, target } = event;
+      if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
+      if (document.querySelector("dialog[open]") || (target as Element).closest("input, select, textarea, [role=tree]")) return;
+      const step = key === "ArrowDown" ? 1 : key === "ArrowUp" ? -1 : 0;
+      if (key === "?") setOpen(true);
+      else if (key === "n") location.hash = toNew;
+      else if (key === "/") {
+        location.hash = toList;
+        finding.value = true;
+      } else if (!step || !moveInList(step)) return;
+      event.preventDefault();
+    }
+    addEventListener("keydown", press);
+    return () => removeEventListener("keydown", press);
+  }, []);
+  if (!isOpen) return null;
+  return (
+    <Dialog title="Keys" onClose={() => setOpen(false)}>
+      <Text text={KEYS} mono />
+      <button autofocus onClick={() => setOpen(false)}>
+        Close
+      </button>
+    </Dialog>
+  );
 }
 
 /** Two lanes that were one: the mark of the console. */
@@ -96,10 +145,7 @@ function Bar() {
         <button
           class="quiet"
           onClick={() => {
-            forgetKey();
-            resetList();
-            forgetRead();
-            compared.value = null;
+            leave();
             location.hash = toList;
           }}
         >
@@ -135,7 +181,7 @@ function Lock() {
     <main class="lock">
       <form onSubmit={open}>
         <h1>Open the console</h1>
-        <p>Enter an API key to see its conversations, or an administrator's key to see its projects. The key stays in this tab until the tab is closed.</p>
+        <p>Enter an API key to see its conversations, or an administrator's key to see its projects. Open tabs of the console share the key until the last one is closed.</p>
         <label>
           <span>API key</span>
           <input

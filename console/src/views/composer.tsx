@@ -131,7 +131,7 @@ export function Composer({ draft, onDone, onClose, onBegun }: Composing) {
   }
 
   return (
-    <form class="composer" aria-label={draft.title} onSubmit={send}>
+    <form class="composer" aria-label={draft.title} tabIndex={-1} onSubmit={send}>
       {onClose && (
         <header>
           <h2>{draft.title}</h2>

@@ -1,32 +1,36 @@
-// A conversation as it is read: the turns from its root to one of them, one below the other. Only those near to what is seen
-// are in the page; of the others there is their room, which is known once they were seen.
-import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+// A conversation as it is read: the turns from its root to one of them, one below the other. Those near to what is seen are
+// read first, and then the last 300, so that the browser's own search finds all they say; a browser lays out what is seen.
+import { useComputed } from "@preact/signals";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { type Graph, type Row, chainOf, leafOf } from "../graph";
 import { toTurn } from "../state";
 import { Coming, coming } from "./composer";
+import { patternOf } from "./list";
 import { Line, count } from "./text";
-import { type Acting, TurnView } from "./turn";
-
-/** The room of a turn that wasn't seen yet. */
-const ROOM = 150;
+import { type Acting, MAX_READ, TurnView, isResponse, wholeOf } from "./turn";
 
 /** How far beyond what is seen turns are read. */
 const NEAR = "80% 0px";
+
+/** How many of the others are read at once. */
+const AT_ONCE = 6;
 
 interface Reading extends Pick<Acting, "onAct" | "onChanged"> {
   graph: Graph;
   /** The row of the last turn. */
   here: number;
+  /** The words in that turn that were looked for. */
+  words: string;
 }
 
-export function Conversation({ graph, here, onAct, onChanged }: Reading) {
+export function Conversation({ graph, here, words, onAct, onChanged }: Reading) {
   const chain = useMemo(() => chainOf(graph, here), [graph, here]);
   const asides = useMemo(() => asidesOf(graph, chain), [graph, chain]);
   const box = useRef<HTMLDivElement>(null);
-  const { near, rooms, watch } = useNear(box);
+  const shown = useShown(box, chain);
   const id = chain.at(-1)?.turn.id ?? "";
-  useHeld(box, id);
-  const { after } = coming.value ?? {};
+  useHeld(box, id, words);
+  const after = useComputed(() => coming.value?.after).value;
   return (
     <div ref={box} class="reading" role="region" aria-label="Conversation" tabIndex={0}>
       <div>
@@ -35,11 +39,9 @@ export function Conversation({ graph, here, onAct, onChanged }: Reading) {
           key={row.turn.id}
           row={row}
           parent={chain[index - 1] ?? null}
-          isNear={near.has(row.turn.id) || row.turn.id === id}
-          room={rooms.get(row.turn.id) ?? ROOM}
+          isShown={shown.has(row.turn.id) || row.turn.id === id}
           isHere={row.turn.id === id}
           asides={asides.get(row.turn.id) ?? []}
-          watch={watch}
           onAct={onAct}
           onChanged={onChanged}
         />
@@ -53,26 +55,20 @@ export function Conversation({ graph, here, onAct, onChanged }: Reading) {
 interface Standing extends Pick<Acting, "onAct" | "onChanged"> {
   row: Row;
   parent: Row | null;
-  isNear: boolean;
-  room: number;
+  isShown: boolean;
   isHere: boolean;
   asides: Aside[];
-  watch: (element: HTMLElement) => () => void;
 }
 
-function Place({ row, parent, isNear, room, isHere, asides, watch, onAct, onChanged }: Standing) {
+function Place({ row, parent, isShown, isHere, asides, onAct, onChanged }: Standing) {
   const { turn } = row;
-  const article = useRef<HTMLElement>(null);
-  useLayoutEffect(() => (article.current ? watch(article.current) : undefined), []);
   return (
     <article
-      ref={article}
       data-turn={turn.id}
       class={isHere ? "turn here" : "turn"}
       aria-label={`Turn ${turn.depth ?? ""}`}
-      {...(isNear ? {} : { style: { height: `${room}px` } })}
     >
-      {isNear && (
+      {isShown && (
         <>
           <TurnView turn={turn} parent={parent?.turn ?? null} isHere={isHere} onAct={onAct} onChanged={onChanged} />
           {asides.length > 0 && <Branches asides={asides} isEnd={isHere} />}
@@ -124,63 +120,91 @@ function Branches({ asides, isEnd }: { asides: Aside[]; isEnd: boolean }) {
   );
 }
 
-const MOVES = ["wheel", "touchmove", "keydown", "pointerdown"] as const;
+/** What somebody moves by: the window loses the focus to the browser's own search. */
+const MOVES = ["wheel", "touchmove", "keydown", "pointerdown", "blur"] as const;
 
-/** Have the turn that is looked at stay where it was scrolled to while those above it get their room, until somebody moves. */
-function useHeld(box: { current: HTMLElement | null }, id: string): void {
+/**
+ * Have the turn that is looked at, or the first of the words in it, stay where it was scrolled to while those above it get their
+ * room, until somebody moves. The words are marked.
+ */
+function useHeld(box: { current: HTMLElement | null }, id: string, words: string): void {
   useLayoutEffect(() => {
     const element = box.current;
     if (!element) return;
-    const hold = () => element.querySelector(".here")?.scrollIntoView({ block: "start" });
+    const hold = () => {
+      const [first] = words ? marked(element.querySelector(".here .items"), patternOf(words)) : [];
+      const folded = first?.closest("details");
+      if (folded) folded.open = true;
+      if (first) first.scrollIntoView({ block: "center" });
+      else element.querySelector(".here")?.scrollIntoView({ block: "start" });
+    };
     const observer = new ResizeObserver(hold);
     if (element.firstElementChild) observer.observe(element.firstElementChild);
     const leave = () => observer.disconnect();
-    for (const move of MOVES) element.addEventListener(move, leave, { passive: true });
+    for (const move of MOVES) addEventListener(move, leave, { passive: true });
     hold();
     return () => {
       leave();
-      for (const move of MOVES) element.removeEventListener(move, leave);
+      CSS.highlights.delete(FOUND);
+      for (const move of MOVES) removeEventListener(move, leave);
     };
-  }, [id]);
+  }, [id, words]);
 }
 
-interface Nearness {
-  /** The ids of the turns that are near to what is seen. */
-  near: Set<string>;
-  /** How high those are that were near. */
-  rooms: Map<string, number>;
-  /** Begin to watch a turn; what ends that. */
-  watch: (element: HTMLElement) => () => void;
+/** The name of marked words in the style sheet, and how many are marked. */
+const FOUND = "found";
+const MAX_MARKED = 1_000;
+
+/** Mark words in what an element shows, which stays as it is; the elements in which they stand. */
+function marked(element: Element | null, words: RegExp): Element[] {
+  const ranges: Range[] = [];
+  if (!element) return [];
+  const texts = document.createTreeWalker(element, NodeFilter.SHOW_TEXT);
+  for (let text = texts.nextNode(); text && ranges.length < MAX_MARKED; text = texts.nextNode())
+    for (const match of (text.nodeValue ?? "").matchAll(words)) {
+      const range = new Range();
+      range.setStart(text, match.index);
+      range.setEnd(text, match.index + match[0].length);
+      ranges.push(range);
+    }
+  CSS.highlights.set(FOUND, new Highlight(...ranges));
+  return ranges.flatMap((range) => range.startContainer.parentElement ?? []);
 }
 
-function useNear(box: { current: HTMLElement | null }): Nearness {
-  const [near, setNear] = useState<Set<string>>(new Set());
-  const [held] = useState(() => ({ rooms: new Map<string, number>(), elements: new Set<HTMLElement>() }));
-  const observer = useRef<IntersectionObserver | null>(null);
+/** The ids of the turns in the page: those near to what is seen, and the last ones as they are read. */
+function useShown(box: { current: HTMLElement | null }, chain: Row[]): Set<string> {
+  const [shown, setShown] = useState<Set<string>>(new Set());
+  const isSeen = shown.size > 0; // what is seen is read first
+  const last = chain.slice(-MAX_READ).map(({ turn }) => turn);
+  const place = chain.map(({ turn }) => turn.id).join();
   useLayoutEffect(() => {
-    const seen = new Set<string>();
     const look = new IntersectionObserver(
-      (entries) => {
-        for (const { target, isIntersecting, boundingClientRect } of entries) {
-          const id = (target as HTMLElement).dataset["turn"] ?? "";
-          if (isIntersecting) seen.add(id);
-          else if (seen.delete(id)) held.rooms.set(id, boundingClientRect.height);
-        }
-        setNear(new Set(seen));
-      },
+      (entries) =>
+        setShown((before) => {
+          const next = new Set(before);
+          for (const { target, isIntersecting } of entries) {
+            const id = (target as HTMLElement).dataset["turn"] ?? "";
+            if (isIntersecting) next.add(id);
+            else if (!last.some((turn) => turn.id === id)) next.delete(id);
+          }
+          return next;
+        }),
       { root: box.current, rootMargin: NEAR },
     );
-    for (const element of held.elements) look.observe(element);
-    observer.current = look;
+    for (const element of box.current?.querySelectorAll("[data-turn]") ?? []) look.observe(element);
     return () => look.disconnect();
-  }, []);
-  const [watch] = useState(() => (element: HTMLElement) => {
-    held.elements.add(element);
-    observer.current?.observe(element);
-    return () => {
-      held.elements.delete(element);
-      observer.current?.unobserve(element);
-    };
-  });
-  return { near, rooms: held.rooms, watch };
+  }, [place]);
+  useEffect(() => {
+    const stop = new AbortController();
+    async function readRest(): Promise<void> {
+      const rest = last.filter(({ id }) => !shown.has(id));
+      for (let some = rest.splice(-AT_ONCE); some.length && !stop.signal.aborted; some = rest.splice(-AT_ONCE)) {
+        await Promise.allSettled(some.map((turn) => isResponse(turn) && wholeOf(turn.id, stop.signal))); // each says itself why not
+        setShown((before) => new Set([...before, ...some.map(({ id }) => id)]));
+      }
+    }
+    if (isSeen) void readRest();
+    return () => stop.abort();
+  }, [isSeen, place]);
+  return shown;
 }

@@ -95,6 +95,19 @@ export function Opens({ words, name = words, look = "", children }: Opening) {
   );
 }
 
+/** What stands behind one button where there is no room for it, and in its place where there is. */
+export function Folded({ words, children }: { words: string; children: ComponentChildren }) {
+  const [isOpen, setOpen] = useState(false);
+  return (
+    <>
+      <button type="button" class="narrow" aria-expanded={isOpen} onClick={() => setOpen(!isOpen)}>
+        {words}
+      </button>
+      <div class={isOpen ? "folded open" : "folded"}>{children}</div>
+    </>
+  );
+}
+
 interface Deleted {
   label: string;
   /** The name of what is deleted. */

@@ -1,10 +1,11 @@
 // Conversations as files: one is saved, and what was saved is brought back.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { exported, save } from "../export";
+import { exported, markdownOf, save } from "../export";
 import { type Imported, imported, nothing } from "../import";
 import { said } from "../state";
-import { type WholeTree, isWhole } from "../wire";
+import { type Turn, type WholeTree, isWhole } from "../wire";
 import { Failure, Line, count, isAborted, wordsOf } from "./text";
+import { wholeOf } from "./turn";
 
 interface Work<T> {
   /** How far it is; null before it begins. */
@@ -38,34 +39,44 @@ function useWork<T>(): Work<T> {
   return { so, busy, error, begin, stop: () => at.current?.abort() };
 }
 
-export function Export({ tree }: { tree: WholeTree }) {
+/** Buttons that save a tree as lines of JSON, and the turns that are read as a text. */
+export function Export({ tree, title, turns }: { tree: WholeTree; title: string; turns: Turn[] }) {
   const { so, busy, error, begin, stop } = useWork<number>();
-  const [missing, setMissing] = useState(0);
+  const [file, setFile] = useState<{ of: number; missing: number; isWhole: boolean }>({ of: 0, missing: 0, isWhole: true });
   const start = () =>
     begin(async (signal, tell) => {
-      setMissing(0);
+      setFile({ of: tree.turns.length, missing: 0, isWhole: true });
       const { lines, missing } = await exported(tree, signal, tell);
       save(`${tree.id}.jsonl`, lines.map((line) => `${line}\n`));
-      setMissing(missing);
+      setFile({ of: tree.turns.length, missing, isWhole: isWhole(tree) });
       said.value = "Exported";
     });
+  const write = () =>
+    begin(async (signal, tell) => {
+      setFile({ of: turns.length, missing: 0, isWhole: true });
+      const parts = [`# ${title}\n`];
+      for (const { id } of turns) {
+        const { answer, items } = await wholeOf(id, signal);
+        tell(parts.push(markdownOf([...items, ...answer.output])) - 1);
+      }
+      save(`${turns.at(-1)?.id}.md`, [parts.join("\n")]);
+      said.value = "Exported";
+    });
+  const { of, missing } = file;
   return (
     <>
-      {busy ? (
-        <button onClick={stop}>
-          Stop at {so ?? 0} of {tree.turns.length}
-        </button>
-      ) : (
-        <button onClick={start} title="Every turn, as lines of JSON that can be imported">
-          Export
-        </button>
+      {busy ? <button onClick={stop}>Stop at {so ?? 0} of {of}</button> : (
+        <>
+          <button onClick={start} title="Every turn, as lines of JSON that can be imported">Export</button>
+          <button onClick={write} title="The turns that are read here, as a text for people">Markdown</button>
+        </>
       )}
       {missing > 0 && (
         <p class="outcome hint" role="status">
           Exported without {count(missing, "turn")} that {missing === 1 ? "is" : "are"} still running or gone.
         </p>
       )}
-      {so !== null && !busy && !isWhole(tree) && (
+      {!file.isWhole && (
         <p class="outcome hint" role="status">
           Branches that aren't shown here are not in the file: <code>harmonium export {tree.id}</code> has them.
         </p>

@@ -6,6 +6,7 @@ import { type Filters, NOTHING, cancel, found, jobs } from "../api";
 import { toNew, toTurn } from "../state";
 import type { ListedTree, TreePage } from "../wire";
 import { First } from "./begin";
+import { Folded } from "./dialog";
 import { Import } from "./files";
 import { useLoaded } from "./loading";
 import { Ago, Failure, Line, Loading, Status, count, plain, wordsOf } from "./text";
@@ -24,6 +25,17 @@ const STATES = ["queued", "in_progress", "completed", "incomplete", "failed", "c
 const filters = signal<Filters>(NOTHING);
 const typed = signal("");
 const pages = signal<string[]>([]);
+
+/** Whether somebody wants to write into the box for words. */
+export const finding = signal(false);
+
+/** Move the focus among the conversations of the list; whether there are any. */
+export function moveInList(step: number): boolean {
+  const rows = [...document.querySelectorAll<HTMLElement>(".trees a")];
+  const at = rows.indexOf(document.activeElement as HTMLElement);
+  rows[at < 0 ? 0 : Math.min(Math.max(at + step, 0), rows.length - 1)]?.focus();
+  return rows.length > 0;
+}
 
 /** Forget what was looked for: another key may be used now. */
 export function resetList(): void {
@@ -71,10 +83,12 @@ export function List() {
     <main class="list">
       <header class="heading">
         <h1>Conversations</h1>
-        <Import onDone={again} />
-        <button onClick={again}>Refresh</button>
+        <Folded words="More">
+          <Import onDone={again} />
+          <button onClick={again}>Refresh</button>
+        </Folded>
         <a class="button main" href={toNew}>
-          New conversation
+          New <span class="wide">conversation</span>
         </a>
       </header>
       <Find />
@@ -117,6 +131,12 @@ function Going({ page, stop }: { page: TreePage; stop: () => void }) {
 
 /** The box for words, and for an id of any kind: a whole one is opened. */
 function Find() {
+  const box = useRef<HTMLInputElement>(null);
+  const isWanted = finding.value;
+  useEffect(() => {
+    if (isWanted) box.current?.select();
+    finding.value = false;
+  }, [isWanted]);
   function go(event: SubmitEvent) {
     event.preventDefault();
     const find = typed.value.trim();
@@ -127,6 +147,7 @@ function Find() {
   return (
     <form class="find" role="search" onSubmit={go}>
       <input
+        ref={box}
         type="search"
         aria-label="Find words or an id"
         placeholder="Find words, or an id by its beginning"
@@ -183,9 +204,11 @@ function Narrow() {
       <input value={filters.value[name]} onChange={({ currentTarget: { value, validity } }) => validity.valid && narrow({ [name]: value })} spellcheck={false} {...rest} />
     </label>
   );
+  const used = Object.entries(filters.value).filter(([name, value]) => name !== "find" && value.trim()).length;
   const wrong = filters.value.metadata.trim() !== "" && !/^\s*[^=\s][^=]*=/.test(filters.value.metadata);
   return (
     <div class="filters">
+      <Folded words={used ? `Filters (${used})` : "Filters"}>
       <label>
         <span>Status</span>
         <select value={filters.value.status} onChange={(event) => narrow({ status: event.currentTarget.value })}>
@@ -200,6 +223,7 @@ function Narrow() {
       {field("model", "Model", { placeholder: "any" })}
       {field("metadata", "Metadata", { placeholder: "key=value", "aria-invalid": wrong })}
       {wrong && <p class="hint">Write metadata as key=value. It has no effect now.</p>}
+      </Folded>
     </div>
   );
 }
@@ -209,7 +233,7 @@ function TreeRow({ tree }: { tree: ListedTree }) {
   const title = tree.title ?? newest.input;
   return (
     <li>
-      <a href={toTurn(found?.id ?? newest.id)}>
+      <a href={toTurn(found?.id ?? newest.id, found?.text ? filters.value.find.trim() : "")}>
         <Status status={newest.status} words={false} />
         <span class="words">
           <b>{title ? <Marked text={title} /> : <em>no text to show</em>}</b>
@@ -248,12 +272,15 @@ function TreeRow({ tree }: { tree: ListedTree }) {
   );
 }
 
+/** What matches words that are looked for. */
+export const patternOf = (find: string): RegExp =>
+  new RegExp(`(${find.split(/\s+/).map((word) => word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")).join("|")})`, "giu");
+
 /** A text in which the words that are looked for are marked. */
 function Marked({ text }: { text: string }) {
   const find = filters.value.find.trim();
   if (!find) return <Line text={text} />;
-  const words = find.split(/\s+/).map((word) => word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
-  const parts = text.split(new RegExp(`(${words.join("|")})`, "iu"));
+  const parts = text.split(patternOf(find));
   return <bdi>{parts.map((part, at) => (at % 2 ? <mark>{plain(part)}</mark> : plain(part)))}</bdi>;
 }
 

@@ -120,16 +120,25 @@ export function Id({ id }: { id: string }) {
   return <Copy text={id} label={short} title={`Copy ${id}`} quiet />;
 }
 
-export function Copy({ text, label, title, quiet = false }: { text: string; label: string; title?: string; quiet?: boolean }) {
+interface Copied {
+  /** The text, which may be made once it is asked for. */
+  text: string | (() => string);
+  label: string;
+  title?: string;
+  quiet?: boolean;
+  tabIndex?: number;
+}
+
+export function Copy({ text, label, title, quiet = false, tabIndex = 0 }: Copied) {
   const [copied, setCopied] = useState(false);
   async function copy() {
-    await navigator.clipboard.writeText(text);
+    await navigator.clipboard.writeText(typeof text === "string" ? text : text());
     said.value = "Copied";
     setCopied(true);
     setTimeout(() => setCopied(false), 1200);
   }
   return (
-    <button type="button" class={quiet ? "copy id" : "copy"} title={title} onClick={copy}>
+    <button type="button" class={quiet ? "copy id" : "copy"} title={title} tabIndex={tabIndex} onClick={copy}>
       {label}
       <span class="done" aria-hidden="true">
         {copied ? "✓" : ""}

@@ -2,12 +2,13 @@
 import { signal } from "@preact/signals";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { type Extent, tree } from "../api";
-import { graphOf } from "../graph";
+import { chainOf, graphOf } from "../graph";
 import { again as theSame, asked, edited, going } from "../request";
 import { place, toCompare, toList, toTurn } from "../state";
 import { RUNNING, type Turn, type WholeTree, ended } from "../wire";
 import { Composer, type Draft, writing } from "./composer";
 import { Conversation } from "./conversation";
+import { Folded } from "./dialog";
 import { Export } from "./files";
 import { GraphView } from "./graph";
 import { useLoaded } from "./loading";
@@ -24,7 +25,7 @@ export const compared = signal<string | null>(null);
 /** Whether the graph is shown where there is no room beside it. */
 const withGraph = signal(false);
 
-export function TreeView({ id }: { id: string }) {
+export function TreeView({ id, words }: { id: string; words: string }) {
   const [wanted, setWanted] = useState(id);
   const loaded = useLoaded(
     wanted,
@@ -96,7 +97,7 @@ export function TreeView({ id }: { id: string }) {
 
   return (
     <main class="tree-page">
-      <Head value={value} again={again} onDelete={() => turn && setRemoved({ turn, isOfAll: true })} />
+      <Head value={value} read={chainOf(graph, here).map((row) => row.turn)} again={again} onDelete={() => turn && setRemoved({ turn, isOfAll: true })} />
       <Failure error={error} again={again} />
       <Failure error={failed} />
       <div class={withGraph.value ? "panes with-graph" : "panes"}>
@@ -112,7 +113,7 @@ export function TreeView({ id }: { id: string }) {
               </p>
             )}
             <Answered.Provider value={answers}>
-              <Conversation graph={graph} here={here} onAct={act} onChanged={changed} />
+              <Conversation graph={graph} here={here} words={words} onAct={act} onChanged={changed} />
             </Answered.Provider>
             {draft && draft.at === turn.id ? (
               <div class="dock">
@@ -175,21 +176,25 @@ function select(turn: Turn): void {
     return;
   }
   history.replaceState(null, "", toTurn(turn.id));
-  place.value = { view: "tree", id: turn.id };
+  place.value = { view: "tree", id: turn.id, words: "" };
 }
 
-function Head({ value, again, onDelete }: { value: WholeTree; again: () => void; onDelete: () => void }) {
+function Head({ value, read, again, onDelete }: { value: WholeTree; read: Turn[]; again: () => void; onDelete: () => void }) {
   const first = value.turns.find((turn) => turn.input)?.input ?? value.id;
   const turns = value.turns.filter(({ kind, parent }) => kind !== "conversation" && (kind !== "items" || parent !== null));
   const forks = graphForks(value);
   return (
     <header class="heading">
-      <a class="back" href={toList}>
-        ← Conversations
+      <a class="back" href={toList} aria-label="← Conversations">
+        ← <span class="wide">Conversations</span>
       </a>
       <h1>
         <Line text={first} />
       </h1>
+      <button class="narrow" aria-pressed={withGraph.value} onClick={() => (withGraph.value = !withGraph.value)}>
+        Graph
+      </button>
+      <Folded words="More">
       <p class="hint">
         {count(turns.length, "turn")}
         {forks > 0 && `, ${count(forks, "fork")}`}
@@ -198,12 +203,10 @@ function Head({ value, again, onDelete }: { value: WholeTree; again: () => void;
         {!value.archived && "; the archive doesn't answer, so branches may be missing"}
       </p>
       {value.archived && <Archived {...value.archived} />}
-      <button class="narrow" aria-pressed={withGraph.value} onClick={() => (withGraph.value = !withGraph.value)}>
-        Graph
-      </button>
-      <Export tree={value} />
+      <Export tree={value} title={first} turns={read.filter(isResponse)} />
       <button onClick={onDelete}>Delete…</button>
       <button onClick={again}>Refresh</button>
+      </Folded>
     </header>
   );
 }

@@ -3,16 +3,17 @@
 import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useState } from "preact/hooks";
 import { cancel, ownItems, retrieve } from "../api";
+import { markdownOf, textOf } from "../export";
 import { again, asked, curl } from "../request";
-import { measured } from "../run";
-import { key } from "../state";
+import { leftOut, measured } from "../run";
+import { key, toTurn } from "../state";
 import { type Answer, type Item, type Turn, ended } from "../wire";
 import { Events } from "./tabs/events";
 import { Approving, ItemViews } from "./tabs/items";
 import { Tokens } from "./tabs/tokens";
 import { Steering, isSteerable, successor, unheard } from "./steering";
 import { useDoing, useLoaded } from "./loading";
-import { Ago, Code, Failure, Id, Line, Loading, Status, Text, count } from "./text";
+import { Ago, Code, Copy, Failure, Id, Line, Loading, Status, Text, count } from "./text";
 
 const REFRESH_MS = 800;
 
@@ -32,8 +33,8 @@ export async function wholeOf(id: string, signal: AbortSignal): Promise<Whole> {
   return whole;
 }
 
-/** How many turns are kept that were read, those that were read last. */
-const MAX_READ = 100;
+/** How many turns are kept that were read, those that were read last; as many of a conversation are in the page. */
+export const MAX_READ = 300;
 const read = new Map<string, Whole>();
 
 function keep(id: string, whole: Whole): void {
@@ -247,7 +248,7 @@ function Actions({ answer, items, parent, complete, isHere, onAct, children }: {
         title={why || (words === null ? "Its input isn't plain text" : "")}
         onClick={() => onAct("edit")}
       >
-        Edit and fork
+        {parent ? "Edit and fork" : "Edit in a new conversation"}
       </button>
       <button {...rest} onClick={() => onAct("compare")}>
         Compare
@@ -257,6 +258,9 @@ function Actions({ answer, items, parent, complete, isHere, onAct, children }: {
           Inspect
         </button>
       )}
+      <Copy {...rest} text={() => answer.output.filter(({ role }) => role).map(textOf).join("\n\n")} label="Copy" title="Copy the answer" />
+      <Copy {...rest} text={() => markdownOf([...items, ...answer.output])} label="Markdown" title="Copy the turn as Markdown" />
+      <Copy {...rest} text={() => new URL(toTurn(answer.id), location.href).href} label="Link" title="Copy a link to the turn" />
       <button {...rest} onClick={() => onAct("remove")}>
         Delete…
       </button>
@@ -301,6 +305,11 @@ export function Items({ whole }: { whole: Whole }) {
       {!ended(answer.status) && <Loading what="more of it" />}
       {answer.error && <Failure error={answer.error.message ?? answer.error.code ?? "It failed."} />}
       {unheard(answer) > 0 && <p class="hint">{count(unheard(answer), "message")} to this response had no effect.</p>}
+      {leftOut.has(answer.id) && (
+        <p class="hint">
+          Not served here, and left out: <Line text={leftOut.get(answer.id) ?? ""} />. A setting of the service gives it.
+        </p>
+      )}
       {reason && <p class="hint">It ended early: {reason.replaceAll("_", " ")}.</p>}
       {answer.metadata && Object.keys(answer.metadata).length > 0 && (
         <dl class="metadata">
