@@ -21,6 +21,11 @@ know_shells = get_completion_inspect_parameters
 """Registers Typer's shells, which it does itself only where its own options for completion are wanted."""
 
 
+def many(number: int, what: str) -> str:
+    """A number of what is counted, in the singular where it is one."""
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
 def flag(*words: str) -> Any:
     """An option that is there or not: its names, and its help."""
     *names, text = words

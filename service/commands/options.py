@@ -128,11 +128,6 @@ def asking(what: str, status: int = EXIT_FAILED) -> Generator[None]:
         fail(f"{what}: {error}", status)
 
 
-def many(number: int, what: str) -> str:
-    """A number of what is counted, in the singular where it is one."""
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
-
-
 def show(value: object, lines: Iterable[str], *, as_json: bool) -> None:
     """Print a result as JSON, or as lines for people."""
     for line in (json.dumps(value, indent=2),) if as_json else lines:

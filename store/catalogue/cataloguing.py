@@ -42,7 +42,7 @@ NUMBER, REACHED, UNREAD = "number", "reached", "unread"
 SHARDS = [f"{number:0{SHARD_DIGITS}x}" for number in range(16**SHARD_DIGITS)]
 
 
-class Standing(Enum):
+class CatalogueStanding(Enum):
     """Whether a catalogue is whole, and the archive's own."""
 
     WHOLE = auto()
@@ -90,7 +90,7 @@ class Cataloguer(ArchiveListener):
             version = await _in_time(self.catalogue.version(tenant, tree_at(digits)))
             if not version or await _in_time(self.catalogue.put(tenant, tree_at(digits), None, version)):
                 return
-        raise _contended()
+        raise _contention()
 
     async def tree_changed(self, tenant: str, digits: str) -> None:
         """Make the row of a tree anew; that of one that can't be read stays as it is, and `verify` tells of it."""
@@ -112,7 +112,7 @@ class Cataloguer(ArchiveListener):
             # an erasure finds no row to remove where there was none, and its mark comes before: it is seen now
             if version or row is None or erased == await self._marks.erased_until(tenant, anew=True):
                 return
-        raise _contended()
+        raise _contention()
 
     async def tenant_erased(self, tenant: str, until: int) -> None:
         self._has_changed = True
@@ -123,14 +123,14 @@ class Cataloguer(ArchiveListener):
         _, kept, _ = await self._look(tenant, digits)
         return kept and await self._row(kept)
 
-    async def standing(self, about: str) -> Standing:
+    async def standing(self, about: str) -> CatalogueStanding:
         """How it stands to be made by these words, and to the archive, which hears of its changes then."""
         making = await self.catalogue.note(MAKING)
         if making and not is_by(making, about):
-            return Standing.OTHER_WORDS
+            return CatalogueStanding.OTHER_WORDS
         if making and not await self._count(making):
-            return Standing.OTHER_COPY
-        return Standing.WHOLE if await self.catalogue.note(WHOLE) == about else Standing.LACKING
+            return CatalogueStanding.OTHER_COPY
+        return CatalogueStanding.WHOLE if await self.catalogue.note(WHOLE) == about else CatalogueStanding.LACKING
 
     async def begin_anew(self, about: str) -> None:
         """Empty it, to be made by these words."""
@@ -274,7 +274,7 @@ class Cataloguer(ArchiveListener):
         )
 
 
-def _contended() -> ArchiveContended:
+def _contention() -> ArchiveContended:
     return ArchiveContended(f"others have changed the same row of its catalogue {TRIES} times meanwhile")
 
 

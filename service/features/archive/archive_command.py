@@ -24,19 +24,8 @@ import typer
 import zstandard
 
 from service.build import this_build
-from service.commands.arguments import flag, option
-from service.commands.options import (
-    EXIT_FAILED,
-    EXIT_UNABLE,
-    AsJson,
-    Pace,
-    TenantOption,
-    asking,
-    fail,
-    load,
-    many,
-    show,
-)
+from service.commands.arguments import flag, many, option
+from service.commands.options import EXIT_FAILED, EXIT_UNABLE, AsJson, Pace, TenantOption, asking, fail, load, show
 from service.commands.stores import on_store
 from service.features.archive.backup_command import bar_on, last_of, left_out
 from service.features.archive.opening import on_both, open_archive, with_archive

@@ -20,7 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as Bar
 
 from service.build import this_build
-from service.commands.arguments import argument, flag
+from service.commands.arguments import argument, flag, many
 from service.commands.options import (
     EXIT_FAILED,
     EXIT_UNABLE,
@@ -30,7 +30,6 @@ from service.commands.options import (
     TreeOption,
     asking,
     fail,
-    many,
     show,
     with_settings,
 )

@@ -19,7 +19,7 @@ from service.store_away import tolerate
 from store.archive.archive import Archive
 from store.archive.port import Bounds
 from store.backup.ownership import ID_KEY
-from store.catalogue.cataloguing import Cataloguer, Standing
+from store.catalogue.cataloguing import Cataloguer, CatalogueStanding
 from store.catalogue.rows import Catalogue
 from store.errors import Unsupported
 from store.history.history import ConversationHistoryStore
@@ -36,10 +36,14 @@ TIDY_SECONDS = 60.0
 """How long words that were deleted may stay in the index, unseen."""
 
 OTHERS = {
-    Standing.OTHER_COPY: "another machine has a list of its own of this archive: each has what its own processes "
-    "archived. Name one Postgres for all of them with HARMONIUM_CATALOGUE_URL, and restart them",
-    Standing.OTHER_WORDS: "another process makes the list of the archive with another HARMONIUM_SEARCH_WORDS, or is of "
-    "another release: set the same for all, and restart them",
+    CatalogueStanding.OTHER_COPY: (
+        "another machine has a list of its own of this archive: each has what its own processes archived. Name one "
+        "Postgres for all of them with HARMONIUM_CATALOGUE_URL, and restart them"
+    ),
+    CatalogueStanding.OTHER_WORDS: (
+        "another process makes the list of the archive with another HARMONIUM_SEARCH_WORDS, or is of another release: "
+        "set the same for all, and restart them"
+    ),
 }
 """The remedies where a process finds that others have made the catalogue after it: it leaves that as it is."""
 

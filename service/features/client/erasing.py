@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from service.commands.arguments import LOOK, flag, option
-from service.commands.options import many
+from service.commands.arguments import LOOK, flag, many, option
 from service.features.client import printing
 from service.features.client.errors import EXIT_USAGE, ClientError, RefusedByService
 from service.features.client.options import AsJson, confirmed, talking

@@ -17,8 +17,7 @@ from typing import Annotated, BinaryIO
 
 import typer
 
-from service.commands.arguments import LOOK, AsLines, argument, flag, option
-from service.commands.options import many
+from service.commands.arguments import LOOK, AsLines, argument, flag, many, option
 from service.features.client import printing
 from service.features.client.errors import EXIT_USAGE, ClientError, RefusedByService
 from service.features.client.options import AsJson, Id, talking

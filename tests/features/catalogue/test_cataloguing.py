@@ -24,7 +24,7 @@ from store.backup.upkeep.expiring import expire
 from store.backup.upkeep.restore import Restore
 from store.backup.upkeep.verifying import Verify
 from store.backup.upkeep.walking import trees_of
-from store.catalogue.cataloguing import Cataloguer, Standing, tree_at
+from store.catalogue.cataloguing import Cataloguer, CatalogueStanding, tree_at
 from store.catalogue.rows import MAKING, WHOLE, Catalogue, fact_of
 from store.errors import ArchiveRefused, ArchiveUnavailable
 from store.history.elsewhere import KeptQuery
@@ -493,32 +493,32 @@ async def test_after_an_error_it_goes_on_where_it_was(listed: Listed, monkeypatc
 async def test_an_older_copy_and_another_machine_s_are_noticed(listed: Listed, tmp_path: Path, place: Place) -> None:
     """Each is made whole, tells the archive of itself, and knows that it is not the archive's latest."""
 
-    async def whole(cataloguer: Cataloguer) -> Standing:
+    async def whole(cataloguer: Cataloguer) -> CatalogueStanding:
         async for _ in cataloguer.make_whole("words"):
             pass
         return await cataloguer.standing("words")
 
     file = Path(place.url.removeprefix("sqlite://")) / FILE
     await listed.archived("one")
-    assert await whole(listed.cataloguer) is Standing.WHOLE
+    assert await whole(listed.cataloguer) is CatalogueStanding.WHOLE
     await listed.catalogue.close()
     copy = file.read_bytes()
     again = with_catalogue(listed.kept, catalogue_at(place))
-    assert await again.cataloguer.standing("words") is Standing.WHOLE
+    assert await again.cataloguer.standing("words") is CatalogueStanding.WHOLE
     two = await again.archived("two")
-    assert [await again.cataloguer.standing("words") for _ in range(3)] == [Standing.WHOLE] * 3
-    assert await again.cataloguer.standing("others") is Standing.OTHER_WORDS
+    assert [await again.cataloguer.standing("words") for _ in range(3)] == [CatalogueStanding.WHOLE] * 3
+    assert await again.cataloguer.standing("others") is CatalogueStanding.OTHER_WORDS
     await again.catalogue.close()
     file.write_bytes(copy)
     older = with_catalogue(listed.kept, catalogue_at(place))
     assert digits_of(two[0]) not in await older.roots()
-    assert await older.cataloguer.standing("words") is Standing.OTHER_COPY
+    assert await older.cataloguer.standing("words") is CatalogueStanding.OTHER_COPY
     await older.cataloguer.begin_anew("words")
-    assert await whole(older.cataloguer) is Standing.WHOLE
+    assert await whole(older.cataloguer) is CatalogueStanding.WHOLE
     assert digits_of(two[0]) in await older.roots()
     another = with_catalogue(listed.kept, catalogue_at(Place("sqlite", f"sqlite://{tmp_path}/another")))
-    assert await whole(another.cataloguer) is Standing.WHOLE
-    assert await older.cataloguer.standing("words") is Standing.OTHER_COPY
+    assert await whole(another.cataloguer) is CatalogueStanding.WHOLE
+    assert await older.cataloguer.standing("words") is CatalogueStanding.OTHER_COPY
     for each in (older, another):
         await each.catalogue.close()
 
@@ -549,9 +549,9 @@ async def test_what_others_make_by_other_words_is_made_anew_once_and_then_left_t
 
 
 def _counting(
-    cataloguer: Cataloguer, standing: Callable[[str], Awaitable[Standing]], rounds: Counter[Cataloguer]
-) -> Callable[[str], Awaitable[Standing]]:
-    async def counted(about: str) -> Standing:
+    cataloguer: Cataloguer, standing: Callable[[str], Awaitable[CatalogueStanding]], rounds: Counter[Cataloguer]
+) -> Callable[[str], Awaitable[CatalogueStanding]]:
+    async def counted(about: str) -> CatalogueStanding:
         rounds[cataloguer] += 1
         return await standing(about)
 
