@@ -73,7 +73,7 @@ UNNAMED = "result"
 
 def title_of(answers: list[GivenAnswer]) -> str:
     """The words of a turn that gives nothing but answers."""
-    said = (each.name and f"{each.name} → {each.words}" or each.words for each in answers)
+    said = ((each.name and f"{each.name} → {each.words}") or each.words for each in answers)
     return ", ".join(dict.fromkeys(said))[:EXCERPT_CHARS]
 
 
@@ -95,7 +95,9 @@ def excerpt_of(response: bytes, items: bytes) -> Excerpt:
         model=found.model,
         usage=found.usage or TurnUsage(),
         metadata=found.metadata or {},
-        input=_first_words(told) or title_of(answers) or next(filter(None, map(_call, _objects(told))), ""),
+        input=_first_words(told)
+        or title_of(answers)
+        or next((call for call in map(_call, _objects(told)) if call), ""),
         output=_answer(found.output),
         answers=answers,
         calls=calls,
@@ -171,7 +173,7 @@ def _beginning(content: object) -> str:
         text = part.get("text", part.get("refusal", part.get("stdout")))
         if isinstance(text, str) and text.strip():
             begun = text[: 8 * EXCERPT_CHARS]
-            return " ".join((MARKS.sub(r"\1\3", begun).split() or begun.split()))[:EXCERPT_CHARS]
+            return " ".join(MARKS.sub(r"\1\3", begun).split() or begun.split())[:EXCERPT_CHARS]
         kind = kind or _KINDS_OF_PARTS.get(str(part.get("type")), "")
     return kind
 
