@@ -50,7 +50,7 @@ class Excerpt(msgspec.Struct, frozen=True):
     calls: dict[str, str] = {}
     """The names of calls that wait for an output, by their ids."""
 
-    def named(self, names: Mapping[str, str]) -> "Excerpt":
+    def with_names(self, names: Mapping[str, str]) -> "Excerpt":
         """The same, with the names of the calls whose outputs it gives."""
         known = [msgspec.structs.replace(each, name=names.get(each.to, each.name)) for each in self.answers]
         words = title_of(known) if self.input == title_of(self.answers) else self.input
@@ -58,7 +58,7 @@ class Excerpt(msgspec.Struct, frozen=True):
 
 
 class GivenAnswer(msgspec.Struct, frozen=True):
-    """What a turn gives to an earlier one that waits for it, by the id of that: an answer to a request for the approval
+    """The answer of a turn to an earlier one that waits for it, by the id of that: one to a request for the approval
     of a call; or the output of a call, which has a name.
     """
 

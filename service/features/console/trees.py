@@ -84,7 +84,7 @@ class ShownTurn(msgspec.Struct):
     depth: int | None = None
     used_at: int | None = None
     answers: list[GivenAnswer] = []
-    """What its input gives to an earlier turn: answers to requests for approval, and outputs of calls."""
+    """The answers of its input to an earlier turn: answers to requests for approval, and outputs of calls."""
 
 
 class FoundTurn(msgspec.Struct, frozen=True):
@@ -188,7 +188,7 @@ def shown_turn(node: TreeNode, excerpt: Excerpt | None) -> ShownTurn:
 def shown_tree(tree: Tree, excerpts: Mapping[str, Excerpt], found: FoundTurn | None) -> ShownTree:
     """A tree in a list, with the excerpts of its newest turn and of those that it begins with, by their digits."""
     last = digits_of(tree.newest)
-    own = named({each: excerpts[each] for each in (*tree.opening, last) if each in excerpts})
+    own = with_names({each: excerpts[each] for each in (*tree.opening, last) if each in excerpts})
     excerpt = own.get(last)
     titles = (own[each].input for each in tree.opening if each in own)
     newest = ShownTurn(tree.newest, kind_of(digits_of(tree.newest)), tree.status, tree.created // US)
@@ -642,7 +642,7 @@ async def retrieve_tree(request: Aside, id: str) -> Response:
     tree = await turns_of(store, tenant, asked)
     readable = [node for node in tree.nodes if node.size and not node.is_conversation]
     readable.sort(key=lambda node: -node.used)
-    excerpts = named(await excerpts_of(store, tenant, {node.digits: node.size for node in readable}))
+    excerpts = with_names(await excerpts_of(store, tenant, {node.digits: node.size for node in readable}))
     try:
         away = await away_from(store, tenant, tree)
         archived = ArchivedBranches([name_of(end) for end in away.ends], away.whole)
@@ -676,10 +676,10 @@ async def excerpts_of(store: ConversationHistoryStore, tenant: str, sizes: Mappi
     return found
 
 
-def named(excerpts: Mapping[str, Excerpt]) -> dict[str, Excerpt]:
+def with_names(excerpts: Mapping[str, Excerpt]) -> dict[str, Excerpt]:
     """The excerpts of turns of a tree, with the names of the calls that any of them answers."""
     names = {call: name for each in excerpts.values() for call, name in each.calls.items()}
-    return {digits: each.named(names) if each.answers else each for digits, each in excerpts.items()}
+    return {digits: each.with_names(names) if each.answers else each for digits, each in excerpts.items()}
 
 
 _WINDOWS: dict[int, str] = {priority: window for window, priority in WINDOWS.items()}

@@ -129,7 +129,7 @@ SHELL = {"type": "shell_call_output", "call_id": "s", "output": [{"stdout": "a.t
 def test_a_turn_that_begins_with_the_output_of_a_call_says_of_which(
     items: list[dict[str, Any]], words: str, names: list[str]
 ) -> None:
-    excerpt = excerpt_of(b"{}", msgspec.json.encode(items)).named({"c": "look"})
+    excerpt = excerpt_of(b"{}", msgspec.json.encode(items)).with_names({"c": "look"})
     assert (excerpt.input, [each.name for each in excerpt.answers]) == (words, names)
 
 
