@@ -1,6 +1,6 @@
 // Asking the service. Every request has the key in its head; a refusal is an ApiError with the service's own words.
 import { forgetKey, key, locked } from "./state";
-import type { Answer, Item, ItemPage, TreePage, Turn, TurnTokens, WholeTree } from "./wire";
+import type { Answer, HostedOutcome, Item, ItemPage, TreePage, Turn, TurnTokens, WholeTree } from "./wire";
 
 /** A refusal: its status and its message. `status` is 0 where no answer came. */
 export class ApiError extends Error {
@@ -150,6 +150,10 @@ export const whole = async (id: string, signal: AbortSignal): Promise<string> =>
 /** The tokens of a turn behind the first `after` ones, at most `limit`. */
 export const tokens = (id: string, after: number, limit: number, signal: AbortSignal): Promise<TurnTokens> =>
   json(`${TURNS}/${encodeURIComponent(id)}/tokens?after=${after}&limit=${limit}`, { signal });
+
+/** What the calls came to that the service made in a turn. */
+export const outcomes = async (id: string, signal: AbortSignal): Promise<HostedOutcome[]> =>
+  (await json<{ data: HostedOutcome[] }>(`${TURNS}/${encodeURIComponent(id)}/outcomes`, { signal })).data;
 
 /** The bytes of a file in a container. */
 export const bytesOf = async (container: string, file: string): Promise<Blob> =>

@@ -15,19 +15,23 @@ export interface Turn {
   output: string | null;
   parent: string | null;
   depth: number | null;
-  /** What its input answers to requests for approval. */
-  approvals?: ApprovalAnswer[];
+  /** What its input gives to an earlier turn. */
+  answers?: GivenAnswer[];
 }
 
-export interface ApprovalAnswer {
-  request: string;
-  approve: boolean;
-  reason: string | null;
+/** An answer to a request for approval, or the output of a call, which has a name: by the id of either. */
+export interface GivenAnswer {
+  to: string;
+  words: string;
+  name: string;
 }
 
-/** An answer to a request for approval in words. */
-export const wordsFor = ({ approve, reason }: Pick<ApprovalAnswer, "approve" | "reason">): string =>
-  approve ? "Approved" : reason ? `Denied: ${reason}` : "Denied";
+/** What a call that the service made came to, by the id of its item. */
+export interface HostedOutcome {
+  id: string;
+  text: string;
+  sources: string[];
+}
 
 /** A tree in the list. */
 export interface ListedTree {

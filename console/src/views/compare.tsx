@@ -1,4 +1,4 @@
-// Two turns of a tree side by side: what they share is dimmed and told once each, what only one has is whole.
+// Two turns of a tree side by side: what they share is folded, what only one has is whole.
 import { useMemo } from "preact/hooks";
 import { tree } from "../api";
 import { type Graph, type Row, chainOf, graphOf } from "../graph";
@@ -34,7 +34,7 @@ export function Compare({ left, right }: { left: string; right: string }) {
         </a>
         <h1>Two turns of one conversation</h1>
         <p class="hint">
-          {shared ? `They share ${count(shared, "turn")}, which ${shared === 1 ? "is" : "are"} dimmed.` : "They share no turns."}
+          {shared ? `They share ${count(shared, "turn")}, which ${shared === 1 ? "is" : "are"} folded.` : "They share no turns."}
         </p>
       </header>
       <Answered.Provider value={answersIn(value?.turns ?? [])}>
@@ -63,9 +63,17 @@ function Side({ side, shared, name }: { side: Row[]; shared: number; graph: Grap
         {last && <Id id={last.id} />}
         {last?.output_tokens !== null && last && <span>{count(last.output_tokens ?? 0, "token")}</span>}
       </header>
-      {side.map(({ turn }, index) =>
-        index < shared || index < side.length - WHOLE || turn.kind !== "response" || turn.status === "deleted" ? (
-          <Short key={turn.id} turn={turn} isShared={index < shared} />
+      {shared > 0 && (
+        <details class="shared-turns">
+          <summary>{count(shared, "shared turn")}</summary>
+          {side.slice(0, shared).map(({ turn }) => (
+            <Short key={turn.id} turn={turn} isShared />
+          ))}
+        </details>
+      )}
+      {side.slice(shared).map(({ turn }, index) =>
+        index < side.length - shared - WHOLE || turn.kind !== "response" || turn.status === "deleted" ? (
+          <Short key={turn.id} turn={turn} />
         ) : (
           <Own key={turn.id} turn={turn} />
         ),
@@ -75,7 +83,7 @@ function Side({ side, shared, name }: { side: Row[]; shared: number; graph: Grap
   );
 }
 
-function Short({ turn, isShared }: { turn: Turn; isShared: boolean }) {
+function Short({ turn, isShared = false }: { turn: Turn; isShared?: boolean }) {
   return (
     <a class={isShared ? "short shared" : "short"} href={toTurn(turn.id)}>
       <b>

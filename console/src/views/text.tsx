@@ -39,14 +39,16 @@ export function Line({ text }: { text: string }) {
 }
 
 /** A text of users, whole; a long one as far as it is asked for. */
-export function Text({ text, mono = false }: { text: string; mono?: boolean }) {
+export function Text({ text, mono = false, code = false }: { text: string; mono?: boolean; code?: boolean }) {
   const [whole, setWhole] = useState(false);
   const cut = !whole && text.length > SHOWN_CHARS;
+  const shown = plain(cut ? text.slice(0, SHOWN_CHARS) : text);
+  const Box = code ? "pre" : "div";
   return (
     <>
-      <div class={mono ? "text mono" : "text"} dir="auto">
-        {plain(cut ? text.slice(0, SHOWN_CHARS) : text)}
-      </div>
+      <Box class={mono ? "text mono" : "text"} dir="auto">
+        {code ? <code>{shown}</code> : shown}
+      </Box>
       {cut && (
         <button class="quiet" onClick={() => setWhole(true)}>
           Show all {text.length.toLocaleString("en")} characters
@@ -64,7 +66,7 @@ export function Code({ text, lang = "" }: { text: string; lang?: string }) {
         <Line text={lang} />
         <Copy text={text} label="Copy" />
       </header>
-      <Text text={text} mono />
+      <Text text={text} mono code />
     </div>
   );
 }

@@ -2,12 +2,12 @@
 // with it.
 import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useState } from "preact/hooks";
-import { cancel, ownItems, retrieve } from "../api";
+import { cancel, outcomes, ownItems, retrieve } from "../api";
 import { markdownOf, textOf } from "../export";
 import { again, asked, curl } from "../request";
 import { leftOut, measured } from "../run";
 import { key, toTurn } from "../state";
-import { type Answer, type Item, type Turn, ended } from "../wire";
+import { type Answer, type HostedOutcome, type Item, type Turn, ended } from "../wire";
 import { Events } from "./tabs/events";
 import { Approving, ItemViews } from "./tabs/items";
 import { Tokens } from "./tabs/tokens";
@@ -21,14 +21,19 @@ export interface Whole {
   answer: Answer;
   items: Item[];
   complete: boolean;
+  outcomes: HostedOutcome[];
 }
+
+/** Calls of which a response has what they came to only where that was asked for. */
+const CALLS = new Set(["code_interpreter_call", "web_search_call", "file_search_call"]);
 
 /** A response with its own input. */
 export async function wholeOf(id: string, signal: AbortSignal): Promise<Whole> {
   const known = read.get(id);
   if (known) return known;
   const [answer, own] = await Promise.all([retrieve(id, signal), ownItems(id, signal)]);
-  const whole = { answer, ...own };
+  const called = ended(answer.status) && answer.output.some((item) => CALLS.has(item.type ?? ""));
+  const whole = { answer, ...own, outcomes: called ? await outcomes(id, signal) : [] };
   if (ended(answer.status)) keep(id, whole);
   return whole;
 }
@@ -288,7 +293,7 @@ function Tabs({ tabs, tab, onTab }: { tabs: Tab[]; tab: Tab; onTab: (tab: Tab) =
 }
 
 export function Items({ whole }: { whole: Whole }) {
-  const { answer, items, complete } = whole;
+  const { answer, items, complete, outcomes } = whole;
   const reason = answer.incomplete_details?.reason;
   return (
     <div class="items">
@@ -301,7 +306,7 @@ export function Items({ whole }: { whole: Whole }) {
         </details>
       )}
       {!complete && <p class="hint">Only the last {count(items.length, "item")} of the input are shown.</p>}
-      <ItemViews items={[...items, ...answer.output]} />
+      <ItemViews items={[...items, ...answer.output]} outcomes={outcomes} />
       {!ended(answer.status) && <Loading what="more of it" />}
       {answer.error && <Failure error={answer.error.message ?? answer.error.code ?? "It failed."} />}
       {unheard(answer) > 0 && <p class="hint">{count(unheard(answer), "message")} to this response had no effect.</p>}

@@ -2,9 +2,10 @@
 so what isn't as expected has none.
 """
 
-from collections.abc import Collection, Iterator
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, cast
 
 import msgspec
@@ -45,24 +46,39 @@ class Excerpt(msgspec.Struct, frozen=True):
     metadata: dict[str, str]
     input: str
     output: str
-    approvals: list["ApprovalAnswer"] = []
+    answers: list["GivenAnswer"] = []
+    calls: dict[str, str] = {}
+    """The names of calls that wait for an output, by their ids."""
+
+    def with_names(self, names: Mapping[str, str]) -> "Excerpt":
+        """The same, with the names of the calls whose outputs it gives."""
+        known = [msgspec.structs.replace(each, name=names.get(each.to, each.name)) for each in self.answers]
+        words = title_of(known) if self.input == title_of(self.answers) else self.input
+        return msgspec.structs.replace(self, input=words, answers=known)
 
 
-class ApprovalAnswer(msgspec.Struct, frozen=True):
-    """The answer to a request for the approval of a call, by the id of that."""
+class GivenAnswer(msgspec.Struct, frozen=True):
+    """The answer of a turn to an earlier one that waits for it, by the id of that: one to a request for the approval
+    of a call; or the output of a call, which has a name.
+    """
 
-    request: str
-    approve: bool
-    reason: str | None = None
-
-    @property
-    def words(self) -> str:
-        """The answer for people."""
-        return "Approved" if self.approve else f"Denied: {self.reason}" if self.reason else "Denied"
+    to: str
+    words: str
+    name: str = ""
 
 
-MOST_APPROVALS = 100
-"""The most answers of one turn that are told."""
+UNNAMED = "result"
+"""The name of a call that isn't known."""
+
+
+def title_of(answers: list[GivenAnswer]) -> str:
+    """The words of a turn that gives nothing but answers."""
+    said = ((each.name and f"{each.name} → {each.words}") or each.words for each in answers)
+    return ", ".join(dict.fromkeys(said))[:EXCERPT_CHARS]
+
+
+MOST_ANSWERS = 100
+"""The most answers of one turn that are told, and the most calls."""
 
 ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
 
@@ -72,46 +88,64 @@ def excerpt_of(response: bytes, items: bytes) -> Excerpt:
     is no response.
     """
     found, told = msgspec.json.decode(response, type=ReadableResponse), ITEMS.decode(items)
-    approvals = list(islice(_approvals(told, found.output), MOST_APPROVALS))
+    calls = dict(islice(_calls((*told, *found.output)), MOST_ANSWERS))
+    given = chain(_approvals(told, found.output), _outputs(told, calls))
+    answers = list(islice(given, MOST_ANSWERS))
     return Excerpt(
         model=found.model,
         usage=found.usage or TurnUsage(),
         metadata=found.metadata or {},
-        input=_first_words(told) or ", ".join(dict.fromkeys(each.words for each in approvals))[:EXCERPT_CHARS],
+        input=_first_words(told)
+        or title_of(answers)
+        or next((call for call in map(_call, _objects(told)) if call), ""),
         output=_answer(found.output),
-        approvals=approvals,
+        answers=answers,
+        calls=calls,
     )
 
 
-def _approvals(items: list[msgspec.Raw], output: list[msgspec.Raw]) -> Iterator[ApprovalAnswer]:
+def _approvals(items: list[msgspec.Raw], output: list[msgspec.Raw]) -> Iterator[GivenAnswer]:
     """The answers to requests for approval among input items, and those that a client left out, by the calls made."""
     answered = set[object]()
-    for raw in (*items, *output):
-        if b'"approval_request_id"' not in bytes(raw):
-            continue
-        item = _object(msgspec.json.decode(raw))
+    for item in _objects((*items, *output), b'"approval_request_id"'):
         request, reason = item.get("approval_request_id"), item.get("reason")
         if isinstance(request, str) and request not in answered:
             answered.add(request)
-            why = " ".join(reason[: 8 * EXCERPT_CHARS].split())[:EXCERPT_CHARS] if isinstance(reason, str) else None
-            yield ApprovalAnswer(request, item.get("type") == "mcp_call" or item.get("approve") is True, why)
+            approved = item.get("type") == "mcp_call" or item.get("approve") is True
+            why = _beginning(reason)
+            yield GivenAnswer(request, "Approved" if approved else f"Denied: {why}" if why else "Denied")
+
+
+def _outputs(items: list[msgspec.Raw], calls: Mapping[str, str]) -> Iterator[GivenAnswer]:
+    """The outputs of calls among input items."""
+    for item in _objects(items, b'"call_id"'):
+        call, type = item.get("call_id"), str(item.get("type"))
+        if isinstance(call, str) and type.endswith("_output"):
+            yield GivenAnswer(call, _beginning(item.get("output")), calls.get(call, UNNAMED))
+
+
+def _calls(items: Iterable[msgspec.Raw]) -> Iterator[tuple[str, str]]:
+    """The ids and names of calls among items that somebody else than the service answers."""
+    for item in _objects(items, b'"call_id"'):
+        call, type = item.get("call_id"), str(item.get("type"))
+        if isinstance(call, str) and type.endswith("_call"):
+            yield call, _name(item)
+
+
+def _objects(items: Iterable[msgspec.Raw], with_: bytes = b"") -> Iterator[dict[str, Any]]:
+    """Items that have this text, decoded."""
+    return (_object(msgspec.json.decode(raw)) for raw in items if with_ in bytes(raw))
 
 
 def _first_words(items: list[msgspec.Raw]) -> str:
-    """The beginning of the user's first words among items; else of the first words of anybody, else of what a tool
-    gave, else the first call.
-    """
-    said = given = call = ""
-    for item in map(_object, map(msgspec.json.decode, items)):
-        if item.get("type", "message") == "message":
-            text = _beginning(item.get("content"))
-            if text and item.get("role") in ("user", None):
+    """The beginning of the user's first words among items; else of the first words of anybody."""
+    said = ""
+    for item in _objects(items):
+        if item.get("type", "message") == "message" and (text := _beginning(item.get("content"))):
+            if item.get("role") in ("user", None):
                 return text
             said = said or text
-        elif not (said or given):
-            given = _beginning(item.get("output")) if str(item.get("type")).endswith("_output") else ""
-            call = call or _call(item)
-    return said or given or call
+    return said
 
 
 def _answer(items: list[msgspec.Raw]) -> str:
@@ -119,7 +153,7 @@ def _answer(items: list[msgspec.Raw]) -> str:
     no answer.
     """
     said = call = ""
-    for item in map(_object, map(msgspec.json.decode, reversed(items))):
+    for item in _objects(reversed(items)):
         if item.get("type", "message") != "message":
             call = call or _call(item)
         elif text := _beginning(item.get("content")):
@@ -130,29 +164,44 @@ def _answer(items: list[msgspec.Raw]) -> str:
 
 
 def _beginning(content: object) -> str:
-    """The beginning of the first text in a content; where there is none, but a picture or a file, its kind."""
+    """The beginning of the first text in a content, without marks of Markdown; where there is none, but a picture or a
+    file, its kind.
+    """
     parts = cast(list[object], content) if isinstance(content, list) else [{"text": content}]
     kind = ""
     for part in map(_object, parts):
-        text = part.get("text", part.get("refusal"))
+        text = part.get("text", part.get("refusal", part.get("stdout")))
         if isinstance(text, str) and text.strip():
-            return " ".join(text[: 8 * EXCERPT_CHARS].split())[:EXCERPT_CHARS]
+            begun = text[: 8 * EXCERPT_CHARS]
+            return " ".join(MARKS.sub(r"\1\3", begun).split() or begun.split())[:EXCERPT_CHARS]
         kind = kind or _KINDS_OF_PARTS.get(str(part.get("type")), "")
     return kind
 
 
 _KINDS_OF_PARTS = {"input_image": "[image]", "input_file": "[file]"}
 
+MARKS = re.compile(
+    r"^[ \t]*(?:#{1,6}[ \t]+|>[ \t]?|(?:`{3}|~{3}).*$|[-=*_:|][-=*_:| \t]{2,}$)"
+    r"|!?\[([^\[\]\n]*)\]\([^()\s]*\)|(?<![\w*])(\*{1,3})(?=[^\s*])([^*\n]+)(?<=\S)\2(?!\w)|`+",
+    re.MULTILINE,
+)
+"""Marks of Markdown, with the words of a link or of what is set off. It takes the length of a text, not its square."""
+
 
 def _call(item: dict[str, Any]) -> str:
     """How a call is shown: by its name and what it passes."""
-    type, name = item.get("type"), item.get("name")
-    if not isinstance(type, str) or not type.endswith(("_call", "mcp_approval_request")):
+    if not str(item.get("type")).endswith(("_call", "mcp_approval_request")):
         return ""
     action = _object(item.get("action"))
     passed = (item.get(each) for each in ("arguments", "input", "code"))
     text = next((each for each in (*passed, *map(action.get, ("query", "url"))) if isinstance(each, str)), "")
-    return f"{name if isinstance(name, str) else type.removesuffix('_call')}({' '.join(text.split())})"[:EXCERPT_CHARS]
+    return f"{_name(item)}({' '.join(text.split())})"[:EXCERPT_CHARS]
+
+
+def _name(item: dict[str, Any]) -> str:
+    """The name of a call, or its kind."""
+    name = item.get("name")
+    return name if isinstance(name, str) else str(item.get("type")).removesuffix("_call")
 
 
 def _object(found: object) -> dict[str, Any]:

@@ -4,10 +4,13 @@ They need no key, as nothing is in them but the program; what it shows it asks f
 Never put anything here that is of a service, a tenant or a request.
 """
 
+import gzip
+from functools import cache
+from mimetypes import guess_type
 from pathlib import Path
 
 from fastapi import APIRouter
-from starlette.responses import FileResponse
+from starlette.responses import FileResponse, Response
 
 from service.web.entering import Open
 from service.web.nowhere import no_such_url
@@ -30,7 +33,7 @@ _SAFE = {
 """The headers of the page: no shown text becomes a script; nobody frames the page, or learns where it led."""
 
 _ONCE = _SAFE | {"cache-control": "no-store"}
-_FOREVER = _SAFE | {"cache-control": "public, max-age=31536000, immutable"}
+_FOREVER = _SAFE | {"cache-control": "public, max-age=31536000, immutable", "vary": "accept-encoding"}
 
 
 @router.api_route("/console", methods=["GET", "HEAD"], include_in_schema=False)
@@ -41,9 +44,17 @@ async def console(_: Open) -> FileResponse:
 
 
 @router.api_route("/console/static/{name:path}", methods=["GET", "HEAD"], include_in_schema=False)
-async def asset(request: Open, name: str) -> FileResponse:
-    """A file of the page."""
+async def asset(request: Open, name: str) -> Response:
+    """A file of the page, compressed for who takes that."""
     file = _ASSETS.get(name)
     if file is None:
         raise no_such_url(request.exchange.method, request.exchange.scope["path"])
-    return FileResponse(file, headers=_FOREVER)
+    if "gzip" not in dict(request.exchange.scope["headers"]).get(b"accept-encoding", b"").decode("latin-1"):
+        return FileResponse(file, headers=_FOREVER)
+    return Response(_gzip_of(name), headers=_FOREVER | {"content-encoding": "gzip"}, media_type=guess_type(name)[0])
+
+
+@cache
+def _gzip_of(name: str) -> bytes:
+    """The bytes of one of the files, compressed: some 10 ms, once in a process."""
+    return gzip.compress(_ASSETS[name].read_bytes(), mtime=0)

@@ -29,8 +29,8 @@ from service.features.catalogue.describing import METADATA, MODEL, PERSON, STATU
 from service.features.catalogue.excerpts import (
     EXCERPT_CHARS,
     ITEMS,
-    ApprovalAnswer,
     Excerpt,
+    GivenAnswer,
     ReadableResponse,
     excerpt_of,
     texts_of,
@@ -83,8 +83,8 @@ class ShownTurn(msgspec.Struct):
     parent: str | None = None
     depth: int | None = None
     used_at: int | None = None
-    approvals: list[ApprovalAnswer] = []
-    """The answers to requests for approval that its input gives."""
+    answers: list[GivenAnswer] = []
+    """The answers of its input to an earlier turn: answers to requests for approval, and outputs of calls."""
 
 
 class FoundTurn(msgspec.Struct, frozen=True):
@@ -187,8 +187,10 @@ def shown_turn(node: TreeNode, excerpt: Excerpt | None) -> ShownTurn:
 
 def shown_tree(tree: Tree, excerpts: Mapping[str, Excerpt], found: FoundTurn | None) -> ShownTree:
     """A tree in a list, with the excerpts of its newest turn and of those that it begins with, by their digits."""
-    excerpt = excerpts.get(digits_of(tree.newest))
-    titles = (excerpts[each].input for each in tree.opening if each in excerpts)
+    last = digits_of(tree.newest)
+    own = with_names({each: excerpts[each] for each in (*tree.opening, last) if each in excerpts})
+    excerpt = own.get(last)
+    titles = (own[each].input for each in tree.opening if each in own)
     newest = ShownTurn(tree.newest, kind_of(digits_of(tree.newest)), tree.status, tree.created // US)
     return ShownTree(
         id=tree.id,
@@ -208,7 +210,7 @@ def with_excerpt(turn: ShownTurn, excerpt: Excerpt | None) -> ShownTurn:
     """The turn, with what is shown of it where that is known."""
     if excerpt is not None:
         turn.model, turn.input, turn.output = excerpt.model, excerpt.input, excerpt.output
-        turn.approvals = excerpt.approvals
+        turn.answers = excerpt.answers
         turn.input_tokens, turn.output_tokens = excerpt.usage.input_tokens, excerpt.usage.output_tokens
     return turn
 
@@ -640,7 +642,7 @@ async def retrieve_tree(request: Aside, id: str) -> Response:
     tree = await turns_of(store, tenant, asked)
     readable = [node for node in tree.nodes if node.size and not node.is_conversation]
     readable.sort(key=lambda node: -node.used)
-    excerpts = await excerpts_of(store, tenant, {node.digits: node.size for node in readable})
+    excerpts = with_names(await excerpts_of(store, tenant, {node.digits: node.size for node in readable}))
     try:
         away = await away_from(store, tenant, tree)
         archived = ArchivedBranches([name_of(end) for end in away.ends], away.whole)
@@ -672,6 +674,12 @@ async def excerpts_of(store: ConversationHistoryStore, tenant: str, sizes: Mappi
             if len(found) % CUT_AT_ONCE == 0:
                 await asyncio.sleep(0)
     return found
+
+
+def with_names(excerpts: Mapping[str, Excerpt]) -> dict[str, Excerpt]:
+    """The excerpts of turns of a tree, with the names of the calls that any of them answers."""
+    names = {call: name for each in excerpts.values() for call, name in each.calls.items()}
+    return {digits: each.with_names(names) if each.answers else each for digits, each in excerpts.items()}
 
 
 _WINDOWS: dict[int, str] = {priority: window for window, priority in WINDOWS.items()}

@@ -14,10 +14,10 @@ beside them, in ids of its own vocabulary, whose texts aren't known here. A spec
 
 import asyncio
 from base64 import b64decode, b64encode
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from hashlib import blake2b
-from typing import Annotated, TypeVar
+from typing import Annotated, TypeVar, cast
 
 import msgspec
 from fastapi import APIRouter
@@ -25,11 +25,13 @@ from fastapi import Query as InQuery
 from pydantic import Field
 from starlette.responses import Response
 
+from service.api.outcome import display_role
 from service.api.response import Usage
 from service.decoding import decode
 from service.errors import ApiError, InvalidRequest, invalid_value, not_allowed
 from service.features.console.trees import US, Kind, kind_of
 from service.features.models.known_ids import sampled_in
+from service.harmony.messages import text_of
 from service.harmony.tokens import BYTES_A_TOKEN, LAST_LEGAL, byte_table, mark_of, unpack
 from service.responses.output.reading import READ
 from service.responses.output.sealed import MAX_PAYLOAD_BYTES, TooLong, Unsealable
@@ -271,6 +273,69 @@ async def _input_of(turn: Saved) -> bytes | None:
 
 def _raw(text: bytes | None) -> msgspec.Raw | None:
     return None if text is None else msgspec.Raw(text)
+
+
+# --- the outcomes of calls ---
+
+
+class HostedOutcome(msgspec.Struct, frozen=True):
+    """The outcome of a call that the service made, by the id of its item: the `text` that the model was told; of a
+    search also its `sources`.
+    """
+
+    id: str
+    text: str
+    sources: list[str]
+
+
+class TurnOutcomes(msgspec.Struct, frozen=True):
+    """The outcomes of a turn's calls, in their order, also of those that the client didn't ask to be shown."""
+
+    id: str
+    data: list[HostedOutcome]
+    object: str = "console.turn.outcomes"
+
+
+class _CallMade(msgspec.Struct, frozen=True):
+    id: str = ""
+    type: str = ""
+    action: dict[str, msgspec.Raw] | None = None
+
+
+class _Calling(msgspec.Struct, frozen=True):
+    output: list[_CallMade] = []
+
+
+@router.get("/console/api/turns/{id}/outcomes", include_in_schema=False)
+async def list_outcomes(request: Aside, id: str) -> Response:
+    """The outcomes of the calls that the service made in a turn, which no longer changes."""
+    async with ended_turn(request, id, deleted=False) as (name, _, turn):
+        data = await _work(turn.payload, lambda: list(outcomes_of(turn)))
+    return request.with_room(TurnOutcomes(name, data))
+
+
+def outcomes_of(turn: Saved) -> Iterator[HostedOutcome]:
+    """The outcomes of a turn's calls, as its messages have them."""
+    calls = msgspec.json.decode(turn.response or b"{}", type=_Calling).output
+    told, sources = dict[int, str](), dict[int, list[str]]()
+    for message in turn.messages:
+        if message.item is None or message.item >= len(calls) or not calls[message.item].type.endswith("_call"):
+            continue
+        if message.role == "tool" and message.tokens:
+            told[message.item] = text_of(message)
+        elif message.role == display_role("browser") and "query" in (calls[message.item].action or {}):
+            sources[message.item] = list(_addresses(msgspec.json.decode(message.name or "null")))
+    for place, text in told.items():
+        yield HostedOutcome(calls[place].id, text, sources.get(place, []))
+
+
+def _addresses(display: object) -> Iterator[str]:
+    """The addresses in what a tool displayed, of which no more is known here."""
+    if isinstance(display, list):
+        for each in cast(list[object], display):
+            yield from _addresses(each)
+    elif isinstance(display, str) and display.startswith(("https://", "http://")):
+        yield display
 
 
 # --- the tokens of a turn ---

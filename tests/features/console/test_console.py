@@ -36,6 +36,12 @@ def test_the_page_is_open_and_what_it_loads_is_kept_for_good_under_a_strict_poli
         assert headers["referrer-policy"] == "no-referrer"
         assert headers["cross-origin-opener-policy"] == "same-origin"
         assert "set-cookie" not in headers
+    for path in paths:
+        plain, packed = (tenants.http().get(path, headers={"accept-encoding": each}) for each in ("identity", "gzip"))
+        assert packed.content == plain.content
+        assert (packed.headers["content-encoding"], packed.headers["vary"]) == ("gzip", "accept-encoding")
+        assert packed.headers["content-type"] == plain.headers["content-type"]
+        assert int(packed.headers["content-length"]) < int(plain.headers["content-length"]) / 2
     for path in ("x.js", "index.html", "%2e%2e/page.py"):
         assert tenants.http().get(f"/console/static/{path}").status_code == 404
 

@@ -10,12 +10,13 @@ import pytest
 from openai import OpenAI
 from redis.asyncio import Redis
 
+from service.features.catalogue.excerpts import MARKS
 from service.features.console.trees import (
     CUT_AT_ONCE,
     EXCERPT_CHARS,
     PIECE_CHARS,
-    ApprovalAnswer,
     Box,
+    GivenAnswer,
     Look,
     TreeFilter,
     TreeSearch,
@@ -46,7 +47,7 @@ def trees(http: httpx.Client, **parameters: Any) -> dict[str, Any]:
     return answer.json()
 
 
-def said(client: OpenAI, text: str, parent: str | None = None, **options: Any) -> str:
+def said(client: OpenAI, text: Any, parent: str | None = None, **options: Any) -> str:
     """Ask for a response; its id."""
     return client.responses.create(model=MODEL, input=text, previous_response_id=parent, **options).id
 
@@ -105,9 +106,63 @@ def test_each_request_is_answered_once_also_by_its_call_where_a_client_left_the_
     made: dict[str, Any] = {"type": "mcp_call", "name": "add", "arguments": "{}"}
     items = [made | {"approval_request_id": "mcpr_0"}, made | {"approval_request_id": None}, DENIED]
     output = [made | {"approval_request_id": "mcpr_2"}, ASKED]
-    told = excerpt_of(msgspec.json.encode({"output": output}), msgspec.json.encode(items)).approvals
-    answers = [("mcpr_0", True), ("mcpr_2", False), ("mcpr_1", True)]
-    assert told == [ApprovalAnswer(request, approve) for request, approve in answers]
+    told = excerpt_of(msgspec.json.encode({"output": output}), msgspec.json.encode(items)).answers
+    answers = [("mcpr_0", "Approved"), ("mcpr_2", "Denied"), ("mcpr_1", "Approved")]
+    assert told == [GivenAnswer(request, words) for request, words in answers]
+
+
+CALL = {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"}
+OUTPUT = {"type": "function_call_output", "call_id": "c", "output": "24 degrees"}
+SHELL = {"type": "shell_call_output", "call_id": "s", "output": [{"stdout": "a.txt\n", "stderr": ""}]}
+
+
+@pytest.mark.parametrize(
+    ("items", "words", "names"),
+    [
+        ([OUTPUT], "look → 24 degrees", ["look"]),
+        ([OUTPUT, SHELL], "look → 24 degrees, result → a.txt", ["look", "result"]),
+        ([OUTPUT, WORDS], "Go on.", ["look"]),
+        ([CALL | {"name": "other"}, OUTPUT], "look → 24 degrees", ["look"]),
+        ([OUTPUT | {"call_id": 7}], "", []),
+    ],
+)
+def test_a_turn_that_begins_with_the_output_of_a_call_says_of_which(
+    items: list[dict[str, Any]], words: str, names: list[str]
+) -> None:
+    excerpt = excerpt_of(b"{}", msgspec.json.encode(items)).with_names({"c": "look"})
+    assert (excerpt.input, [each.name for each in excerpt.answers]) == (words, names)
+
+
+def test_an_excerpt_has_no_marks_of_markdown() -> None:
+    shown = {
+        "## A *plan*\n\n> for **two**": "A plan for two",
+        "```sql\nSELECT 2*3*4, a_b_c, 2**3\n```": "SELECT 2*3*4, a_b_c, 2**3",
+        "See [the guide](https://example.org) ![map](x.png) and `code`.": "See the guide map and code.",
+        "| A | B |\n| --- | ---: |\n| 1 | [2] |": "| A | B | | 1 | [2] |",
+        "---": "---",
+        "# of items": "of items",
+        "#hash a * b * c": "#hash a * b * c",
+    }
+    for text, words in shown.items():
+        assert excerpt_of(b"{}", msgspec.json.encode([{"role": "user", "content": text}])).input == words, text
+
+
+@pytest.mark.parametrize("piece", ["[", "*", "**a", "![", "[a](", "> ", "- ", "`", "*a ", "| "])
+def test_marks_without_end_take_no_square_of_their_length(piece: str) -> None:
+    begun = time.perf_counter()
+    MARKS.sub(r"\1\3", piece * 200_000)
+    assert time.perf_counter() - begun < 2
+
+
+def test_a_tree_tells_which_turn_gives_the_output_of_a_call_and_whose(own: Served) -> None:
+    client, http = own.client(), own.http()
+    tool: Any = {"type": "function", "name": "look_up", "parameters": {"type": "object"}}
+    asked = client.responses.create(model=MODEL, input="Use the look_up tool.", tools=[tool])
+    call: Any = next(item for item in asked.output if item.type == "function_call")
+    given = said(client, [{"type": "function_call_output", "call_id": call.call_id, "output": "**24**"}], asked.id)
+    _, turn = http.get(f"{TREES}/{given}").json()["turns"]
+    assert turn["answers"] == [{"to": call.call_id, "words": "24", "name": "look_up"}]
+    assert turn["input"] == trees(http)["data"][0]["newest"]["input"] == "look_up → 24"
 
 
 def test_a_tree_is_retrieved_by_any_id_within_it(own: Served) -> None:

@@ -70,7 +70,7 @@ def test_a_key_without_the_right_neither_moves_a_turn_nor_learns_whether_it_is_t
         assert "api.responses.write" in refused(brought(may, turn), 403, None, "insufficient_permissions")
     assert brought(writes, turn).json()["new"] is False
     for key in (writes, neither):
-        for rest in ("", "/tokens"):
+        for rest in ("", "/tokens", "/outcomes"):
             answers = [key.get(f"{TURNS}/{each}{rest}") for each in (id, UNKNOWN, "no-id")]
             assert "api.responses.read" in refused(answers[0], 403, None, "insufficient_permissions")
             assert len({answer.content for answer in answers}) == 1

@@ -4,7 +4,7 @@ import { useContext, useState } from "preact/hooks";
 import { bytesOf } from "../../api";
 import { save } from "../../export";
 import { toTurn } from "../../state";
-import { type ApprovalAnswer, type Item, type Part, type Turn, wordsFor } from "../../wire";
+import type { GivenAnswer, HostedOutcome, Item, Part, Turn } from "../../wire";
 import { useDoing } from "../loading";
 import { Link, Markdown } from "../markdown";
 import { Code, Failure, Line, Text, count, size } from "../text";
@@ -12,15 +12,15 @@ import { Code, Failure, Line, Text, count, size } from "../text";
 /** What answers a request for an approval, where somebody can. */
 export const Approving = createContext<((request: string, approve: boolean) => void) | null>(null);
 
-/** The answers to requests for approval by the ids of these, each with the turn that gives it. */
-type Answers = Map<string, (ApprovalAnswer & { turn: string })[]>;
+/** What later turns give, by the ids of the requests for approval and the calls that wait for it, each with its turn. */
+type Answers = Map<string, (GivenAnswer & { turn: string })[]>;
 export const Answered = createContext<Answers>(new Map());
 
 /** The answers that the turns of a tree give. */
 export function answersIn(turns: Turn[]): Answers {
   const found: Answers = new Map();
   for (const turn of turns)
-    for (const answer of turn.approvals ?? []) found.set(answer.request, [...(found.get(answer.request) ?? []), { ...answer, turn: turn.id }]);
+    for (const answer of turn.answers ?? []) found.set(answer.to, [...(found.get(answer.to) ?? []), { ...answer, turn: turn.id }]);
   return found;
 }
 
@@ -127,23 +127,32 @@ function File({ file }: { file: Annotation }) {
 const ROLES = new Set(["user", "assistant"]);
 
 /** Items, of which what came of a call is shown with it. */
-export function ItemViews({ items }: { items: Item[] }) {
+export function ItemViews({ items, outcomes }: { items: Item[]; outcomes: HostedOutcome[] }) {
+  const hosted = new Map(outcomes.map((each) => [each.id, each]));
   const calls = new Set(items.filter((item) => item.type?.endsWith("_call")).map((item) => item["call_id"]));
   const outputs = new Map(items.filter(isOutput).map((item) => [item["call_id"], item]));
   return (
     <>
       {items.map((item, index) =>
         isOutput(item) && calls.has(item["call_id"]) ? null : (
-          <ItemView key={item.id ?? index} item={item} output={outputs.get(item["call_id"])} />
+          <ItemView key={item.id ?? index} item={item} output={outputs.get(item["call_id"])} outcome={hosted.get(item.id ?? "")} />
         ),
       )}
     </>
   );
 }
 
-const isOutput = (item: Item): boolean => item.type?.endsWith("_call_output") ?? false;
+const isOutput = (item: Item): boolean => item.type?.endsWith("_output") ?? false;
 
-function ItemView({ item, output }: { item: Item; output: Item | undefined }) {
+/** An item, the item that has its output, and what it came to where the service made the call. */
+interface Shown {
+  item: Item;
+  output: Item | undefined;
+  outcome: HostedOutcome | undefined;
+}
+
+function ItemView({ item, output, outcome }: Shown) {
+  const later = useContext(Answered).get(textIn(item["call_id"])) ?? [];
   const type = item.type ?? "message";
   if (type === "message") {
     const role = item.role ?? "message";
@@ -165,13 +174,20 @@ function ItemView({ item, output }: { item: Item; output: Item | undefined }) {
       <section class="item user">
         <h2>answer</h2>
         <div class="said">
-          <Text text={wordsFor({ approve: item["approve"] === true, reason: textIn(item["reason"]) })} />
+          <Text text={item["approve"] === true ? "Approved" : ["Denied", textIn(item["reason"])].filter(Boolean).join(": ")} />
         </div>
       </section>
     );
-  const { name, passed, result } = callOf(item, output);
+  const { name, passed, result } = callOf({ item, output, outcome }, later[0]?.name ?? "");
+  const elsewhere = output || isOutput(item) ? [] : later;
+  const words = elsewhere.length === 1 ? elsewhere[0]?.words : "";
   return (
-    <Call name={name} passed={passed} status={item.status ?? ""} result={result}>
+    <Call name={name} passed={passed} status={item.status ?? ""} result={words || result}>
+      {elsewhere.map((each) => (
+        <a key={each.turn} class="later" href={toTurn(each.turn)}>
+          <Line text={each.words || "Its output"} />
+        </a>
+      ))}
       {typeof result === "string" ? result && <Text text={laidOut(result)} mono /> : result}
     </Call>
   );
@@ -183,31 +199,51 @@ interface Called {
   result: string | ComponentChildren;
 }
 
-/** What a call is called, what it passes, and what came of it. */
-function callOf(item: Item, output: Item | undefined): Called {
+/** What a call is called, what it passes, and what came of it; of an output alone, whose it is. */
+function callOf({ item, output, outcome }: Shown, caller: string): Called {
   const action = objectIn(item["action"]);
   const type = item.type ?? "";
   const given = output ? output.output : item.output;
   const result = Array.isArray(given) ? <Parts parts={given as Part[]} /> : typeof given === "string" ? given : given ? pretty(given) : "";
-  if (isOutput(item)) return { name: `result of ${textIn(item["call_id"])}`, passed: "", result };
+  if (isOutput(item)) return { name: caller && caller !== "result" ? `result of ${caller}` : "result", passed: "", result };
   if (type === "mcp_list_tools") {
     const tools = listIn<{ name?: string; description?: string }>(item["tools"]);
     const told = tools.map((tool) => (tool.description ? `${tool.name}: ${tool.description}` : tool.name)).join("\n");
     return { name: `${textIn(item["server_label"])}: ${count(tools.length, "tool")}`, passed: "", result: <Text text={told} /> };
   }
-  if (type === "code_interpreter_call") return { name: "python", passed: textIn(item["code"]), result: <Outputs outputs={listIn(item["outputs"])} /> };
-  if (type === "web_search_call")
+  if (type === "code_interpreter_call") return { name: "python", passed: textIn(item["code"]), result: item["outputs"] ? <Outputs outputs={listIn(item["outputs"])} /> : (outcome?.text ?? "") };
+  if (type === "web_search_call") {
+    const sources = listIn<Annotation>(action["sources"]);
+    const found = sources.length ? sources : (outcome?.sources ?? []).map((url) => ({ url }));
     return {
       name: textIn(action["type"]).replaceAll("_", " ") || "search",
       passed: textIn(action["query"]) || [textIn(action["pattern"]), textIn(action["url"])].filter(Boolean).join(" in "),
-      result: <Sources annotations={listIn(action["sources"])} />,
+      result: (
+        <>
+          <Sources annotations={found} />
+          {outcome && <Folded text={outcome.text} />}
+        </>
+      ),
     };
+  }
+  if (type === "file_search_call")
+    return { name: "file search", passed: listIn<string>(item["queries"]).join(", "), result: item["results"] ? pretty(item["results"]) : (outcome?.text ?? "") };
   if (typeof item.name === "string") {
     const server = textIn(item["server_label"]);
     const failed = item["error"] ? pretty(item["error"]) : "";
     return { name: server ? `${server} · ${item.name}` : item.name, passed: item.arguments ?? item.input ?? "", result: failed || result };
   }
   return { name: type.replace(/_call$/, "").replaceAll("_", " "), passed: "", result: result || <Text text={pretty(item)} mono /> };
+}
+
+/** What the model read of a page, behind a fold. */
+function Folded({ text }: { text: string }) {
+  return (
+    <details>
+      <summary>What the model read</summary>
+      <Text text={text} mono />
+    </details>
+  );
 }
 
 /** What code printed and drew. */
@@ -248,7 +284,7 @@ function Approval({ item }: { item: Item }) {
         given.map((each) => (
           <h2 key={each.turn}>
             <a href={toTurn(each.turn)}>
-              <Line text={wordsFor(each)} />
+              <Line text={each.words} />
             </a>
           </h2>
         ))

@@ -144,7 +144,7 @@ def test_events_come_live_and_are_played_again(start: START, visit: Open) -> Non
     expect(page.locator(".log details[open]")).to_contain_text('"type": "response.completed"')
 
 
-def test_two_turns_stand_side_by_side_with_what_they_share_dimmed(service: ServiceProcess, visit: Open) -> None:
+def test_two_turns_stand_side_by_side_at_their_first_difference(service: ServiceProcess, visit: Open) -> None:
     root = said(service, "My name is Ada.")
     left, right = said(service, "What is my name?", root), said(service, "Count to 3.", root)
     page = visit(service, f"#/c/{left}")
@@ -153,7 +153,9 @@ def test_two_turns_stand_side_by_side_with_what_they_share_dimmed(service: Servi
     page.locator(".row", has_text="Count to 3.").click()
     expect(page).to_have_url(re.compile(f"{left}/{right}"))
     for side, own in (("Left", "Your name is Ada."), ("Right", "3")):
-        expect(page.get_by_label(side).locator(".shared")).to_have_count(1)
+        expect(page.get_by_label(side).locator(".shared")).to_be_hidden()
+        expect(page.get_by_label(side).locator(".own")).to_be_in_viewport()
+        page.get_by_label(side).get_by_text("1 shared turn").click()
         expect(page.get_by_label(side).locator(".shared")).to_contain_text("My name is Ada.")
         expect(page.get_by_label(side).locator(".own .item.assistant")).to_contain_text(own)
     page.get_by_role("link", name="← Back").click()

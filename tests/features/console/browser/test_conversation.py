@@ -122,6 +122,7 @@ def test_an_answer_is_shown_as_what_it_is(service: ServiceProcess, visit: Open) 
     expect(read.locator("code.math")).to_have_text(["\\(d = \\sqrt{x_1^2}\\)", "$a_1$"])
     expect(read).to_contain_text("the guide (https://example.org/guide)")
     expect(read).to_contain_text("[image: a map] (https://example.org/map.png)")
+    expect(read.locator("pre > code")).to_have_text("days = [1, 2]")
     read.get_by_role("button", name="Copy").click()
     assert page.evaluate("navigator.clipboard.readText()") == "days = [1, 2]"
     expect(page.locator("img")).to_have_count(0)
@@ -190,6 +191,45 @@ def test_an_approval_that_was_answered_says_so_is_not_offered_again_and_the_bran
         expect(page.get_by_text("mcp approval response")).to_have_count(0)
         page.goto(f"{service.url}/console#/compare/{other}/{denied}")
         expect(page.get_by_role("region", name="Right")).to_contain_text("Denied: Not today")
+
+
+def test_a_call_has_its_output_once_a_later_turn_gave_it_which_says_whose_it_is(
+    service: ServiceProcess, visit: Open
+) -> None:
+    tool: Any = {"type": "function", "name": "look_up", "parameters": {"type": "object"}}
+    asked = service.client().responses.create(model=MODEL, input="Use the look_up tool.", tools=[tool])
+    call: Any = next(item for item in asked.output if item.type == "function_call")
+    given = said(service, [{"type": "function_call_output", "call_id": call.call_id, "output": "**24**"}], asked.id)
+    page = visit(service, f"#/c/{asked.id}")
+    expect(page.locator(".row b")).to_have_text(["Use the look_up tool.", "look_up → 24"])
+    expect(page.locator(".item.call summary code")).to_have_text("look_up")
+    page.locator(".item.call .later").click()
+    expect(page).to_have_url(re.compile(given))
+    expect(page.locator(".here .item.call summary code")).to_have_text("result of look_up")
+    expect(page.locator(".here .item.call .result")).to_have_text("**24**")
+    expect(page.get_by_text(call.call_id)).to_have_count(0)
+
+
+def test_what_calls_came_to_is_shown_though_the_client_did_not_ask_for_it(service: ServiceProcess, visit: Open) -> None:
+    id = said(service, "My name is Ada.")
+    calls = [{"type": "code_interpreter_call", "id": "ci_1", "code": "6 * 7", "outputs": None}]
+    calls += [{"type": "web_search_call", "id": "ws_1", "action": {"type": "search", "query": "moon"}}]
+    calls += [{"type": "file_search_call", "id": "fs_1", "queries": ["tides"], "results": None}]
+    told = service.http().get(f"/v1/responses/{id}").json() | {"output": calls}
+    texts = {"ci_1": "42", "ws_1": "[0] Results", "fs_1": "[]"}
+    data = [{"id": each, "text": text, "sources": []} for each, text in texts.items()]
+    data[1]["sources"] = ["https://example.org/moon"]
+    page = visit(service)
+    page.route(f"**/v1/responses/{id}", lambda route: route.fulfill(json=told))
+    page.route(f"**/console/api/turns/{id}/outcomes", lambda route: route.fulfill(json={"data": data}))
+    page.goto(f"{service.url}/console#/c/{id}")
+    shown = page.locator(".item.call")
+    expect(shown.locator("summary code")).to_have_text(["python", "search", "file search"])
+    expect(shown.nth(0).locator(".result")).to_have_text("42")
+    expect(shown.nth(1).get_by_role("link")).to_have_attribute("href", "https://example.org/moon")
+    shown.nth(1).get_by_text("What the model read").click()
+    expect(shown.nth(1).get_by_text("[0] Results")).to_be_visible()
+    expect(shown.nth(2).locator(".result")).to_have_text("[]")
 
 
 def test_the_line_for_a_shell_asks_the_same_again(service: ServiceProcess, visit: Open) -> None:
