@@ -93,6 +93,21 @@ async def test_a_template_has_the_variables_that_a_request_gives_it(client: Asyn
     assert usual == {"enable_thinking": True, "thinking": True, "reasoning_effort": "medium"}
 
 
+async def test_earlier_reasoning_comes_with_the_option_that_keeps_it_unless_the_request_says_otherwise(
+    settings: Settings,
+) -> None:
+    speaker = Speaker("qwen3", said, keeps={"clear_thinking": False})
+    async with serving(settings, speaker) as service, service.client() as client:
+        first = await ask(client, "What is the weather in Paris?", tools=[WEATHER])
+        output = {"type": "function_call_output", "call_id": first.output[-1].call_id, "output": "21"}
+        await ask(client, [output], first, tools=[WEATHER])
+        await ask(
+            client, [output], first, tools=[WEATHER], extra_body={"chat_template_kwargs": {"clear_thinking": True}}
+        )
+    options = [json.loads(each.options).get("clear_thinking") for each in speaker.transcripts]
+    assert options == [None, False, True]
+
+
 async def test_a_model_without_a_template_says_where_its_effort_is(settings: Settings) -> None:
     async with serving(settings) as service, service.client() as client:
         for harmless in ({}, None):

@@ -70,16 +70,21 @@ class Speaker(GeneratingEngine):
     """An engine over a model of a family. `say` says what it answers; `pieces` is how many ids a chunk has.
 
     `generations` are those it was asked for, and `transcripts` what it made prompts of. It fails behind so many ids as
-    `breaks_behind` says, one after another, and `thinks` is whether its prompts end inside of reasoning.
+    `breaks_behind` says, one after another. `thinks` is whether its prompts end inside of reasoning, and `keeps` are
+    the options that keep the reasoning of earlier turns.
     """
 
-    def __init__(self, family: str, say: Say, *, pieces: int = 1, thinks: bool = False) -> None:
+    def __init__(
+        self, family: str, say: Say, *, pieces: int = 1, thinks: bool = False, keeps: Mapping[str, bool] | None = None
+    ) -> None:
         self._say = say
         self._pieces = pieces
         self._opening = ASSISTANT + (THINKING if thinks else "")
         self._markup = FAMILIES[family].markup if family in FAMILIES else ""
         marks = tuple((mark, IDS[mark]) for mark in (*MARKS, END))
-        self.model = ModelCard("speaker", 0, CONTEXT_TOKENS, speech=Speech(family, marks, (IDS[END],)))
+        self.model = ModelCard(
+            "speaker", 0, CONTEXT_TOKENS, speech=Speech(family, marks, (IDS[END],), keeps=keeps or {})
+        )
         self.generations: list[Generation] = []
         self.transcripts: list[Transcript] = []
         self.breaks_behind: list[int] = []
