@@ -142,8 +142,9 @@ class Cataloguer(ArchiveListener):
         """
         making, made = await self.catalogue.begin(about), 0
         is_whole, reached = await self.catalogue.note(WHOLE) == about, await self.catalogue.note(REACHED)
-        for shard in await self.unread() if is_whole else [each for each in SHARDS if each > reached]:
-            unread: set[str] = set()
+        left = {*await self.unread()}
+        for shard in sorted(left) if is_whole else [each for each in SHARDS if each > reached]:
+            before, unread = made, set[str]()
             try:
                 async for some in batches(self._trees_in(f"{ROOT}{shard}/")):
                     await side_by_side(self.tree_changed(tree.tenant, tree.digits) for tree in some)
@@ -151,9 +152,10 @@ class Cataloguer(ArchiveListener):
                     yield made
             except ShardUnreadable:
                 unread = {shard}
-            unread |= {*await self.unread()} - {shard}
-            await self.catalogue.put_note(UNREAD, " ".join(sorted(unread)), making)
-            if not is_whole:
+            if unread != left & {shard}:
+                left = left - {shard} | unread
+                await self.catalogue.put_note(UNREAD, " ".join(sorted(left)), making)
+            if not is_whole and made > before:
                 await self.catalogue.put_note(REACHED, shard, making)
         await self.catalogue.put_note(WHOLE, about, making)
 
