@@ -18,6 +18,7 @@ from rich.text import Text
 
 from service import logs
 from service.build import this_build
+from service.commands.arguments import many
 from service.settings.core import DEFAULT_TENANT, CoreSettings
 from service.settings.engines import DEMO, DEMO_MODEL, ENGINE_NAMES
 from service.settings.group import display
@@ -145,7 +146,7 @@ def card(
     `beside` the URL of a vLLM server that isn't served.
     """
     where = display(settings)["redis_url"] or settings.data_dir
-    kept = f"{stored:,} response{'' if stored == 1 else 's'}" if stored is not None else "which doesn't answer now"
+    kept = many(stored, "response") if stored is not None else "which doesn't answer now"
     rows = {
         "not ready": amiss,
         "harmonium": f"{this_build().version} at {url}/v1",

@@ -518,7 +518,7 @@ def _waiting(found: ArchiveStatus) -> list[str]:
             lines.append(f"shard {each.shard:02x}: it went back in time, and has what was deleted since")
         if each.fences:
             lines.append(f"shard {each.shard:02x}: {each.fences:,} deletions were archived within the last minute")
-    where = f"{len(shards)} shard{'' if len(shards) == 1 else 's'}"
+    where = many(len(shards), "shard")
     if not any(each.trees or not each.noted for each in shards):
         lines.insert(0, f"nothing waits to be archived, in {where}")
     return lines

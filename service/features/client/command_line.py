@@ -13,10 +13,10 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from service.commands.arguments import LOOK, RUN, TALK, AsLines, argument, command_line, flag, option
+from service.commands.arguments import LOOK, RUN, TALK, AsLines, argument, command_line, flag, many, option
 from service.features.client import asking, printing, reading
 from service.features.client.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, ClientError
-from service.features.client.options import AsJson, Id, completion, confirmed, environment, talking
+from service.features.client.options import AsJson, Id, completion, confirm, environment, talking
 from service.features.client.profile import keep_last, last_of
 from service.features.client.reading import LAST
 from service.features.client.service import Json, RemoteService
@@ -189,7 +189,7 @@ def diff(
     if as_json:
         printing.out(json.dumps({"in_common": same, one: ones, other: others}))
     else:
-        printing.remark(f"{same} item{'' if same == 1 else 's'} in common")
+        printing.remark(f"{many(same, 'item')} in common")
         for sign, items in ("-", ones), ("+", others):
             for paragraph in printing.transcript(items):
                 printing.out("\n".join(f"{sign} {line}" for line in paragraph.split("\n")))
@@ -275,7 +275,7 @@ def rm(
 ) -> None:
     """Delete a response. Responses that continue it stay, and still know what was said, unless it is told otherwise."""
     what = "the whole conversation of" if tree else "and erase" if erase else ""
-    if not yes and not confirmed(f"Delete {what} {id}?".replace("  ", " ")):
+    if not yes and not confirm(f"Delete {what} {id}?".replace("  ", " ")):
         raise ClientError("nothing was deleted")
     also = {"tree": "true" if tree else None, "erase": "true" if erase else None}
     deleted = service.call("DELETE", f"/v1/responses/{id}", None, **also)

@@ -9,7 +9,7 @@ import typer
 from service.commands.arguments import LOOK, flag, many, option
 from service.features.client import printing
 from service.features.client.errors import EXIT_USAGE, ClientError, RefusedByService
-from service.features.client.options import AsJson, confirmed, talking
+from service.features.client.options import AsJson, confirm, talking
 from service.features.client.reading import PAGE, TREES
 from service.features.client.service import Json, RemoteService
 from service.features.client.trees import filters_of
@@ -44,7 +44,7 @@ def erase(
     found = {tree["id"]: tree for _ in range(2) for tree in _found(service, filters)}
     for tree in found.values() if dry_run or not yes else ():
         printing.remark(f"{tree['newest']['id']}  {printing.excerpt(tree['title'] or '')}")
-    if not dry_run and found and not yes and not confirmed(f"Erase {many(len(found), 'conversation')}?"):
+    if not dry_run and found and not yes and not confirm(f"Erase {many(len(found), 'conversation')}?"):
         raise ClientError("nothing was erased")
     left = [] if dry_run else [tree for tree in found.values() if not _erased(service, tree)]
     done = 0 if dry_run else len(found) - len(left)

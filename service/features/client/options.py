@@ -45,12 +45,13 @@ def _open_what_is_closed() -> None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
 
 
-def confirmed(question: str) -> bool:
-    """Whether the reader at the terminal says yes. Raises ClientError where nobody is there to answer."""
+def confirm(question: str) -> bool:
+    """Whether the reader says yes. Raises ClientError where nobody is there to answer, and for Ctrl-C."""
     try:
         return typer.confirm(question, err=True)
     except typer.Abort as error:
-        raise ClientError("nothing was deleted: without a terminal use --yes") from error
+        remedy = "" if sys.stdin.isatty() else ": without a terminal use --yes"
+        raise ClientError(f"nothing was deleted{remedy}") from error
 
 
 def talking(command: Callable[..., int | None]) -> Callable[..., None]:

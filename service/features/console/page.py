@@ -4,6 +4,7 @@ They need no key, as nothing is in them but the program; what it shows it asks f
 Never put anything here that is of a service, a tenant or a request.
 """
 
+import asyncio
 import gzip
 from functools import cache
 from mimetypes import guess_type
@@ -51,7 +52,8 @@ async def asset(request: Open, name: str) -> Response:
         raise no_such_url(request.exchange.method, request.exchange.scope["path"])
     if "gzip" not in dict(request.exchange.scope["headers"]).get(b"accept-encoding", b"").decode("latin-1"):
         return FileResponse(file, headers=_FOREVER)
-    return Response(_gzip_of(name), headers=_FOREVER | {"content-encoding": "gzip"}, media_type=guess_type(name)[0])
+    content = await asyncio.to_thread(_gzip_of, name)
+    return Response(content, headers=_FOREVER | {"content-encoding": "gzip"}, media_type=guess_type(name)[0])
 
 
 @cache

@@ -29,7 +29,7 @@ MAGIC = b"\x28\xb5\x2f\xfd"
 
 
 def unpacked(content: bytes) -> Iterator[bytes]:
-    """What is in the zstd frames of a file, as far as they can be read."""
+    """The contents of the zstd frames of a file, as far as they can be read."""
     at = content.find(MAGIC)
     while at >= 0:
         with suppress(zstandard.ZstdError):
