@@ -28,7 +28,9 @@ from tests.support.waiting import until
 __all__ = ["prefix", "redis"]
 
 
-DISK_MIB = 4
+DISK_MIB = 32
+"""Room for the logs of three files (WAL_PAGES), which are what fills a disk of 4 MiB."""
+
 TENANT = "default"
 SECONDS = 30.0
 
