@@ -11,10 +11,10 @@ Times are in seconds since 1970.
 import asyncio
 import re
 from collections.abc import AsyncGenerator, Generator, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import takewhile
 from time import monotonic
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from fastapi import APIRouter
@@ -25,7 +25,6 @@ from starlette.responses import Response
 from service.api.ids import response_of
 from service.background.submit import WINDOWS
 from service.errors import invalid_value
-from service.features.catalogue.describing import METADATA, MODEL, PERSON, STATUS, summary_in
 from service.features.catalogue.excerpts import (
     EXCERPT_CHARS,
     ITEMS,
@@ -37,22 +36,17 @@ from service.features.catalogue.excerpts import (
 )
 from service.steps import in_steps
 from service.web.entering import Aside
-from service.web.queries import FILTER, PageQuery, Query
-from service.web.routes.conversations import read_filter
+from service.web.queries import Query
 from store import codec
-from store.catalogue.rows import fact_of
 from store.errors import ArchiveDamaged, ArchiveUnavailable, NewerFormat, NotFound
-from store.history import elsewhere
 from store.history.history import ConversationHistoryStore
 from store.history.listing import SHARDS_AT_ONCE, ScoredDigits, Tree, TreeListing, by_shard
 from store.history.tree_turns import TreeNode, TreeTurns, away_from, shown_of, turns_of, under_way
-from store.ids import TREE_DIGITS
 from store.keys import (
     BY_HAND_MARK,
     CONVERSATION_MARK,
     HEX_DIGITS,
     OMISSION_MARK,
-    SHARD_DIGITS,
     digits_of,
     mark_of,
     name_of,
@@ -129,7 +123,7 @@ class Searched(msgspec.Struct):
 
 
 class TreePage(msgspec.Struct):
-    """A page of a list; `after` is what the next one is asked with."""
+    """A page of a list; `after` is what the next one is asked with, where that is known."""
 
     data: list[ShownTree]
     has_more: bool
@@ -217,8 +211,6 @@ def with_excerpt(turn: ShownTurn, excerpt: Excerpt | None) -> ShownTurn:
 
 # --- the search ---
 
-_CURSOR = re.compile(rf"([0-9]{{1,16}})-([0-9a-f]{{{HEX_DIGITS}}})", re.ASCII)
-
 
 @dataclass(frozen=True)
 class Box:
@@ -251,6 +243,11 @@ class TreeFilter:
     def is_read(self) -> bool:
         """Whether turns are read to know which are wanted."""
         return self.model is not None or bool(self.metadata or self.words or self.person)
+
+    @property
+    def is_filter(self) -> bool:
+        """Whether more than the last use matters."""
+        return self.is_read or self.status is not None or bool(self.begin)
 
 
 _BEGIN = re.compile(r"(?:[a-z]{2,5}_)?([0-9a-f]{4,52})")
@@ -336,14 +333,6 @@ def _around(text: str, word: str) -> str:
     return ("…" if start else "") + words[:EXCERPT_CHARS]
 
 
-def read_cursor(after: str) -> ScoredDigits:
-    """The place that a page ended at. Raises InvalidRequest."""
-    match = _CURSOR.fullmatch(after)
-    if match is None:
-        raise invalid_value("after", after, "Give the 'after' of the page before.")
-    return ScoredDigits(int(match[1]), match[2])
-
-
 PlacedTree = tuple[ScoredDigits, Tree | None]
 
 
@@ -362,7 +351,10 @@ class TreeSearch:
         self._look = Look(wanted)
         self._until = monotonic() + box.seconds
         self._looked_at = self._size = self._unread = 0
-        self._last: ScoredDigits | None = None
+        self.last: ScoredDigits | None = None
+        """How far it has come."""
+        self.places: dict[str, ScoredDigits] = {}
+        """The places of the trees that were found, by their ids."""
 
     async def page(self, limit: int) -> TreePage:
         """At most `limit` trees. Raises StoreUnavailable."""
@@ -373,9 +365,9 @@ class TreeSearch:
             for group in self._groups(within):
                 if found and len(found) >= limit:
                     return self._end(found, more=True)
-                if self._last is not None and (stopped := self._stop_reason()) is not None:
+                if self.last is not None and (stopped := self._stop_reason()) is not None:
                     return self._end(found, more=True, stopped=stopped)
-                self._last = group[-1][0]
+                self.last = group[-1][0]
                 self._looked_at += len(group)
                 found += await self._wanted_of([tree for _, tree in group if tree is not None])
                 await asyncio.sleep(0)
@@ -414,6 +406,7 @@ class TreeSearch:
         likely = [tree for tree in trees if self._wanted.status in (None, tree.status)]
         found = await self._found_in(likely) if self._is_deep else None
         shown = [tree for tree in likely if found is None or tree.id in found]
+        self.places |= {tree.id: tree.place for tree in shown}
         sizes = {digits_of(tree.newest): tree.size for tree in shown}
         wanted = {digits: size for tree in shown for digits, size in tree.opening.items()} | sizes
         self._size += sum(wanted.values())
@@ -475,9 +468,9 @@ class TreeSearch:
                 yield each
 
     def _end(self, found: list[ShownTree], *, more: bool, stopped: StopReason | None = None) -> TreePage:
-        last = self._last
+        last = self.last
         searched = Searched(self._looked_at, None if last is None else last.score // US, stopped, self._unread)
-        return TreePage(found, more, f"{last.score}-{last.digits}" if more and last is not None else None, searched)
+        return TreePage(found, more, None, searched)
 
 
 router = APIRouter()
@@ -485,152 +478,7 @@ router = APIRouter()
 CUT_AT_ONCE = 50
 """How many excerpts are cut before others have their turn: a millisecond or two."""
 
-MODEL_CHARS = 256
-
-TEXT_CHARS = 256
-"""The most of a text that is looked for."""
-
-SEARCH_ROOM = 4 << 20
-"""The room of a large body, which a search takes: so few run at once, and a tenant has its share of them."""
-
-LATEST = 9_999_999_999
-"""The last second that can be asked for, in 2286: a use has sixteen digits of microseconds."""
-
 _CALL = re.compile(r"call_([0-9a-f]{48})[0-9a-f]{4}")
-
-Status = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
-Moment = Annotated[int, Field(ge=0, le=LATEST)]
-
-
-class TreesQuery(PageQuery):
-    """The query for a page of trees; `metadata` is read beside it."""
-
-    also: ClassVar[frozenset[str]] = frozenset({FILTER})
-
-    status: Status | None = None
-    model: Annotated[str, Field(max_length=MODEL_CHARS)] | None = None
-    since: Moment | None = None
-    until: Moment | None = None
-    text: Annotated[str, Field(max_length=TEXT_CHARS)] | None = None
-    id: str | None = None
-    safety_identifier: Annotated[str, Field(min_length=1, max_length=TEXT_CHARS)] | None = None
-
-
-@router.get("/console/api/trees", include_in_schema=False)
-async def list_trees(request: Aside, query: Annotated[TreesQuery, InQuery()]) -> Response:
-    """Trees, the one used last first; all that are kept, or those that are as is asked for."""
-    wanted = TreeFilter(
-        query.status,
-        query.since,
-        query.until,
-        query.model,
-        read_filter(request.parameters.multi_items()),
-        () if query.text is None else words_of(query.text),
-        "" if query.id is None else begin_of(query.id),
-        query.safety_identifier,
-    )
-    store, after = request.service.store, query.after or ""
-    page = None
-    if not after.startswith(KEPT):
-        place = read_cursor(after) if after else None
-        async with request.preparing(SEARCH_ROOM if wanted.is_read else 0):
-            looked = await _in_memory(store, wanted)
-            page = await TreeSearch(store, request.tenant, looked, place, Box()).page(query.limit)
-        if page.has_more or wanted.begin or wanted.status in _UNDER_WAY:
-            return request.with_room(page)
-    try:
-        spelled = replace(wanted, words=tuple(dict.fromkeys((query.text or "").split())))  # an index folds by itself
-        found = await KeptTrees(store, request.tenant, spelled, after if page is None else "").page(query.limit, page)
-    except ArchiveUnavailable:
-        if page is None:
-            raise
-        found = msgspec.structs.replace(page, archive_away=True)  # what is in memory can still be shown
-    return request.with_room(found)
-
-
-# --- the trees that are in the archive ---
-
-KEPT = "kept-"
-"""The beginning of a place among the trees of the archive, which are listed behind those in memory."""
-
-MOST_SKIPPED = 2_000
-"""How many trees of the archive a page passes over that memory has, too."""
-
-_UNDER_WAY = ("queued", "in_progress")
-_KEPT_PLACE = re.compile(rf"{KEPT}([0-9]{{1,19}})-([0-9a-f]{{{SHARD_DIGITS + TREE_DIGITS}}}|~)", re.ASCII)
-
-
-async def _in_memory(store: ConversationHistoryStore, wanted: TreeFilter) -> TreeFilter:
-    """The filter for memory: where the archive finds trees by their words, only those are read that it may lack."""
-    if not wanted.is_read and wanted.status is None:
-        return wanted
-    if wanted.begin or wanted.status in _UNDER_WAY or not store.elsewhere.lists:
-        return wanted
-    return replace(wanted, since=max(int(await store.elsewhere.archived_until()), wanted.since or 0))
-
-
-class KeptTrees:
-    """The trees of the archive in a list: those that memory lacks, or with a filter that it didn't look at."""
-
-    def __init__(self, store: ConversationHistoryStore, tenant: str, wanted: TreeFilter, after: str) -> None:
-        self._store, self._tenant = store, tenant
-        self._place = elsewhere.FIRST
-        if after:
-            match = _KEPT_PLACE.fullmatch(after)
-            if match is None or int(match[1]) > elsewhere.FIRST[0]:
-                raise invalid_value("after", after, "Give the 'after' of the page before.")
-            self._place = int(match[1]), match[2]
-        if wanted.until is not None:
-            self._place = min(self._place, (wanted.until * US, "~"))
-        filters = ((STATUS, wanted.status), (MODEL, wanted.model), (PERSON, wanted.person))
-        facts = [fact_of(kind, value) for kind, value in filters if value is not None]
-        facts += [fact_of(METADATA, *pair) for pair in wanted.metadata.items()]
-        self._query = elsewhere.KeptQuery(limit=0, since=(wanted.since or 0) * US, facts=facts, words=wanted.words)
-
-    async def page(self, limit: int, page: TreePage | None) -> TreePage:
-        """A page of them, or those behind a page of memory. Raises StoreUnavailable, ArchiveUnavailable."""
-        page = page or TreePage([], has_more=False, after=None, searched=Searched(0, None, None, 0))
-        recent = int(await self._store.elsewhere.archived_until()) * US
-        filtered, skipped = bool(self._query.facts or self._query.words), 0
-        while skipped < MOST_SKIPPED:
-            query = self._query._replace(before=self._place, limit=max(limit - len(page.data), 1) + 8)
-            found = await self._store.elsewhere.find_kept(self._tenant, query)
-            for tree in found:
-                if len(page.data) == limit:
-                    return self._with_more(page)
-                self._place = tree.place
-                if tree.gone or (tree.here and (not filtered or tree.here >= recent)):  # it is among those of memory
-                    skipped += 1
-                else:
-                    page.data.append(shown_kept(tree, filtered))
-            if len(found) < query.limit:
-                return page
-        return self._with_more(page)
-
-    def _with_more(self, page: TreePage) -> TreePage:
-        used, tree = self._place
-        return msgspec.structs.replace(page, has_more=True, after=f"{KEPT}{used}-{tree}")
-
-
-def shown_kept(tree: elsewhere.KeptTree, filtered: bool) -> ShownTree:
-    """A tree of the archive in a list: without words where something of it was deleted a moment ago."""
-    summary = summary_in(tree.shown)
-    newest, excerpt = summary.newest, None if tree.changing else summary.newest.excerpt
-    found = FoundTurn(newest.id, "" if tree.changing else tree.text)
-    shown = ShownTurn(newest.id, kind_of(tree.newest), newest.status, newest.created // US)
-    return ShownTree(
-        id=name_of(tree.root),
-        title=None if tree.changing else summary.title,
-        last_used_at=tree.used // US,
-        turns=summary.turns - (kind_of(tree.root) == "items"),
-        turns_complete=True,
-        under_way=0,
-        conversation=summary.conversation and name_of(digits_of(summary.conversation)),
-        newest=with_excerpt(shown, excerpt),
-        metadata={} if excerpt is None else excerpt.metadata,
-        found=found if filtered else None,
-        in_memory=bool(tree.here),
-    )
 
 
 @router.get("/console/api/trees/{id}", include_in_schema=False)

@@ -10,7 +10,7 @@ import pytest
 from service.features.client.reading import TREES
 from service.features.client.service import RemoteService
 from service.features.client.trees import ExportCounts, export_lines
-from service.features.console.trees import KeptTrees
+from service.features.console.listing import KeptTrees
 from store.errors import ArchiveUnavailable
 from tests.support.service.beside import ServiceBeside
 from tests.support.service.commands import id_of, run, said
@@ -91,7 +91,7 @@ def test_an_archive_that_does_not_answer_is_told_beside_what_is_in_memory(
 
     monkeypatch.setenv("HARMONIUM_URL", beside(archive_url="sqlite").url)
     first = id_of(run("ask", "My name is Ada."))
-    monkeypatch.setattr(KeptTrees, "page", away)
+    monkeypatch.setattr(KeptTrees, "some", away)
     listed, exported = run("ls"), run("export", "--all")
     assert listed.stdout.split()[0] == first
     assert listed.stderr == "… without what is in the archive alone: it doesn't answer\n"
