@@ -50,7 +50,7 @@ async def killed(deeds: Sequence[str], url: str, prefix: str, folder: Path, seco
 @pytest.mark.parametrize("rounds", lengths(2, 20))
 @pytest.mark.parametrize(
     "deeds",
-    [("archive", "whole", "whole")],
+    [("archive", "whole", "whole"), ("archive", "restore", "expire")],
     ids="+".join,
 )
 async def test_a_catalogue_is_right_after_kills(
