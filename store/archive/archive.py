@@ -68,6 +68,10 @@ class ArchiveListener:
         for none in tuple[tuple[str, str]]():
             yield none
 
+    async def unread(self) -> Sequence[str]:
+        """The shards of whose trees nothing was made, as they could not be read. Raises ArchiveUnavailable."""
+        return ()
+
     async def close(self) -> None:
         """Give back what it holds."""
 

@@ -160,7 +160,6 @@ class Cataloguer(ArchiveListener):
         await self.catalogue.put_note(WHOLE, about, making)
 
     async def unread(self) -> Sequence[str]:
-        """The shards that could not be read when the rows of their trees were made."""
         return (await _in_time(self.catalogue.note(UNREAD))).split()
 
     async def strays(self) -> AsyncGenerator[tuple[str, str]]:

@@ -140,6 +140,10 @@ class ArchiveReader(Protocol):
         """
         return ()
 
+    async def unread_shards(self) -> Sequence[str]:
+        """The shards of the archive that can't be read, so `find_kept` finds nothing of them."""
+        return ()
+
     async def bring_back(self, tenant: str, digits: str) -> bool:
         """Bring a turn back into the store with all above it; False if it isn't archived. Raises StoreFull, too."""
         return False

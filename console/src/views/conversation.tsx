@@ -5,7 +5,7 @@ import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/ho
 import { type Graph, type Row, chainOf, leafOf } from "../graph";
 import { toTurn } from "../state";
 import { Coming, coming } from "./composer";
-import { patternOf } from "./list";
+import { wordsFound } from "./list";
 import { Line, count } from "./text";
 import { type Acting, MAX_READ, TurnView, isResponse, wholeOf } from "./turn";
 
@@ -132,7 +132,7 @@ function useHeld(box: { current: HTMLElement | null }, id: string, words: string
     const element = box.current;
     if (!element) return;
     const hold = () => {
-      const [first] = words ? marked(element.querySelector(".here .items"), patternOf(words)) : [];
+      const [first] = words ? marked(element.querySelector(".here .items"), words) : [];
       const folded = first?.closest("details");
       if (folded) folded.open = true;
       if (first) first.scrollIntoView({ block: "center" });
@@ -156,12 +156,12 @@ const FOUND = "found";
 const MAX_MARKED = 1_000;
 
 /** Mark words in what an element shows, which stays as it is; the elements in which they stand. */
-function marked(element: Element | null, words: RegExp): Element[] {
+function marked(element: Element | null, words: string): Element[] {
   const ranges: Range[] = [];
   if (!element) return [];
   const texts = document.createTreeWalker(element, NodeFilter.SHOW_TEXT);
   for (let text = texts.nextNode(); text && ranges.length < MAX_MARKED; text = texts.nextNode())
-    for (const match of (text.nodeValue ?? "").matchAll(words)) {
+    for (const match of wordsFound(text.nodeValue ?? "", words)) {
       const range = new Range();
       range.setStart(text, match.index);
       range.setEnd(text, match.index + match[0].length);

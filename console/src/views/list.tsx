@@ -272,16 +272,37 @@ function TreeRow({ tree }: { tree: ListedTree }) {
   );
 }
 
-/** What matches words that are looked for. */
-export const patternOf = (find: string): RegExp =>
-  new RegExp(`(${find.split(/\s+/).map((word) => word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")).join("|")})`, "giu");
+/** A text as the search sees it: without case and diacritics. */
+const folded = (text: string): string => text.normalize("NFD").replace(/\p{M}/gu, "").toLowerCase();
+
+/** The words of a text that begin as one of those that are looked for, as the search finds them. */
+export function wordsFound(text: string, find: string): RegExpExecArray[] {
+  const wanted = folded(find).match(/[\p{L}\p{N}]+/gu) ?? [];
+  const words = [...text.matchAll(/[\p{L}\p{N}][\p{L}\p{N}\p{M}]*/gu)];
+  return words.filter(([word]) => wanted.some((begin) => folded(word).startsWith(begin)));
+}
 
 /** A text in which the words that are looked for are marked. */
 function Marked({ text }: { text: string }) {
   const find = filters.value.find.trim();
   if (!find) return <Line text={text} />;
-  const parts = text.split(patternOf(find));
-  return <bdi>{parts.map((part, at) => (at % 2 ? <mark>{plain(part)}</mark> : plain(part)))}</bdi>;
+  let end = 0;
+  const parts = wordsFound(text, find).map((found) => {
+    const before = text.slice(end, found.index);
+    end = found.index + found[0].length;
+    return (
+      <>
+        {plain(before)}
+        <mark>{plain(found[0])}</mark>
+      </>
+    );
+  });
+  return (
+    <bdi>
+      {parts}
+      {plain(text.slice(end))}
+    </bdi>
+  );
 }
 
 function Empty({ page, isFiltered }: { page: TreePage; isFiltered: boolean }) {

@@ -5,8 +5,9 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from service.commands.stores import on_store
-from service.features.archive.settings import SQLITE, ArchiveSettings
+from service.features.archive.settings import NO_ARCHIVE, SQLITE, ArchiveSettings
 from service.features.catalogue.opening import open_cataloguer
+from service.features.catalogue.settings import CatalogueSettings
 from service.logs import event
 from service.settings.core import CoreSettings
 from store.archive.archive import Archive
@@ -72,6 +73,12 @@ def with_archive(settings: CoreSettings) -> ArchiveSettings:
     """The settings with the archive that the service has with them: with the embedded server it has one by itself."""
     found = ArchiveSettings.of(settings)
     return found.model_copy(update={"archive_url": found.archive_url or ("" if settings.redis_url else SQLITE)})
+
+
+def lists_alone(settings: ArchiveSettings) -> bool:
+    """Whether each machine that uses the store has a list of its own of what is in a bucket, without having said so."""
+    beside = settings.archive_kind in (NO_ARCHIVE, "sqlite", "postgresql", "postgres")
+    return bool(settings.redis_url) and not beside and not CatalogueSettings.of(settings).catalogue_url
 
 
 def on_both(settings: CoreSettings, work: Callable[[ConversationHistoryStore, Archive | None], Awaitable[T]]) -> T:

@@ -12,7 +12,7 @@ from service.features.client.errors import EXIT_USAGE, ClientError, RefusedBySer
 from service.features.client.options import AsJson, confirm, talking
 from service.features.client.reading import PAGE, TREES
 from service.features.client.service import Json, RemoteService
-from service.features.client.trees import filters_of
+from service.features.client.trees import filters_of, unread_note
 
 MOST_PAGES = 100_000
 """How many pages are asked for at most."""
@@ -41,36 +41,43 @@ def erase(
     if not filters:
         raise ClientError("say whose: --metadata KEY=VALUE or --safety-identifier NAME", EXIT_USAGE)
     # a second time, as a tree that was used meanwhile has moved to the front of the list
-    found = {tree["id"]: tree for _ in range(2) for tree in _found(service, filters)}
+    unread = set[str]()
+    found = {tree["id"]: tree for _ in range(2) for tree in _found(service, filters, unread)}
     for tree in found.values() if dry_run or not yes else ():
         printing.remark(f"{tree['newest']['id']}  {printing.excerpt(tree['title'] or '')}")
     if not dry_run and found and not yes and not confirm(f"Erase {many(len(found), 'conversation')}?"):
         raise ClientError("nothing was erased")
-    left = [] if dry_run else [tree for tree in found.values() if not _erased(service, tree)]
-    done = 0 if dry_run else len(found) - len(left)
-    outcome = {"found": len(found), "erased": done, "left": [tree["newest"]["id"] for tree in left]}
+    reasons = {} if dry_run else {str(tree["newest"]["id"]): _erase(service, tree) for tree in found.values()}
+    left = {id: reason for id, reason in reasons.items() if reason}
+    done = len(reasons) - len(left)
+    outcome = {"found": len(found), "erased": done, "left": list(left), "unread_shards": sorted(unread)}
     printing.out(json.dumps(outcome) if as_json else f"{len(found)} found, {done} erased")
-    for tree in left:
-        printing.remark(f"{tree['newest']['id']} stays: a response is under way in it; run this again")
-    return 1 if left else 0
+    for id, reason in left.items():
+        printing.remark(f"{id} stays: {reason}")
+    if unread:
+        printing.remark(unread_note(sorted(unread)))
+    return 1 if left or unread else 0
 
 
-def _found(service: RemoteService, filters: dict[str, str | int]) -> Iterator[Json]:
-    """All trees that are so. Raises ClientError where they are more than can be asked for."""
+def _found(service: RemoteService, filters: dict[str, str | int], unread: set[str]) -> Iterator[Json]:
+    """All trees that are so; it adds to `unread` the shards whose trees nobody can read. Raises ClientError where they
+    are more than can be asked for.
+    """
     after = None
     for _ in range(MOST_PAGES):
         page = service.call("GET", TREES, None, limit=PAGE, after=after, **filters)
         yield from page["data"]
         if page["archive_away"]:
             raise ClientError("the archive can't be asked now, and may have more; nothing was erased. Run this again")
+        unread.update(page["unread_shards"])
         after = page["after"]
         if after is None:
             return
     raise ClientError("these are more conversations than one call finds; run this again")
 
 
-def _erased(service: RemoteService, tree: Json) -> bool:
-    """Whether a tree is gone now; False where a response is under way in it."""
+def _erase(service: RemoteService, tree: Json) -> str:
+    """The reason why a tree is still there; empty where it is gone now."""
     at, responses = tree["newest"]["id"], [tree["newest"]["id"]]
     try:
         if tree["newest"]["kind"] != "response":  # such a turn is deleted with a response of its tree
@@ -83,5 +90,5 @@ def _erased(service: RemoteService, tree: Json) -> bool:
     except RefusedByService as error:
         if error.status >= 500:
             raise
-        return error.status == 404
-    return True
+        return "" if error.status == 404 else str(error)
+    return ""

@@ -4,9 +4,10 @@ A model's words, and a user's, may hold what moves a cursor, names a window or t
 characters by their names; a pipe gets what was said.
 """
 
+import re
 import sys
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, TextIO
 
@@ -20,6 +21,14 @@ _SEEN = {"\n", "\t", "\u200c", "\u200d"}
 """Of these, what is shown: without the joiners, words of some languages and many emoji fall apart."""
 
 _BOLD, _DIM, _RED, _PLAIN = "\033[1m", "\033[2m", "\033[31m", "\033[0m"
+
+
+_WORD = re.compile(r"[^\W_]+")
+
+
+def _folded(text: str) -> str:
+    """The text without case and diacritics, as a search sees it."""
+    return "".join(sign for sign in unicodedata.normalize("NFD", text.casefold()) if not unicodedata.combining(sign))
 
 
 def harmless(text: str) -> str:
@@ -47,9 +56,9 @@ def fitting(line: str, columns: int) -> str:
     return line
 
 
-def out(text: str, end: str = "\n") -> None:
-    """Print a result, at once."""
-    _print(sys.stdout, text, end)
+def out(text: str, end: str = "\n", mark: str = "") -> None:
+    """Print a result, at once; at a terminal those of its words are bold that begin as one of those to `mark`."""
+    _print(sys.stdout, text, end, words=_WORD.findall(_folded(mark)))
 
 
 def remark(text: str, end: str = "\n") -> None:
@@ -74,9 +83,13 @@ def redrawn(lines: list[str], over: int) -> None:
     sys.stdout.flush()
 
 
-def _print(stream: TextIO, text: str, end: str, style: str = "") -> None:
+def _print(stream: TextIO, text: str, end: str, style: str = "", words: Sequence[str] = ()) -> None:
+    def marked(word: re.Match[str]) -> str:
+        return f"{_BOLD}{word[0]}{_PLAIN}" if _folded(word[0]).startswith(tuple(words)) else word[0]
+
     if stream.isatty():
         text = f"{style}{harmless(text)}{_PLAIN}" if style else harmless(text)
+        text = _WORD.sub(marked, text) if words else text
     else:
         text = text.encode("utf-8", "replace").decode()  # a lone surrogate has no bytes
     stream.write(text + end)

@@ -8,7 +8,7 @@ gives it, with the seal that brings it back; nothing is known here of what is in
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -81,6 +81,11 @@ def trees(service: RemoteService, limit: int, filters: dict[str, str | int], aft
         if page["searched"]["stopped"] and looked_at - told >= PROGRESS_TREES:
             told = looked_at
             printing.remark(f"… looked at {told} conversations, back to {printing.when(page['searched']['back_to'])}")
+
+
+def unread_note(shards: Sequence[str]) -> str:
+    """The shards of the archive of which a list has nothing."""
+    return f"nothing of {many(len(shards), 'shard')} of the archive, which can't be read: {' '.join(shards)}"
 
 
 def filters_of(
@@ -370,11 +375,13 @@ def ls(
     for page in trees(service, limit, filters, after):
         for tree in page["data"]:
             is_empty = False
-            printing.out(json.dumps(tree) if as_json else line_of(tree, columns))
+            printing.out(json.dumps(tree) if as_json else line_of(tree, columns), mark=text or "")
     if page["after"] is not None:
         printing.remark(f"… --after {page['after']} shows more")
     elif page["archive_away"]:
         printing.remark(f"… without {ARCHIVE_AWAY}")
+    elif page["unread_shards"]:
+        printing.remark(f"… {unread_note(page['unread_shards'])}")
     elif is_empty:
         printing.remark("no conversation matches" if filters or after else "no conversations")
 

@@ -140,6 +140,7 @@ async def page_of(
     try:
         if asks:
             found, more = await archive.some(limit, search.last.score if page.has_more and search.last else 0)
+            page.unread_shards = () if more else await store.elsewhere.unread_shards()
     except ArchiveUnavailable:
         if after and not page.data and not page.has_more:
             raise

@@ -10,7 +10,7 @@ Times are in seconds since 1970.
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Generator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from time import monotonic
@@ -131,6 +131,8 @@ class TreePage(msgspec.Struct):
     searched: Searched
     archive_away: bool = False
     """Whether there may be more in the archive, which can't be asked now."""
+    unread_shards: Sequence[str] = ()
+    """At the end of a list, the shards of the archive that can't be read, and may have more."""
     object: str = "list"
 
 

@@ -23,7 +23,7 @@ from service.commands.options import EXIT_FAILED, AsJson, asking, fail, show, wi
 from service.commands.serve import StartError, address_of, listen, url_of, vllm_beside
 from service.commands.stores import server_url
 from service.engine.port import Engine, EngineUnavailable, Released
-from service.features.archive.opening import on_both, open_archive, with_archive
+from service.features.archive.opening import lists_alone, on_both, open_archive, with_archive
 from service.features.archive.settings import SQLITE, ArchiveSettings
 from service.features.client.errors import ClientError
 from service.features.client.options import service_of
@@ -332,6 +332,9 @@ def _archive(settings: CoreSettings) -> Verdict:
         return Level.WARN, "none: what leaves memory is deleted for good", remedy
     if warnings:
         return Level.WARN, "; ".join(warnings), ARCHIVE_REMEDY
+    if lists_alone(settled):
+        remedy = "name one Postgres for all with HARMONIUM_CATALOGUE_URL; with one machine alone say sqlite there"
+        return Level.WARN, f"{settled.archive_kind}: each machine has a list of its own of what is in it", remedy
     count, seconds = sum(each.trees for each in backlog), max((each.oldest_seconds for each in backlog), default=0.0)
     waits = "nothing waits" if not count else "1 tree waits," if count == 1 else f"{count:,} trees wait, the first"
     now = f"{settled.archive_kind}: its store is fit for it; {waits}{f' for {seconds:,.0f} s' if count else ''}"

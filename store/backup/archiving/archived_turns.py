@@ -176,6 +176,9 @@ class ArchivedTurns(ArchiveReader):
 
         return await self._ask_counted(_Question(tenant, ""), ask) or ()
 
+    async def unread_shards(self) -> Sequence[str]:
+        return await self._archive.listener.unread()
+
     async def archived_until(self) -> float:
         shards = await waiting(self._server, self._keyspace)
         older = [await self._server.command("EXISTS", shard.older) for shard in self._keyspace.all_shards()]

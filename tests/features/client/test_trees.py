@@ -80,7 +80,7 @@ def test_a_search_that_stopped_goes_on_by_itself_and_says_how_far_it_is(
 ) -> None:
     service = beside(archive_url="none")
     monkeypatch.setenv("HARMONIUM_URL", service.url)
-    monkeypatch.setattr("service.features.console.trees.Box", partial(Box, trees=2, at_once=1))
+    monkeypatch.setattr("service.features.console.listing.Box", partial(Box, trees=2, at_once=1))
     monkeypatch.setattr("service.features.client.trees.PROGRESS_TREES", 4)
     first = id_of(run("ask", "My name is Ada."))
     for number in range(2, 8):

@@ -10,13 +10,15 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from service.commands.command_line import app
+from service.features.archive.opening import lists_alone
+from service.features.archive.settings import ArchiveSettings
 from service.features.client.errors import RefusedByService
 from service.features.client.profile import Profile
 from service.features.client.service import Json, RemoteService
 from service.features.operator import gpu
 from service.features.operator.at_start import expected_of
 from service.features.operator.doctor import diagnose, one_response
-from service.process import load_settings
+from service.process import Settings, load_settings
 from store.embedded import EmbeddedServer
 from store.redis.address import AddressKind
 from tests.support.engine.connected import scripted
@@ -253,3 +255,21 @@ def test_whatever_step_fails_what_was_made_is_deleted(fails: str, asked: list[st
         f"not {failed}: no (HTTP 500)",
         len(asked) - 1,
     )
+
+
+@pytest.mark.parametrize(
+    ("redis_url", "archive_url", "catalogue_url", "alone"),
+    [
+        ("redis://r", "s3://bucket", "", True),
+        ("redis://r", "s3://bucket", "sqlite", False),
+        ("redis://r", "s3://bucket", "postgresql://p/d", False),
+        ("redis://r", "postgresql://p/d", "", False),
+        ("", "s3://bucket", "", False),
+        ("redis://r", "none", "", False),
+    ],
+)
+def test_machines_with_a_bucket_have_a_list_each_unless_the_settings_name_one(
+    redis_url: str, archive_url: str, catalogue_url: str, alone: bool
+) -> None:
+    told = {"redis_url": redis_url, "archive_url": archive_url, "catalogue_url": catalogue_url}
+    assert lists_alone(ArchiveSettings.of(Settings.model_validate(told))) is alone
