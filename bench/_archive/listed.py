@@ -1,4 +1,4 @@
-"""Listed: pages of the catalogue of a million conversations, and searches in those of 100,000.
+"""Listed: pages of all that is kept, a million conversations of which 50,000 are in memory, and searches in 100,000.
 
 The rows are those of the service, with words as a language has them: few that all say, many that few say. Half of them
 are another tenant's.
@@ -9,18 +9,34 @@ import random
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 
-from bench._archive.opened import Bench
+import msgspec
+
+from bench._archive.opened import Bench, opened
+from bench._rig import running
 from bench._told import Target, table
+from service.features.catalogue.describing import KeptNewest, KeptSummary
+from service.features.catalogue.excerpts import Excerpt, TurnUsage
+from service.features.console.listing import ListPlace, page_of
+from service.features.console.trees import TreeFilter
+from store.backup.archiving.archived_turns import ArchivedTurns
+from store.catalogue.cataloguing import tree_at
 from store.catalogue.rows import Catalogue, CatalogueRow, fact_of
 from store.catalogue.sqlite import SqliteCatalogue
 from store.history.elsewhere import KeptQuery
-from store.keys import HEX_DIGITS
+from store.history.history import ConversationHistoryStore
+from store.history.listing import ScoredDigits
+from store.ids import TREE_DIGITS
+from store.keys import HEX_DIGITS, SHARD_DIGITS, digits_of, id_of
+from store.turn import Status, Turn
+from tests.support.archive.opened import Place
 
-SEARCHED, LISTED, QUICK = 100_000, 1_000_000, 2_000
+SEARCHED, LISTED, HERE, QUICK = 100_000, 1_000_000, 50_000, 2_000
 PAGE, ROUNDS, AT_ONCE = 50, 9, 256
 PAGE_SECONDS, SEARCH_SECONDS = 0.05, 0.2
 """The most that a page and a search may take at the median."""
@@ -28,7 +44,8 @@ PAGE_SECONDS, SEARCH_SECONDS = 0.05, 0.2
 WORDS = 12
 SYLLABLES = ("ku", "ber", "ne", "tes", "lan", "mi", "so", "run", "ga", "pin", "dor", "fa")
 TENANTS = ("default", "globex")
-SHOWN_BYTES = 600
+TREE_CHARS = SHARD_DIGITS + TREE_DIGITS
+MODEL = "gpt-oss-20b"
 
 
 @dataclass(frozen=True)
@@ -58,14 +75,27 @@ async def measure(bench: Bench) -> Listed:
         words = ["".join(chance.choices(SYLLABLES, k=3)) for _ in range(5_000)]
         first, last = bench.few(SEARCHED, QUICK), bench.few(LISTED, 2 * QUICK)
         made[first] = await fill(bench, catalogue, words, range(first))
-        looked = {"a word of all": [words[0]], "two words": words[3:5], "a rare word": [words[2_000]]}
+        looked = {
+            "a word of all": [words[0]],
+            "two words": words[3:5],
+            "a rare word": [words[2_000]],
+            "a letter": ["k"],
+        }
         for name, asked in looked.items():
             query = KeptQuery(PAGE, words=asked)
             seconds[f"search for {name}"] = await timed(lambda query=query: catalogue.find(TENANTS[0], query))
         made[last] = await fill(bench, catalogue, words, range(first, last))
-        middle = KeptQuery(PAGE, before=(last // 2, "~"))
-        for name, query in {"page, the first": KeptQuery(PAGE), "page, amid all": middle}.items():
-            seconds[name] = await timed(lambda query=query: catalogue.find(TENANTS[0], query))
+        async with AsyncExitStack() as stack:
+            redis = stack.enter_context(running(bench.redis))
+            there = await stack.enter_async_context(opened(redis, Place("sqlite", f"sqlite://{folder}/archive")))
+            there.store.elsewhere = ArchivedTurns(there.store, there.archive, find=catalogue.find)
+            middle = await remember(bench, there.store, catalogue, bench.few(HERE, QUICK))
+            places = {"of memory": None, "amid memory": middle, "behind it": last // 2}
+            for name, used in places.items():
+                after = None if used is None else ListPlace(0, ScoredDigits(used, "0" * HEX_DIGITS), (used, "~"))
+                ask = partial(page_of, there.store, TENANTS[0], TreeFilter(), "", after, PAGE)
+                assert len((await ask()).data) == PAGE
+                seconds[f"page {name}"] = await timed(ask)
         await catalogue.close()
     return Listed(seconds, made)
 
@@ -77,16 +107,41 @@ async def fill(bench: Bench, catalogue: Catalogue, words: Sequence[str], numbers
 
     async def add(number: int) -> None:
         said = " ".join(chance.choices(words, weights, k=WORDS))
-        digits, tenant = f"{number:0{HEX_DIGITS}x}", TENANTS[number % 2]
-        row = CatalogueRow(number, digits, digits, bytes(SHOWN_BYTES), [fact_of("status", "completed")], said)
-        assert await catalogue.put(tenant, digits[-20:], row, "")
+        digits = f"{number:0{HEX_DIGITS}x}"
+        assert await catalogue.put(TENANTS[number % 2], digits[-TREE_CHARS:], row_of(digits, number, said), "")
 
     for at in bench.progress.track(range(numbers.start, numbers.stop, AT_ONCE), description="rows that are made"):
         await asyncio.gather(*map(add, range(at, min(at + AT_ONCE, numbers.stop))))
     return len(numbers) / (time.perf_counter() - began)
 
 
-async def timed(ask: Callable[[], Awaitable[Sequence[object]]]) -> list[float]:
+def row_of(digits: str, used: int, said: str) -> CatalogueRow:
+    """The row of a conversation with one turn."""
+    excerpt = Excerpt(MODEL, TurnUsage(100, 50), {}, said, said)
+    newest = KeptNewest(id_of(digits), "completed", used, excerpt)
+    shown = msgspec.json.encode(KeptSummary(said, 1, None, newest))
+    return CatalogueRow(used, digits, digits, shown, [fact_of("status", "completed")], said)
+
+
+async def remember(bench: Bench, store: ConversationHistoryStore, catalogue: Catalogue, number: int) -> int:
+    """Have so many conversations in memory that the catalogue has, too; the use of one in the middle."""
+    response = msgspec.json.encode({"model": MODEL, "output": [], "usage": {"input_tokens": 100, "output_tokens": 50}})
+    items = msgspec.json.encode([{"role": "user", "content": "words that somebody said"}])
+    middle = 0
+
+    async def add() -> None:
+        turn = Turn(store.new_id(), None, Status.COMPLETED, (), response, items)
+        await store.append(TENANTS[0], turn)
+        digits, used = digits_of(turn.id), round(time.time() * 1e6)
+        assert await catalogue.put(TENANTS[0], tree_at(digits), row_of(digits, used, "words that somebody said"), "")
+
+    for at in bench.progress.track(range(0, number, AT_ONCE), description="conversations in memory"):
+        await asyncio.gather(*(add() for _ in range(at, min(at + AT_ONCE, number))))
+        middle = middle or (round(time.time() * 1e6) if at >= number // 2 else 0)
+    return middle
+
+
+async def timed(ask: Callable[[], Awaitable[object]]) -> list[float]:
     """Seconds that a question takes, of some rounds."""
     found: list[float] = []
     for _ in range(ROUNDS):

@@ -12,7 +12,16 @@ from hashlib import blake2b
 
 from store.archive.port import Bounds
 from store.archive.postgres import PostgresTable
-from store.catalogue.rows import AROUND_WORDS, MAKING, MOST_SORTED, CatalogueRow, is_by, making_of, new_version
+from store.catalogue.rows import (
+    AROUND_WORDS,
+    MAKING,
+    MOST_SORTED,
+    CatalogueRow,
+    is_beginning,
+    is_by,
+    making_of,
+    new_version,
+)
 from store.history.elsewhere import KeptQuery, KeptTree
 
 TABLE, NOTES = "harmonium_catalogue", "harmonium_catalogue_notes"
@@ -134,7 +143,10 @@ class PostgresCatalogue(PostgresTable):
         async with self.connection() as connection:
             statement = _SHOWN
             if match := " & ".join(
-                [*(f"'{word}':*" for word in words), *(_fact(tenant, each) for each in query.facts)]
+                [
+                    *(f"'{word}'{':*' * is_beginning(word[2 * TENANT_BYTES + 1 :])}" for word in words),
+                    *(_fact(tenant, each) for each in query.facts),
+                ]
             ):
                 statement = _BY_MATCH if await connection.fetchval(_COUNTED, match) < MOST_SORTED else _BY_USE
                 asked.append(match)

@@ -8,6 +8,7 @@ which nobody is told of, for as long as the archive keeps the tree's tombstones.
 The store reads no JSON: whoever opens a catalogue says what a row shows, and by which words it is found.
 """
 
+import re
 from collections.abc import Sequence
 from hashlib import blake2b
 from secrets import token_hex
@@ -24,6 +25,11 @@ AROUND_WORDS = 24
 MOST_SORTED = 3_000
 """From how many rows that match on it is quicker to look at all rows in their order until enough of them match."""
 
+
+IDEOGRAPHS = "\u2e80"
+"""The first sign of scripts in which one sign is a word."""
+
+_LAST_PART = re.compile(r"[^\W_]+(?=[\W_]*$)")
 
 MAKING, WHOLE = "making", "whole"
 """The notes of a catalogue by which words it is being made, with a token of that, and by which it was made whole."""
@@ -103,6 +109,14 @@ class Catalogue(Protocol):
 def fact_of(kind: str, *values: str) -> str:
     """The fact of a kind with these values, as one word of an index."""
     return "f" + blake2b("\0".join((kind, *values)).encode(), digest_size=FACT_BYTES).hexdigest()
+
+
+def is_beginning(word: str) -> bool:
+    """Whether a word is looked for by its beginning: all words that begin with one letter of an alphabet are too many
+    to be looked up, and it stands for itself.
+    """
+    last = _LAST_PART.search(word)
+    return last is None or len(last[0]) > 1 or last[0] >= IDEOGRAPHS
 
 
 def making_of(about: str) -> str:

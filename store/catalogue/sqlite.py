@@ -9,7 +9,16 @@ from functools import partial
 from pathlib import Path
 
 from store.archive.sqlite import ShardFile, open_file
-from store.catalogue.rows import AROUND_WORDS, MAKING, MOST_SORTED, CatalogueRow, is_by, making_of, new_version
+from store.catalogue.rows import (
+    AROUND_WORDS,
+    MAKING,
+    MOST_SORTED,
+    CatalogueRow,
+    is_beginning,
+    is_by,
+    making_of,
+    new_version,
+)
 from store.history.elsewhere import KeptQuery, KeptTree
 
 FORMAT = 1
@@ -252,5 +261,5 @@ def _match(query: KeptQuery) -> str:
     """The question to the index: words are strings in quotes there. Those with neither letters nor digits count for
     nothing beside others, as they stand one behind the other.
     """
-    words = (word.translate({ord('"'): " ", 0: " "}) for word in query.words)
-    return " ".join([*(f'words : "{word}" *' for word in words), *(f'facts : "{fact}"' for fact in query.facts)])
+    words = (word.translate({ord('"'): " ", 0: " "}) + '"' + " *" * is_beginning(word) for word in query.words)
+    return " ".join([*(f'words : "{word}' for word in words), *(f'facts : "{fact}"' for fact in query.facts)])
