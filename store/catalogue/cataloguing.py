@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from enum import Enum, auto
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import NamedTuple, TypeVar
 
 from store.archive.archive import Archive, ArchiveListener
 from store.archive.port import MOST_LISTED
 from store.backup.archiving.keeping import Keeping, Scan
 from store.backup.archiving.marks import Marks
+from store.backup.archiving.parts import Index
 from store.backup.records import Saved
 from store.backup.upkeep.carrying import batches, side_by_side
 from store.backup.upkeep.walking import ROOT, TreeParts, trees
@@ -28,6 +29,9 @@ CALL_SECONDS = 5.0
 
 READ_BYTES = 1 << 20
 """How many bytes of a tree's turns are read for its row, beside those that it begins and ends with."""
+
+THREAD_FROM_TURNS = 200
+"""From how many turns of a tree on a thread makes its row, as that takes more than a millisecond."""
 
 OPENING = 2
 """How many turns a tree begins with, of which the first with words gives it its title."""
@@ -202,17 +206,17 @@ class Cataloguer(ArchiveListener):
         """
         number, stored = await self.catalogue.note(NUMBER), await self._archive.get(COPY_KEY)
         known, _, last = ("", "", "") if stored is None else stored.value.decode().rpartition(" ")
-        if (number or known == making) and (known != making or not 0 <= int(number or 0) - int(last) <= 1):
-            return False
-        if not number or self._has_changed:
-            self._has_changed, later = False, str(int(last) + 1 if number else 1)
+        begins = not number and known != making
+        goes_on = known == making and int(number or 0) - int(last) in (0, 1)  # a process may have died in between
+        if begins or (goes_on and self._has_changed):
+            self._has_changed, later = False, "1" if begins else str(int(last) + 1)
             try:
                 if await self.catalogue.put_note(NUMBER, later, making, only_if=number):
                     await self._archive.put(COPY_KEY, f"{making} {later}".encode(), only_if=stored and stored.etag)
             except ArchiveUnavailable:
                 self._has_changed = True
                 raise
-        return True
+        return begins or goes_on
 
     async def _trees_in(self, folder: str, after: str = "") -> AsyncGenerator[TreeParts]:
         """The trees of a folder behind a key."""
@@ -238,41 +242,47 @@ class Cataloguer(ArchiveListener):
             raise ShardUnreadable(error.reason) from error.__cause__
 
     async def _row(self, kept: TreeToDescribe) -> CatalogueRow:
-        large = sum(turn.payload for turn in kept.turns) > THREAD_FROM_BYTES
+        large = len(kept.turns) > THREAD_FROM_TURNS or sum(turn.payload for turn in kept.turns) > THREAD_FROM_BYTES
         return await asyncio.to_thread(self._describe, kept) if large else self._describe(kept)
 
     async def _tree_in(self, scan: Scan, erased: int) -> tuple[bool, TreeToDescribe | None]:
         await scan.all()
-        entries = scan.index.entries
-        for root in [id for id, entry in entries.items() if entry.parent is None]:
-            within = scan.index.within(root)
-            there = [id for id in within if not is_conversation(id) and entries[id].created > erased]
-            if there:
-                return True, await self._tree_below(scan, root, within, there)
-        return bool(scan.etags), None
-
-    async def _tree_below(self, scan: Scan, root: str, within: Sequence[str], there: Sequence[str]) -> TreeToDescribe:
-        """The tree of a root with the turns `within`, of which those that are `there` may be told."""
-        entries = scan.index.entries
-        newest = max(there, key=lambda id: entries[id].created)
-        kept = set(there)
-        way = [id for id in scan.index.path(newest) or () if id in kept]
-        read, size = list[str](), 0
-        for id in there:
-            size += entries[id].payload
-            if size <= READ_BYTES:
-                read.append(id)
-        wanted = list(dict.fromkeys((*way[:OPENING], newest, *read)))
+        large = len(scan.index.entries) > THREAD_FROM_TURNS
+        chosen = await asyncio.to_thread(_choose, scan.index, erased) if large else _choose(scan.index, erased)
+        if chosen is None:
+            return bool(scan.etags), None
+        wanted = list(dict.fromkeys((*chosen.opening, chosen.newest, *chosen.read)))
         turns = dict(zip(wanted, await scan.turns(wanted), strict=True))
-        return TreeToDescribe(
-            root=root,
-            used=max(entries[id].used for id in within),
-            number=len(there),
-            conversation=next(filter(is_conversation, within), None),
-            opening=[turns[id] for id in way[:OPENING]],
-            newest=turns[newest],
-            turns=list(turns.values()),
-        )
+        opening = [turns[id] for id in chosen.opening]
+        return True, TreeToDescribe(*chosen[:4], opening, turns[chosen.newest], list(turns.values()))
+
+
+class _ChosenTurns(NamedTuple):
+    """The tree of an index, as it is described, and the ids of its turns that are read for that."""
+
+    root: str
+    used: int
+    number: int
+    conversation: str | None
+    opening: Sequence[str]
+    newest: str
+    read: Sequence[str]
+
+
+def _choose(index: Index, erased: int) -> _ChosenTurns | None:
+    """The tree of an index, without turns from until all of its tenant was erased; None where nothing is left."""
+    entries = index.entries
+    for root in [id for id, entry in entries.items() if entry.parent is None]:
+        within = index.within(root)
+        there = [id for id in within if not is_conversation(id) and entries[id].created > erased]
+        if there:
+            newest, kept = max(there, key=lambda id: entries[id].created), set(there)
+            way = [id for id in index.path(newest) or () if id in kept]
+            sizes = accumulate(entries[id].payload for id in there)
+            read = [id for id, size in zip(there, sizes, strict=True) if size <= READ_BYTES]
+            used, named = max(entries[id].used for id in within), next(filter(is_conversation, within), None)
+            return _ChosenTurns(root, used, len(there), named, way[:OPENING], newest, read)
+    return None
 
 
 def _contention() -> ArchiveContended:

@@ -234,12 +234,7 @@ def texts_of(item: msgspec.Raw, omitted: Collection[str]) -> Iterator[str]:
     for name in _MEMBERS:
         with suppress(msgspec.ValidationError):
             found = _WORDS.decode(members.get(name, b"null"))
-            parts = (
-                [_WordPart(found)]
-                if isinstance(found, str)
-                else [found]
-                if isinstance(found, _WordPart)
-                else found or []
-            )
-            for part in parts:
+            if not isinstance(found, list):
+                found = [_WordPart(found) if isinstance(found, str) else found or _WordPart()]
+            for part in found:
                 yield from filter(None, (part.text, part.refusal, part.logs, part.query))

@@ -189,7 +189,7 @@ class Scan:
         number, needed = len(self.etags), bytes_to_read(stored.value)
         self._largest = max(self._largest, len(stored.value))
         self._hold(needed + arrived)
-        self.index.add(await _in_thread(outline_of, stored.value))
+        await _in_thread(lambda value: self.index.add(outline_of(value)), stored.value)
         self.etags.append(stored.etag)
         if number == 0 and self.index.parts > 1:
             more = self.index.parts * self.index.held
