@@ -87,6 +87,26 @@ class MarkupConformance(ReadingConformance):
         last = next(each for each in speaker.generations if len(each.prompt) > len(first.prompt) + len(said))
         assert list(last.prompt)[: len(first.prompt) + len(said)] == [*first.prompt, *said]
 
+    async def test_text_behind_calls_is_an_answer_of_its_own(self, settings: Settings) -> None:
+        self.need("calls")
+        said, told = LOOKING._replace(behind="They come."), Turn("", "It is warm in both.", [])
+        expected = ["message", "function_call", "function_call", "message"]
+        async with self.asked(settings, said, told, said) as (client, speaker):
+            asked = await ask(client, "Tell me both.", tools=[WEATHER])
+            assert [item["type"] for item in asked["output"]] == expected
+            assert texts({"output": asked["output"][-1:]}) == [("message", said.behind)]
+            outputs = [
+                {"type": "function_call_output", "call_id": call["call_id"], "output": "warm"}
+                for call in asked["output"][1:3]
+            ]
+            after = await ask(client, outputs, tools=[WEATHER], previous_response_id=asked["id"])
+            assert texts(after) == [("message", told.text)]
+            events = await streamed(client, "And again.", tools=[WEATHER], background=True)
+        assert [plain(item) for item in check_stream(events)["output"]] == [plain(item) for item in asked["output"]]
+        first, second, *_ = speaker.generations
+        begun = [*first.prompt, *speaker.encoded(self.written(said))]
+        assert list(second.prompt)[: len(begun)] == begun
+
     async def test_what_is_asked_of_calls_is_enforced_from_the_beginning(self, settings: Settings) -> None:
         self.need("constraints")
         tools = [{**WEATHER, "strict": True}]
