@@ -87,7 +87,7 @@ class Speech(msgspec.Struct, frozen=True):
     shown: ShownTools = SHOWN
     sees: bool = False
     mark: tuple[int, ...] = ()
-    keeps: Mapping[str, bool] = MappingProxyType({})
+    keeps: tuple[tuple[str, bool], ...] = ()
 
 
 def usual_options(effort: str) -> dict[str, object]:

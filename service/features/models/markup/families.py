@@ -8,6 +8,7 @@ model is read as plain text, or with its reasoning taken out where it has marks 
 import re
 from collections.abc import Collection, Mapping
 from enum import Enum
+from types import MappingProxyType
 
 import msgspec
 
@@ -213,7 +214,8 @@ KEEPS: Mapping[str, bool] = {
 class Family(msgspec.Struct, frozen=True):
     """One row: its markup, and how it is recognised (`names`, a regex searched in the model's name in any case;
     `marks`, of which each is one token). `keeps` is the option of KEEPS that its template names, which counts where a
-    server doesn't show what its template writes.
+    server doesn't show what its template writes. `effort` is the option that says how much to reason, and `efforts` are
+    its words for our words, where it has others.
     """
 
     name: str
@@ -222,6 +224,12 @@ class Family(msgspec.Struct, frozen=True):
     names: str = ""
     marks: tuple[str, ...] = ()
     keeps: str = ""
+    effort: str = "reasoning_effort"
+    efforts: Mapping[str, str | int] = MappingProxyType({})
+
+    def effort_option(self, effort: str) -> dict[str, str | int]:
+        """The option of a template that says how much to reason."""
+        return {self.effort: self.efforts.get(effort, effort)}
 
 
 MARKS = (
@@ -249,7 +257,12 @@ FAMILIES = {
     for family in (
         Family("kimi-k2", "kimi", ReasoningPlace.WITH_CALLS, r"kimi[-_ ]?k2", _KIMI_CALLS[:1]),
         Family(
-            "deepseek-v4.1", "deepseek-v4.1", ReasoningPlace.WITH_CALLS, r"deepseek[-_ ]?v4\.1", keeps="drop_thinking"
+            "deepseek-v4.1",
+            "deepseek-v4.1",
+            ReasoningPlace.WITH_CALLS,
+            r"deepseek[-_ ]?v4\.1",
+            keeps="drop_thinking",
+            efforts={"minimal": "low", "medium": 62},
         ),
         Family("deepseek-v4", "deepseek-v4", ReasoningPlace.WITH_CALLS, r"deepseek[-_ ]?v4", keeps="drop_thinking"),
         Family("deepseek-v3.2", "deepseek-v3.2", ReasoningPlace.WITH_CALLS, r"deepseek[-_ ]?v3\.2(?!-exp)", (DSML,)),
