@@ -518,6 +518,7 @@ def _open(settings: CoreSettings, engine: ListedEngine) -> Engine:
         context_tokens=listed.context_tokens,
         markup=AUTO if listed.markup == SERVER else listed.markup,
         sees=listed.sees,
+        keeps=listed.keeps,
     )
 
 

@@ -24,6 +24,7 @@ SERVER = "server"
 """The family of a model whose prompts its server makes, and whose turns its server reads, by a parser of its own."""
 
 FAMILY_NAMES = (
+    "kimi-k3",
     "kimi-k2",
     "deepseek-v4.1",
     "deepseek-v4",
@@ -34,7 +35,10 @@ FAMILY_NAMES = (
     "deepseek-r1-distill",
     "glm-4.7",
     "glm",
+    "minimax-m3",
     "minimax-m2",
+    "gemma-4",
+    "llama-4",
     "seed-oss",
     "mistral",
     "granite-4.2",
@@ -87,7 +91,7 @@ class Speech(msgspec.Struct, frozen=True):
     shown: ShownTools = SHOWN
     sees: bool = False
     mark: tuple[int, ...] = ()
-    keeps: Mapping[str, bool] = MappingProxyType({})
+    keeps: tuple[tuple[str, bool], ...] = ()
 
 
 def usual_options(effort: str) -> dict[str, object]:

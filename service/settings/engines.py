@@ -44,6 +44,7 @@ MAX_NAMES = 64
 MAX_WEIGHT = 1000
 MAX_MODEL_ALIASES = 64
 MAX_SERVERS = 64
+MAX_KEEPS = 8
 LEAST_CONTEXT_TOKENS = 1024
 
 ENGINE_URLS = {
@@ -105,7 +106,8 @@ Count = Annotated[int, Meta(ge=0, le=16_777_216)]
 class EngineEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An engine as the file has it. `model` is its servers' name of the model, where that isn't `name`; `weights` has a
     number for each of `urls`. 0 for `connections`, `kv_tokens`, `context_tokens` and `max_output_tokens` means unset.
-    `sees` is whether the model sees pictures, where its servers don't say so themselves.
+    `sees` is whether the model sees pictures, where its servers don't say so themselves, and `keeps` are the options by
+    which its template keeps earlier reasoning; None where its servers show them.
     """
 
     name: Name
@@ -121,6 +123,7 @@ class EngineEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     context_tokens: Count = 0
     max_output_tokens: Count = 0
     sees: bool = False
+    keeps: Annotated[dict[Annotated[str, Meta(max_length=64)], bool], Meta(max_length=MAX_KEEPS)] | None = None
     weights: tuple[Annotated[float, Meta(gt=0, le=MAX_WEIGHT)], ...] = ()
 
 
@@ -139,8 +142,8 @@ class ListedEngine(msgspec.Struct, frozen=True):
     def key(self) -> tuple[str, ...]:
         """The identity of the engine: all but the addresses of its servers, and their weights."""
         listed, secret = self.listed, sha256(self.api_key.get_secret_value().encode()).hexdigest()
-        context, sees = str(listed.context_tokens), str(listed.sees)
-        return listed.name, listed.kind, self.model, listed.markup, context, sees, secret
+        context, sees, keeps = str(listed.context_tokens), str(listed.sees), str(listed.keeps)
+        return listed.name, listed.kind, self.model, listed.markup, context, sees, keeps, secret
 
 
 class BadEngines(ValueError):

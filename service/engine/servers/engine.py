@@ -108,18 +108,20 @@ class ServersEngine:
         context_tokens: int = 0,
         markup: str = AUTO,
         sees: bool = False,
+        keeps: Mapping[str, bool] | None = None,
         look_up: LookUp = look_up,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         """`markup` is AUTO, HARMONY or a family's name: how the model writes. `sees` is whether it sees pictures though
-        its servers don't say so. `tls` verifies the servers' certificates;
-        None is by the authorities that the system knows.
+        its servers don't say so, and `keeps` are the options by which its template keeps earlier reasoning; None is as
+        the servers show. `tls` verifies the servers' certificates; None is by the authorities that the system knows.
         """
         self._kind = kind
         self._access = access
         self._wanted = model
         self._markup = markup
         self._sees = sees
+        self._keeps = keeps
         self._context_tokens = context_tokens
         self._servers: list[EngineServer] = []
         self._leaving: list[EngineServer] = []
@@ -161,6 +163,8 @@ class ServersEngine:
         """How the model speaks, as its server shows and as it is said. Raises EngineUnavailable where these differ."""
         if found is not None and self._sees:
             found = msgspec.structs.replace(found, sees=True)
+        if found is not None and self._keeps is not None:
+            found = msgspec.structs.replace(found, keeps=tuple(self._keeps.items()))
         if self._markup == AUTO or (found is None and self._markup == HARMONY):
             return found
         if found is None or self._markup == HARMONY:

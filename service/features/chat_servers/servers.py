@@ -185,8 +185,10 @@ class LlamaByChat(ByChat):
 
 
 def _options(generation: Generation) -> dict[str, Any]:
-    """The options about reasoning that the template gets."""
-    return {} if generation.asks is None else msgspec.json.decode(generation.asks.transcript.options)
+    """The options about reasoning that the template gets. The usual effort is left out: some templates refuse it."""
+    asked = b"{}" if generation.asks is None else generation.asks.transcript.options
+    options = msgspec.json.decode(asked, type=dict[str, Any])
+    return {name: value for name, value in options.items() if (name, value) != ("reasoning_effort", USUAL_EFFORT)}
 
 
 def request_body(generation: Generation, model: str, context_tokens: int, own: dict[str, Any]) -> bytes:

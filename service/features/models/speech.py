@@ -6,7 +6,7 @@ Only the server knows which texts are marks, so it is asked about those that loo
 
 import asyncio
 import re
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Collection, Sequence, Set
 from typing import Any
 
 import msgspec
@@ -95,18 +95,18 @@ async def _shown_parts(written: Written) -> ShownTools:
     return ShownTools(tools=False, calls=_PROBED_ARGUMENT in prompt, outputs=_PROBED_OUTPUT in prompt)
 
 
-async def _keeps(written: Written, family: str) -> Mapping[str, bool]:
+async def _keeps(written: Written, family: str) -> tuple[tuple[str, bool], ...]:
     """The options with which a template writes earlier reasoning that it drops without; the family's where the server
     shows none of its prompts. Raises EngineUnavailable.
     """
-    for option in ({}, *({name: value} for name, value in KEEPS.items())):
-        prompt = await _try_prompt(written, Transcript(_THOUGHT, options=msgspec.json.encode(_THINKS | option)))
+    for option in ((), *(((name, value),) for name, value in KEEPS.items())):
+        prompt = await _try_prompt(written, Transcript(_THOUGHT, options=msgspec.json.encode(_THINKS | dict(option))))
         if prompt is None:
             named = FAMILIES[family].keeps
-            return {named: KEEPS[named]} if named else {}
+            return ((named, KEEPS[named]),) if named else ()
         if _PROBED_THOUGHT in prompt:
             return option
-    return {}
+    return ()
 
 
 async def _try_prompt(written: Written, transcript: Transcript) -> str | None:

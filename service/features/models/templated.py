@@ -347,6 +347,7 @@ class TemplatedReadings(Readings):
         form = form_of(FAMILIES[speech.family].markup, speech.shown)
         told = None if form is None or not tools else tools_told(form, tools, own)
         salt = secrets.token_bytes(RANDOM_BYTES)
+        options = usual_options(read.effort) | FAMILIES[speech.family].effort_option(read.effort)
         encode = msgspec.json.encode
         chat = TemplatedChat(
             family=speech.family,
@@ -357,10 +358,10 @@ class TemplatedReadings(Readings):
             opening=encode(_opening(request, read, speech, told)),
             history=b"[]",
             tools=encode([] if told else tools),
-            options=encode(usual_options(read.effort) | request.template_options),
+            options=encode(options | request.template_options),
             shown=speech.shown,
             sees=speech.sees,
-            keeps=encode({k: v for k, v in speech.keeps.items() if k not in request.template_options}),
+            keeps=encode({k: v for k, v in speech.keeps if k not in request.template_options}),
             own=own,
             salt=salt,
             key=key_behind(known.key, salt),

@@ -308,12 +308,13 @@ class Machine:
 
     @property
     def boundary(self) -> Ending | None:
-        """How a steered response ends where it stands, None where it goes on: an answer is cut anywhere, every other
-        message is heard to its end. One that has called a tool ends by itself, as its caller owes it an output.
+        """How a steered response ends where it stands, None where it goes on: an answer is cut anywhere, but for one
+        behind a call; every other message is heard to its end. One that has called a tool ends by itself, as its caller
+        owes it an output.
         """
         if not self.steered or self.phase not in _STEERABLE:
             return None
-        if self.open_item is not None and not self.open_item.answers:
+        if self.open_item is not None and (self.calls or not self.open_item.answers):
             return None
         return Ending.STOP if self.calls else Ending.STEERED
 
@@ -441,7 +442,8 @@ class Machine:
     def _open(self, header: Header, out: list[Event]) -> None:
         rules = self.rules
         target = rules.callee_of(header.recipient, header.channel)
-        if self.calls and not (isinstance(target, Callee) and target.awaits):
+        said = target is None and not self.stretches.asks_anew  # another model than gpt-oss may speak behind its calls
+        if self.calls and not said and not (isinstance(target, Callee) and target.awaits):
             self._move(Move.FILL)  # behind its calls the model waits for outputs; whatever else it says is made up
             return
         if len(self.output) >= MAX_OUTPUT_ITEMS or header.role == "tool":

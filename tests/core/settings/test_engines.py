@@ -66,6 +66,7 @@ def test_a_file_says_which_models_there_are_and_where(tmp_path: Path) -> None:
             'kind = "sglang"\nmarkup = "server"',
             "line 15: servers of sglang are asked to read their model as kind 'chat'; say that",
         ),
+        ("[2, 0.5]", "[2]\nkeeps = { a = 1 }", "line 7: keeps: Expected `bool`, got `int`"),
         ("[2, 0.5]", "[2]", "line 6: has 1 numbers for 2 servers; give one for each"),
         ('kind = "vllm"', 'kind = "vlm"', "line 4: there is no kind 'vlm' of engine; it is one of vllm, "),
         ('kind = "vllm"', 'kind = "chat"', "line 9: servers of kind 'chat' read their model themselves: leave it out"),
@@ -96,6 +97,15 @@ def test_a_file_says_which_models_there_are_and_where(tmp_path: Path) -> None:
 def test_what_is_wrong_is_told_with_its_line(old: str, new: str, told: str, tmp_path: Path) -> None:
     assert old in TWO
     assert refused(write(tmp_path, TWO.replace(old, new, 1))).startswith(told)
+
+
+def test_other_options_that_keep_reasoning_are_another_engine(tmp_path: Path) -> None:
+    first, kept, untold = (
+        read_engines(write(tmp_path, TWO.replace("weights", f"{said}weights", 1)))[0]
+        for said in ("keeps = { preserve_thinking = true }\n", "keeps = {}\n", "")
+    )
+    assert (first.listed.keeps, kept.listed.keeps, untold.listed.keeps) == ({"preserve_thinking": True}, {}, None)
+    assert len({first.key, kept.key, untold.key}) == 3
 
 
 def test_a_file_that_is_not_there_or_no_text_or_too_large_is_told(tmp_path: Path) -> None:

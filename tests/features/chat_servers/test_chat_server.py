@@ -6,7 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.engine.port import ChatRequest, EngineRefused, EngineUnavailable, Sampling, Transcript
+from service.engine.port import ChatRequest, EngineRefused, EngineUnavailable, Sampling, Transcript, usual_options
+from service.engine.servers.engine import Access, ServersEngine
 from service.engine.servers.kind import ServerFacts, ServerTerms
 from service.features.chat_servers.servers import LlamaByChat
 from tests.support.chat.standin import CHAT, ChatStandin, answer, chatting
@@ -69,6 +70,25 @@ async def test_vllm_is_asked_for_its_ids_besides_and_keeps_tenants_apart() -> No
         "priority": -1,
         "chat_template_kwargs": {"reasoning_effort": "high"},
     }
+
+
+async def test_the_usual_effort_is_left_to_the_servers_template() -> None:
+    usual = Transcript(b'[{"role":"user","content":"Hi"}]', options=msgspec.json.encode(usual_options("medium")))
+    async with chatting(lambda _: answer(HELLO), vllm=True) as server:
+        body = await body_of(server, prompt=(), asks=ChatRequest(usual))
+    assert body["chat_template_kwargs"] == {"enable_thinking": True, "thinking": True}
+
+
+async def test_what_keeps_reasoning_is_what_was_said_of_the_engine() -> None:
+    async with chatting(lambda _: answer(HELLO)) as server:
+        for said, keeps in ((None, ()), ({"preserve_thinking": True}, (("preserve_thinking", True),))):
+            engine = ServersEngine(server.kind, Access((server.url,)), keeps=said)
+            await engine.start()
+            try:
+                assert engine.model.speech is not None
+                assert engine.model.speech.keeps == keeps
+            finally:
+                await engine.close()
 
 
 @pytest.mark.parametrize("shared", [True, False])

@@ -108,6 +108,14 @@ async def test_earlier_reasoning_comes_with_the_option_that_keeps_it_unless_the_
     assert options == [None, False, True]
 
 
+async def test_an_effort_is_said_in_the_words_of_the_models_family(settings: Settings) -> None:
+    speaker = Speaker("deepseek-v4.1", said)
+    async with serving(settings, speaker) as service, service.client() as client:
+        for effort in ("minimal", "medium", "high"):
+            await ask(client, "Hello!", reasoning={"effort": effort})
+    assert [json.loads(each.options)["reasoning_effort"] for each in speaker.transcripts] == ["low", 62, "high"]
+
+
 async def test_a_model_without_a_template_says_where_its_effort_is(settings: Settings) -> None:
     async with serving(settings) as service, service.client() as client:
         for harmless in ({}, None):

@@ -1,9 +1,14 @@
 """Which family a model is taken for, what its card says that it writes, and the table in the document of models."""
 
+import msgspec
+import pytest
+
 from service.engine.port import FAMILY_NAMES, MarkupTags, Speech
+from service.features.models.markup.chat import Chat
 from service.features.models.markup.families import FAMILIES, ReasoningPlace, family_of
 from service.features.models.markup.tags import written_by
 from tests.support import ROOT
+from tests.support.markup.streams import SPECIAL
 
 NAMES = {
     "Qwen/Qwen3-8B": "qwen3",
@@ -27,6 +32,10 @@ NAMES = {
     "ibm-granite/granite-4.0-h-small": "granite-4",
     "ibm-granite/granite-4.2-8b": "granite-4.2",
     "meta-llama/Llama-3.1-8B-Instruct": "plain",
+    "meta-llama/Llama-4-Scout-17B-16E-Instruct": "llama-4",
+    "google/gemma-4-31b-it": "gemma-4",
+    "moonshotai/Kimi-K3": "kimi-k3",
+    "MiniMaxAI/MiniMax-M3": "minimax-m3",
 }
 
 
@@ -35,6 +44,27 @@ def test_a_model_is_known_by_its_name_or_its_marks() -> None:
     marks = {family.name: family.marks for family in FAMILIES.values() if family.marks}
     assert {name: family_of("served", spellings) for name, spellings in marks.items()} == {name: name for name in marks}
     assert family_of("served", ()) == "plain"
+
+
+@pytest.mark.parametrize(
+    ("family", "ending", "options", "inside"),
+    [
+        ("qwen3", ("<think>", "\n"), {}, True),
+        ("qwen3", ("<think>", "\n\n", "</think>", "\n\n"), {}, False),
+        ("gemma-4", ("<|channel>", "thought", "\n"), {}, True),
+        ("gemma-4", ("<|channel>", "thought", "\n", "<channel|>"), {}, False),
+        ("kimi-k3", ("<|open|>", "think", "<|sep|>"), {"thinking": True}, True),
+        ("kimi-k3", ("<|open|>", "response", "<|sep|>"), {"thinking": False}, False),
+        ("mistral", ("[THINK]",), {}, True),
+        ("llama-4", ("\n\n",), {}, False),
+    ],
+)
+def test_a_prompt_that_ends_inside_of_reasoning_is_known_by_the_familys_own_mark(
+    family: str, ending: tuple[str, ...], options: dict[str, bool], inside: bool
+) -> None:
+    chat = Chat(family, SPECIAL, (), {}, b"{}", b"[]", b"[]", b"[]", msgspec.json.encode(options))
+    assert chat.thinks([SPECIAL.get(each, 1_000) for each in ("a", *ending)]) == inside
+    assert chat.shows_reasoning
 
 
 def test_a_family_writes_what_its_markup_has() -> None:

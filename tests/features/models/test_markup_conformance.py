@@ -72,6 +72,34 @@ class TestMiniMax(MarkupConformance):
     served_like = "qwen-coder"
 
 
+UNTRIED = "that its engines take them was never tried"
+
+
+class TestMiniMaxM3(MarkupConformance):
+    family = "minimax-m3"
+    served_like = "qwen-coder"
+    lacks: ClassVar[dict[Ability, str]] = {"constraints": UNTRIED}
+
+
+class TestKimiK3(MarkupConformance):
+    family = "kimi-k3"
+    lacks: ClassVar[dict[Ability, str]] = {"constraints": UNTRIED, "formats": "its answers stand between marks"}
+
+
+class TestGemma(MarkupConformance):
+    family = "gemma-4"
+    lacks: ClassVar[dict[Ability, str]] = {"constraints": UNTRIED}
+
+
+class TestLlama(MarkupConformance):
+    family = "llama-4"
+    lacks: ClassVar[dict[Ability, str]] = {
+        "reasoning": "all is text",
+        "constraints": UNTRIED,
+        "text before calls": "a bracket behind text is one",
+    }
+
+
 class TestMistral(MarkupConformance):
     family = "mistral"
     served_like = "deepseek-v3"
@@ -80,7 +108,7 @@ class TestMistral(MarkupConformance):
 class TestSeed(MarkupConformance):
     family = "seed-oss"
     served_like = "qwen-coder"
-    lacks: ClassVar[dict[Ability, str]] = {"constraints": "that its engines take them was never tried"}
+    lacks: ClassVar[dict[Ability, str]] = {"constraints": UNTRIED}
 
 
 def test_every_markup_is_held_to_the_suite() -> None:

@@ -88,6 +88,49 @@ TURNS: dict[str, tuple[str, str, list[Message]]] = {
         "<|tool_calls_section_end|>B<|im_end|>",
         [call("{}"), final("B")],
     ),
+    "literals are those of Python": (
+        "llama-4",
+        "[f(a='it\\'s \\u00f6\\n', b=[1, -2.5, {'k': (True, None,)},], c=\"x\", ), g()]<|im_end|>",
+        [call('{"a": "it\'s \u00f6\\n", "b": [1, -2.5, {"k": [true, null]}], "c": "x"}'), call("{}", name="g")],
+    ),
+    "a list behind nothing but marks is calls": (
+        "llama-4",
+        "<|python_start|>[f(a=1)]<|python_end|><|im_end|>",
+        [call('{"a": 1}')],
+    ),
+    **{
+        f"a bracket that begins no call is text: {text}": ("llama-4", f"{text}<|im_end|>", [final(text)])
+        for text in ("[1] says so", "[f(x)]", "[link](there)", "See [f(a=1)].", "[f", "[]")
+    },
+    "a word that Python has not leaves a call unfinished": (
+        "llama-4",
+        "[f(a=1, b=other)]<|im_end|>",
+        [call('{"a": 1, "b": other)', None)],
+    ),
+    "half of a pair of surrogates is no character": (
+        "llama-4",
+        "[f(a='\\ud800\\x41')]<|im_end|>",
+        [call('{"a": "\ufffdA"}')],
+    ),
+    "literals are those of Gemma": (
+        "gemma-4",
+        '<|tool_call>call:get_weather{city:5,days:3,near:[<|"|>}a"<|"|>],x:{y:true}}<tool_call|><|im_end|>',
+        [call('{"city": "5", "days": 3, "near": ["}a\\""], "x": {"y": true}}', name="get_weather")],
+    ),
+    "arguments of Kimi K3 are of the type that they name": (
+        "kimi-k3",
+        '<|open|>tools<|sep|><|open|>call tool="f" index="1"<|sep|><|open|>argument key="a&quot;" type="string"<|sep|>'
+        '5<|close|>argument<|sep|><|open|>argument key="b" type="object"<|sep|>{"c": 1}<|close|>argument<|sep|>'
+        "<|close|>call<|sep|><|close|>tools<|sep|><|close|>message<|sep|><|end_of_msg|>",
+        [call('{"a\\"": "5", "b": {"c": 1}}')],
+    ),
+    "elements are typed within elements": (
+        "minimax-m3",
+        "]<]minimax[>[<tool_call>]<]minimax[>[<invoke name=get_weather>]<]minimax[>[<near>]<]minimax[>[<item>5"
+        "]<]minimax[>[</item>]<]minimax[>[</near>]<]minimax[>[<x>]<]minimax[>[<y>5]<]minimax[>[</y>]<]minimax[>[<y>6"
+        "]<]minimax[>[</y>]<]minimax[>[</x>]<]minimax[>[</invoke>]<]minimax[>[</tool_call><|im_end|>",
+        [call('{"near": ["5"], "x": {"y": [5, 6]}}', name="get_weather")],
+    ),
     "line breaks at seams are dropped and others kept": (
         "qwen",
         '<think>\n\n  a\n\nb\n\n</think>\n\n  c\n\nd\n\n<tool_call>\n{"name": "f"}\n</tool_call>\n\n  e\n<|im_end|>',
@@ -155,8 +198,10 @@ def test_a_text_goes_out_as_it_comes_and_a_number_at_its_end() -> None:
     assert reader.feed([5], "2\n</parameter>") == ["12"]
 
 
-@pytest.mark.parametrize("shred", ["<", "\n", "</think>", '<tool_call>{"arguments": "', '{"a":', "<parameter=a>"])
-@pytest.mark.parametrize("markup", ["hermes", "qwen-coder", "kimi"])
+@pytest.mark.parametrize(
+    "shred", ["<", "\n", "</think>", '<tool_call>{"arguments": "', '{"a":', "<parameter=a>", "'", "[", "]<]minimax[>[<"]
+)
+@pytest.mark.parametrize("markup", ["hermes", "qwen-coder", "kimi", "kimi-k3", "gemma-4", "llama-4", "minimax-m3"])
 def test_time_is_linear_in_the_text(markup: str, shred: str) -> None:
     opening = written(markup, Turn("a", "b", [("get_weather", {"city": "x"})]))
     opening = opening[: opening.index("x")]
@@ -171,7 +216,7 @@ def test_time_is_linear_in_the_text(markup: str, shred: str) -> None:
 
 @pytest.mark.parametrize("shred", [" ", ":1"])
 @pytest.mark.parametrize("begun", ["", "functions.", '{"name": "'])
-@pytest.mark.parametrize("markup", ["hermes", "kimi", "minimax"])
+@pytest.mark.parametrize("markup", ["hermes", "kimi", "minimax", "gemma-4", "llama-4", "minimax-m3"])
 def test_a_call_that_never_gets_a_name_is_soon_found_out(markup: str, begun: str, shred: str) -> None:
     opening = MARKUPS[markup].call + begun
 

@@ -155,7 +155,7 @@ async def test_the_option_that_keeps_earlier_reasoning_is_found_in_what_a_templa
         kept = json.loads(transcript.options).get(option) is value
         return transcript.messages.decode() if kept else ""
 
-    keeps = {option: value} if option in KEEPS else {}
+    keeps = ((option, value),) if option in KEEPS else ()
     assert (await speech_of(pieces, written, "qwen3.6")).keeps == keeps
 
 
@@ -163,5 +163,5 @@ async def test_where_no_prompt_is_shown_the_familys_option_counts() -> None:
     async def untold(transcript: Transcript) -> None:
         return None
 
-    assert (await speech_of(pieces, untold, "glm-5")).keeps == {"clear_thinking": False}
-    assert (await speech_of(pieces, untold, "qwen3-8b")).keeps == {}
+    assert (await speech_of(pieces, untold, "glm-5")).keeps == (("clear_thinking", False),)
+    assert (await speech_of(pieces, untold, "qwen3-8b")).keeps == ()

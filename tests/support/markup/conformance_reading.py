@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from service.api import response as shapes
 from service.api.events import Event
 from service.engine.port import TokenLogprobs
 from service.harmony.segments import Closed
@@ -146,6 +147,20 @@ class ReadingConformance(MarkupHooks):
             machine = self.machine(Rules())
             events = [*machine.begin(), *chain.from_iterable(self.fed(machine, tokens)), *ended(machine)]
             check_stream([as_json(event) for event in events])
+
+    def test_text_behind_a_call_is_heard_to_its_end_though_somebody_steers(self) -> None:
+        self.need("calls")
+        machine = self.machine(Rules())
+        machine.begin()
+        tokens = self.tokens(self.written(TURNS["text behind a call"]))
+        for token in tokens[:-1]:
+            machine.feed([token.id], None, token.text)
+        machine.steered = True
+        assert machine.boundary is None
+        machine.feed([tokens[-1].id], None, tokens[-1].text)
+        assert machine.boundary is Ending.STOP
+        ended(machine)
+        assert [type(item) for item in machine.output] == [shapes.FunctionCall, shapes.Message]
 
     # --- whoever goes on ---
 

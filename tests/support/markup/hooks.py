@@ -22,7 +22,7 @@ from tests.support.markup.streams import END, SCHEMAS, SPECIAL, Token, parser, t
 from tests.support.markup.writing import Turn, written
 from tests.support.responses import samples
 
-Ability = Literal["reasoning", "calls", "constraints"]
+Ability = Literal["reasoning", "calls", "constraints", "formats", "text before calls"]
 
 CALLEES = tuple(Callee(name) for name in SCHEMAS)
 
@@ -50,10 +50,13 @@ class MarkupHooks:
 
     def able(self, turn: Turn) -> Turn:
         """As much of a turn as the markup can say."""
+        calls = bool(turn.calls) and "calls" not in self.lacks
+        text = "" if calls and "text before calls" in self.lacks else turn.text
         return turn._replace(
+            text=text,
             reasoning="" if "reasoning" in self.lacks else turn.reasoning,
-            calls=() if "calls" in self.lacks else turn.calls,
-            behind="" if "calls" in self.lacks or not turn.calls else turn.behind,
+            calls=turn.calls if calls else (),
+            behind=turn.behind if calls else "",
         )
 
     def written(self, turn: Turn) -> str:

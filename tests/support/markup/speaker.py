@@ -83,7 +83,7 @@ class Speaker(GeneratingEngine):
         self._markup = FAMILIES[family].markup if family in FAMILIES else ""
         marks = tuple((mark, IDS[mark]) for mark in (*MARKS, END))
         self.model = ModelCard(
-            "speaker", 0, CONTEXT_TOKENS, speech=Speech(family, marks, (IDS[END],), keeps=keeps or {})
+            "speaker", 0, CONTEXT_TOKENS, speech=Speech(family, marks, (IDS[END],), keeps=tuple((keeps or {}).items()))
         )
         self.generations: list[Generation] = []
         self.transcripts: list[Transcript] = []

@@ -95,6 +95,46 @@ def mistral(name: str, arguments: Arguments) -> str:
     return f"[TOOL_CALLS]{name}[ARGS]{plain_json(arguments)}"
 
 
+def gemma(name: str, arguments: Arguments) -> str:
+    inside = ",".join(f"{key}:{gemma_value(value)}" for key, value in arguments.items())
+    return f"<|tool_call>call:{name}{{{inside}}}<tool_call|>"
+
+
+def gemma_value(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{','.join(map(gemma_value, value))}]"
+    return f'<|"|>{value}<|"|>' if isinstance(value, str) else plain_json(value)
+
+
+def llama(name: str, arguments: Arguments) -> str:
+    return f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"
+
+
+def kimi_k3(name: str, arguments: Arguments) -> str:
+    inside = "".join(
+        f'<|open|>argument key="{key}" type="{kind(value)}"<|sep|>{bare(value)}<|close|>argument<|sep|>'
+        for key, value in arguments.items()
+    )
+    return f'<|open|>call tool="{name}" index="1"<|sep|>{inside}<|close|>call<|sep|>'
+
+
+def kind(value: Any) -> str:
+    return {str: "string", bool: "boolean", list: "array"}.get(type(value), "number")
+
+
+MINIMAX = "]<]minimax[>["
+
+
+def minimax_m3(name: str, arguments: Arguments) -> str:
+    inside = "".join(element(key, value) for key, value in arguments.items())
+    return f'{MINIMAX}<invoke name="{name}">{inside}{MINIMAX}</invoke>\n'
+
+
+def element(name: str, value: Any) -> str:
+    inside = "".join(element("item", each) for each in value) if isinstance(value, list) else bare(value)
+    return f"{MINIMAX}<{name}>{inside}{MINIMAX}</{name}>"
+
+
 class Writing(NamedTuple):
     """How a family writes: what opens and closes reasoning, calls and their section, and one call."""
 
@@ -107,6 +147,9 @@ class Writing(NamedTuple):
     """What stands between two calls."""
     behind: str = "\n"
     """What stands between calls and text behind them."""
+    answer: str = "{}"
+    end: str = ""
+    """What stands before the end of a turn."""
 
 
 DEEPSEEK = f"{mark('tool calls begin')}{{}}{mark('tool calls end')}"
@@ -127,6 +170,21 @@ WRITING: Mapping[str, Writing] = {
     "deepseek-v4.1": Writing(dsml_spaced, "<think>{}</think>", f"<{DSML} calls>\n{{}}</{DSML} calls>", "\n\n", ""),
     "kimi": Writing(kimi, "<think>{}</think>", "<|tool_calls_section_begin|>{}<|tool_calls_section_end|>", "", "", ""),
     "minimax": Writing(minimax, "<think>\n{}\n</think>\n\n", "<minimax:tool_call>\n{}</minimax:tool_call>", "\n", ""),
+    "minimax-m3": Writing(
+        minimax_m3, "<mm:think>{}</mm:think>", f"{MINIMAX}<tool_call>\n{{}}{MINIMAX}</tool_call>", "\n", ""
+    ),
+    "kimi-k3": Writing(
+        kimi_k3,
+        "<|open|>think<|sep|>{}<|close|>think<|sep|>",
+        "<|open|>tools<|sep|>{}<|close|>tools<|sep|>",
+        "",
+        "",
+        "",
+        "<|open|>response<|sep|>{}<|close|>response<|sep|>",
+        "<|close|>message<|sep|>",
+    ),
+    "gemma-4": Writing(gemma, "<|channel>thought\n{}<channel|>", before="", between="", behind=""),
+    "llama-4": Writing(llama, "", "[{}]", "", ", "),
     "mistral": Writing(mistral, "[THINK]{}[/THINK]", before="", between="", behind=""),
     "seed": Writing(seed, "<seed:think>{}</seed:think>", between=""),
 }
@@ -136,12 +194,12 @@ def written(markup: str, turn: Turn) -> str:
     """A turn as a model writes it, up to the mark that ends it."""
     how = WRITING[markup]
     text = how.think.format(turn.reasoning) if turn.reasoning and how.think else ""
-    text += turn.text
+    text += how.answer.format(turn.text) if turn.text or not turn.calls else ""
     if turn.calls and how.call:
         calls = how.between.join(how.call(name, arguments) for name, arguments in turn.calls)
         text += (how.before if turn.text else "") + how.section.format(calls)
         text += how.behind + turn.behind if turn.behind else ""
-    return text + END
+    return text + how.end + END
 
 
 WORDS = (*("tell", "weather", "in", "<", ">", "</", "<thin", "{", "}", '"', "\\", "[1]"), "\u00f6", "\u4eac\u90fd")

@@ -202,7 +202,7 @@ def _name_in(text: str, *, arguments: bool) -> str:
     return said.name if (said.arguments is not UNSET) + (said.parameters is not UNSET) == arguments else ""
 
 
-def _emit_name(name: str, emit: Emit, arguments: str = "") -> bool:
+def emit_name(name: str, emit: Emit, arguments: str = "") -> bool:
     """Emit a name, and the arguments known so far; returns whether it is a name."""
     legal = legal_name(name)
     if legal is not None:
@@ -240,14 +240,14 @@ class JsonForm(msgspec.Struct, frozen=True):
             if found is None and end is not None:  # it has no arguments
                 left = piece[end:]
                 whole = held[: len(held) - len(left)]
-                named = len(whole) <= MAX_HEAD and _emit_name(_name_in(whole, arguments=False), emit, "{}")
+                named = len(whole) <= MAX_HEAD and emit_name(_name_in(whole, arguments=False), emit, "{}")
                 return named, left
             if found is None and (len(held) > MAX_HEAD or held.lstrip()[:1] not in ("", "{")):
                 return False, ""
         name: str = found["name"] or ""
         text = held[found.end() :]
         waiting: list[str] | None = None if name and text[0] != '"' else []
-        if waiting is None and not _emit_name(str((decode(name) or ("",))[0]), emit):
+        if waiting is None and not emit_name(str((decode(name) or ("",))[0]), emit):
             return False, ""
         left = yield from self._value(text, emit, waiting, quoting=True)
         if left is None:
@@ -259,7 +259,7 @@ class JsonForm(msgspec.Struct, frozen=True):
             return bool(name), left
         value = "".join(waiting)
         said = decode(value) if value.startswith('"') else (value,)
-        return said is not None and _emit_name(name, emit, str(said[0])), left
+        return said is not None and emit_name(name, emit, str(said[0])), left
 
     def _rest(self, text: str) -> Taking[tuple[str, bool, str]]:
         """The rest of an object behind its arguments, whether it is whole, and the text behind it. Where only its last
@@ -282,7 +282,7 @@ class JsonForm(msgspec.Struct, frozen=True):
             if piece is None or (isinstance(piece, TextMark) and piece not in self.separators):
                 return False, ""
             held += piece
-        if not _emit_name(found["name"], emit):
+        if not emit_name(found["name"], emit):
             return False, ""
         held = held[found.end() :]
         while "{" not in held and len(held) <= MAX_FENCE:
@@ -329,10 +329,12 @@ class JsonForm(msgspec.Struct, frozen=True):
 
 _TEXT = frozenset({"string"})
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
-_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
-_TAG = re.compile(r"""\s*(?:name\s*=\s*)?(?:"([^"]*)"|'([^']*)'|([^\s"']+))(?:\s+string="(true|false)")?\s*""")
-"""Matches the inside of a tag: a name, quoted or not, and DeepSeek's word whether the value is a text."""
-_TAG_BEGUN = re.compile(r"""\s*(?:name\s*=\s*)?["']?""")
+NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+TAG = re.compile(
+    r"""\s*(?:(?:name|tool|key)\s*=\s*)?(?:"([^"]*)"|'([^']*)'|([^\s"']+))(?:\s+(?:string|type)="(\w*)"|\s+index="\d*")?\s*"""
+)
+"""Matches the inside of a tag: a name, quoted or not, and DeepSeek's or Kimi's word whether the value is a text."""
+_TAG_BEGUN = re.compile(r"""\s*(?:(?:name|tool|key)\s*=\s*)?["']?""")
 
 
 def types_of(root: Mapping[str, Any], key: str) -> frozenset[str] | None:
@@ -340,9 +342,9 @@ def types_of(root: Mapping[str, Any], key: str) -> frozenset[str] | None:
     says nothing of that.
     """
     found, seen = set[str](), set[int]()
-    left: list[Any] = [_members(root.get("properties")).get(key)]
+    left: list[Any] = [members_of(root.get("properties")).get(key)]
     while left and len(seen) < MAX_LOOKED_AT:
-        schema = _members(left.pop())
+        schema = members_of(left.pop())
         if id(schema) in seen:
             continue
         seen.add(id(schema))
@@ -358,7 +360,7 @@ def types_of(root: Mapping[str, Any], key: str) -> frozenset[str] | None:
     return frozenset(found) or None
 
 
-def _members(value: Any) -> Mapping[str, Any]:
+def members_of(value: Any) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
 
 
@@ -366,28 +368,28 @@ def _as_list(value: Any) -> list[Any]:
     return cast("list[Any]", value) if isinstance(value, list) else []
 
 
-def _quote(text: str) -> str:
+def quote(text: str) -> str:
     """A text as it stands in a JSON string, without the quotes."""
     return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
-def _write(value: str, types: frozenset[str] | None) -> str:
+def json_of(value: str, types: frozenset[str] | None) -> str:
     """The JSON of a value: the first type that reads it, from the narrowest on, and a text if none does. Nothing is
     invented: the rules of the response say what is wrong with it.
     """
     bare = value.strip()
     said = decode(bare)
     if types is None:
-        return bare if said else f'"{_quote(value)}"'
+        return bare if said else f'"{quote(value)}"'
     if "null" in types and bare.lower() == "null":
         return "null"
-    if ("integer" in types and _INTEGER.fullmatch(bare)) or ("number" in types and _NUMBER.fullmatch(bare)):
+    if ("integer" in types and _INTEGER.fullmatch(bare)) or ("number" in types and NUMBER.fullmatch(bare)):
         return bare
     if "boolean" in types and bare.lower() in ("true", "false"):
         return bare.lower()
     if said and (kind_of(said[0]) in types & {"object", "array"} or "string" not in types):
         return bare
-    return f'"{_quote(value)}"'
+    return f'"{quote(value)}"'
 
 
 class XmlForm(msgspec.Struct, frozen=True):
@@ -415,13 +417,13 @@ class XmlForm(msgspec.Struct, frozen=True):
         the tool's schema types it. A parameter whose end is missing ends where the next one begins, or the call ends.
         """
         names, between = frozenset({*self.name_ends, self.end}), frozenset({self.parameter, self.end, *self.last})
-        name, mark = yield from _until(names, MAX_NAME)
+        name, mark = yield from until(names, MAX_NAME)
         while mark == "\n" and not name.strip():
-            name, mark = yield from _until(names, MAX_NAME)
-        found = _TAG.fullmatch(name) if mark in names else None
-        if found is None or not _emit_name(_inside(found), emit, "{"):
+            name, mark = yield from until(names, MAX_NAME)
+        found = TAG.fullmatch(name) if mark in names else None
+        if found is None or not emit_name(inside_of(found), emit, "{"):
             return False, ""
-        schema = _members(schemas.get(_inside(found).strip()))
+        schema = members_of(schemas.get(inside_of(found).strip()))
         comma = ""
         while True:
             if mark not in between:
@@ -431,13 +433,13 @@ class XmlForm(msgspec.Struct, frozen=True):
             if mark != self.parameter:
                 emit("}")
                 return True, ""
-            written, mark = yield from _until(frozenset({self.key_end}), MAX_KEY)
+            written, mark = yield from until(frozenset({self.key_end}), MAX_KEY)
             key, is_text = self._key(written)
             if mark is None or not key:
                 begun = _TAG_BEGUN.sub("", written, count=1) if self.tagged else written.strip()
-                emit(f'{comma}"{_quote(begun)}' if begun else "")
+                emit(f'{comma}"{quote(begun)}' if begun else "")
                 return False, ""
-            emit(f'{comma}"{_quote(key)}": ')
+            emit(f'{comma}"{quote(key)}": ')
             comma = ", "
             types = types_of(schema, key) or (_TEXT if is_text else None)
             mark, left = yield from self._parameter(types, emit)
@@ -448,8 +450,8 @@ class XmlForm(msgspec.Struct, frozen=True):
         """The key of a parameter, "" where it is none, and whether the tag leaves its value a text."""
         if not self.tagged:
             return written.strip(), True
-        found = _TAG.fullmatch(written)
-        return (_inside(found), found[4] != "false") if found else ("", True)
+        found = TAG.fullmatch(written)
+        return (inside_of(found), found[4] in (None, "true", "string")) if found else ("", True)
 
     def _parameter(self, types: frozenset[str] | None, emit: Emit) -> Taking[tuple[TextMark | None, str]]:
         """Emit a value. Returns the mark that ended it, or None and the text that is no part of the call."""
@@ -461,11 +463,11 @@ class XmlForm(msgspec.Struct, frozen=True):
         ends = frozenset({self.parameter_end, self.parameter, self.end})
         if types == _TEXT:
             return (yield from self._text(ends, emit)), ""
-        value, mark = yield from _until(ends)
+        value, mark = yield from until(ends)
         if mark is None:
             emit(value)
         else:
-            emit(_write(value.removeprefix("\n").removesuffix("\n") if self.line else value, types))
+            emit(json_of(value.removeprefix("\n").removesuffix("\n") if self.line else value, types))
         return mark, ""
 
     def _text(self, ends: frozenset[str], emit: Emit) -> Taking[TextMark | None]:
@@ -474,7 +476,7 @@ class XmlForm(msgspec.Struct, frozen=True):
         while True:
             piece = yield Awaits(ends, None if first or held else IN_STRINGS)
             if piece is None or isinstance(piece, TextMark):
-                emit('"' if piece else _quote(held))
+                emit('"' if piece else quote(held))
                 return piece
             text, held = held + piece, ""
             if self.line:
@@ -482,10 +484,10 @@ class XmlForm(msgspec.Struct, frozen=True):
                 held = "\n" if text.endswith("\n") else ""
                 text = text.removesuffix("\n")
             first = False
-            emit(_quote(text))
+            emit(quote(text))
 
 
-def _until(marks: frozenset[str], most: float = math.inf) -> Taking[tuple[str, TextMark | None]]:
+def until(marks: frozenset[str], most: float = math.inf) -> Taking[tuple[str, TextMark | None]]:
     """The text up to a mark, and the mark; None where it has more than so many characters, or the mark never comes."""
     parts, chars = list[str](), 0
     while chars <= most:
@@ -507,6 +509,6 @@ def _over_space(marks: frozenset[str]) -> Taking[tuple[TextMark | None, str]]:
             return None, left
 
 
-def _inside(found: re.Match[str]) -> str:
-    """The name in a tag."""
-    return found[1] or found[2] or found[3] or ""
+def inside_of(found: re.Match[str]) -> str:
+    """The name in a tag; Kimi escapes two signs in it."""
+    return (found[1] or found[2] or found[3] or "").replace("&quot;", '"').replace("&amp;", "&")

@@ -16,19 +16,16 @@ import msgspec
 from service.engine.port import SERVER, SHOWN, ShownTools, Transcript
 from service.features.models.markup.by_server import ByServer
 from service.features.models.markup.calls import Schemas
-from service.features.models.markup.families import FAMILIES, MARKUPS, ReasoningPlace
+from service.features.models.markup.families import FAMILIES, MARKUPS, Markup, ReasoningPlace
 from service.features.models.markup.messages import chat_messages, form_of, messages_told
 from service.features.models.markup.stream import StreamParser
 from store.turn import StoredMessage
-
-THINK = "<think>"
-"""The mark behind which most models that reason do so; many templates end a prompt with it."""
 
 THOUGHT = b'"reasoning_content":'
 """Stands in the JSON of messages where one has reasoning: within a text its quotes are escaped."""
 
 THINK_WITHIN = 4
-"""How near the end of a prompt that mark stands: only line ends come behind it."""
+"""How near the end of a prompt the mark of reasoning stands: only its rest and line ends come behind it."""
 
 
 Parser = StreamParser | ByServer
@@ -100,13 +97,29 @@ class Chat(msgspec.Struct, frozen=True, dict=True):
         """The parser of a generation; `thinking` is whether its prompt ends inside of reasoning."""
         if self.served:
             return ByServer(self._recipients)
-        markup = MARKUPS[FAMILIES[self.family].markup]
-        return StreamParser(markup, self.marks, self._schemas, self._recipients, thinking=thinking)
+        return StreamParser(self._markup, self.marks, self._schemas, self._recipients, thinking=thinking)
+
+    @property
+    def _markup(self) -> Markup:
+        return MARKUPS["plain" if self.served else FAMILIES[self.family].markup]
+
+    @property
+    def _think_ids(self) -> tuple[int | None, int | None]:
+        """The ids of the marks, or of their first parts, between which its model reasons, where they have any."""
+        markup = self._markup
+        opening, closing = (
+            next(
+                (self.marks[part] for part in (mark, *markup.parts) if mark.startswith(part) and part in self.marks),
+                None,
+            )
+            for mark in (markup.think, markup.think_end)
+        )
+        return opening, closing
 
     @property
     def shows_reasoning(self) -> bool:
         """Whether the ids of a turn tell that there is reasoning in it, if its model reasons."""
-        return FAMILIES[self.family].reasoning is ReasoningPlace.NONE or THINK in self.marks
+        return FAMILIES[self.family].reasoning is ReasoningPlace.NONE or self._think_ids[0] is not None
 
     @cached_property
     def mark_ids(self) -> frozenset[int]:
@@ -131,8 +144,12 @@ class Chat(msgspec.Struct, frozen=True, dict=True):
 
     def thinks(self, prompt: Sequence[int]) -> bool:
         """Whether a prompt ends inside of reasoning."""
-        mark = self.marks.get(THINK)
-        return mark is not None and mark in prompt[-THINK_WITHIN:]
+        opening, closing = self._think_ids
+        end = prompt[-THINK_WITHIN:]
+        if opening is None or opening not in end or closing in end:
+            return False
+        answers = self._markup.around and self._markup.think  # its template begins answers with the same token
+        return not answers or msgspec.json.decode(self.options, type=dict[str, Any]).get("thinking") is not False
 
 
 def join_lists(parts: Sequence[bytes]) -> bytes:

@@ -8,11 +8,13 @@ model is read as plain text, or with its reasoning taken out where it has marks 
 import re
 from collections.abc import Collection, Mapping
 from enum import Enum
+from types import MappingProxyType
 
 import msgspec
 
 from service.engine.port import SERVER
 from service.features.models.markup.calls import JsonForm, XmlForm
+from service.features.models.markup.literals import ElementForm, LiteralForm
 
 
 class CallsForm(msgspec.Struct, frozen=True):
@@ -41,12 +43,18 @@ class Markup(msgspec.Struct, frozen=True):
     section_end: str = ""
     call: str = ""
     call_end: str = ""
-    reads: JsonForm | XmlForm | None = None
+    reads: JsonForm | XmlForm | LiteralForm | ElementForm | None = None
     """How calls are read; None where there are none."""
     form: CallsForm | None = None
     """How calls are written, where they can be constrained."""
     inner: tuple[str, ...] = ()
     """Marks inside of a call that may be one token each."""
+    parts: tuple[str, ...] = ()
+    """Parts of marks that may be one token each: then these marks begin and end with those tokens."""
+    around: tuple[str, ...] = ()
+    """Marks around answers, and at the end of a turn: nothing comes of them."""
+    more: str = ""
+    """The mark of another call behind one; those of such a markup begin a turn, or are none."""
     thinking_seam: str = "\n"
     """The characters that a template strips around reasoning."""
     call_seam: str = "\n"
@@ -55,8 +63,8 @@ class Markup(msgspec.Struct, frozen=True):
     @property
     def spellings(self) -> tuple[str, ...]:
         """All its marks that may be one token of a vocabulary."""
-        every = (self.think, self.think_end, *self.sections, self.section_end, self.call, self.call_end, *self.inner)
-        return tuple(filter(None, every))
+        ends = (self.think_end, *self.sections, self.section_end, self.call, self.call_end)
+        return tuple(filter(None, (self.think, *ends, *self.inner, *self.parts, *self.around)))
 
 
 BAR, LOW = "\uff5c", "\u2581"
@@ -127,6 +135,16 @@ def _invokes(prefix: str, section: str, style: str, *others: str, thinking_seam:
     )
 
 
+_OPEN, _CLOSE, _SEP = KIMI_PARTS = "<|open|>", "<|close|>", "<|sep|>"
+_MINIMAX = "]<]minimax[>["
+_GEMMA_CALL, _GEMMA_END, _GEMMA_QUOTE = "<|tool_call>", "<tool_call|>", '<|"|>'
+
+
+def _kimi(word: str) -> tuple[str, str]:
+    """The marks of Kimi K3 that open and close something."""
+    return f"{_OPEN}{word}{_SEP}", f"{_CLOSE}{word}{_SEP}"
+
+
 DSML = f"{BAR}DSML{BAR}"
 _MISTRAL_INSIDE = "[ARGS]", "[CALL_ID]"
 
@@ -183,6 +201,62 @@ MARKUPS: Mapping[str, Markup] = {
         form=CallsForm("[TOOL_CALLS]{}[ARGS]", "", between=""),
         inner=_MISTRAL_INSIDE,
     ),
+    "minimax-m3": Markup(
+        "<mm:think>",
+        "</mm:think>",
+        sections=(f"{_MINIMAX}<tool_call>",),
+        section_end=f"{_MINIMAX}</tool_call>",
+        call=f"{_MINIMAX}<invoke ",
+        reads=ElementForm(f"{_MINIMAX}<", "invoke"),
+        parts=(_MINIMAX,),
+    ),
+    "kimi-k3": Markup(
+        *_kimi("think"),
+        sections=_kimi("tools")[:1],
+        section_end=_kimi("tools")[1],
+        call=f"{_OPEN}call ",
+        reads=XmlForm(
+            _kimi("call")[1],
+            f"{_OPEN}argument ",
+            _kimi("argument")[1],
+            _SEP,
+            name_ends=(_SEP,),
+            tagged=True,
+            last=_kimi("tools")[1:],
+        ),
+        thinking_seam="",
+        call_seam="",
+        parts=KIMI_PARTS,
+        around=(*_kimi("response"), _kimi("message")[1]),
+    ),
+    "gemma-4": Markup(
+        "<|channel>thought\n",
+        "<channel|>",
+        call=_GEMMA_CALL,
+        call_end=_GEMMA_END,
+        reads=LiteralForm(
+            re.compile(r"\s*(?:call)?:\s*(?P<name>[^\s{}]+)\s*\{"),
+            re.compile(r"[^{}]*"),
+            "}",
+            _GEMMA_QUOTE,
+            frozenset((_GEMMA_CALL, _GEMMA_END)),
+        ),
+        inner=(_GEMMA_QUOTE,),
+        parts=("<|channel>",),
+    ),
+    "llama-4": Markup(
+        "",
+        "",
+        section_end="]",
+        call="[",
+        reads=LiteralForm(
+            re.compile(r"\s*(?P<name>[A-Za-z_][\w.-]*)\s*\((?=\s*(?:\)|[A-Za-z_]\w*\s*=))"),
+            re.compile(r"\s*(?:[A-Za-z_][\w.-]*\s*(?:\(\s*(?:[A-Za-z_]\w*\s*)?)?)?"),
+            ")",
+        ),
+        around=("<|python_start|>", "<|python_end|>"),
+        more=",",
+    ),
     "seed": _functions(("<seed:tool_call>", "</seed:tool_call>"), line=False, think="seed:think"),
 }
 """Every markup that we can read, by its name in settings; a server that reads its model itself has none."""
@@ -213,7 +287,8 @@ KEEPS: Mapping[str, bool] = {
 class Family(msgspec.Struct, frozen=True):
     """One row: its markup, and how it is recognised (`names`, a regex searched in the model's name in any case;
     `marks`, of which each is one token). `keeps` is the option of KEEPS that its template names, which counts where a
-    server doesn't show what its template writes.
+    server doesn't show what its template writes. `effort` is the option that says how much to reason, and `efforts` are
+    its words for our words, where it has others.
     """
 
     name: str
@@ -222,6 +297,12 @@ class Family(msgspec.Struct, frozen=True):
     names: str = ""
     marks: tuple[str, ...] = ()
     keeps: str = ""
+    effort: str = "reasoning_effort"
+    efforts: Mapping[str, str | int] = MappingProxyType({})
+
+    def effort_option(self, effort: str) -> dict[str, str | int]:
+        """The option of a template that says how much to reason."""
+        return {self.effort: self.efforts.get(effort, effort)}
 
 
 MARKS = (
@@ -230,6 +311,8 @@ MARKS = (
     *("<minimax:tool_call>", "</minimax:tool_call>"),
     *("<seed:think>", "</seed:think>", "<seed:tool_call>", "</seed:tool_call>"),
     *("[THINK]", "[/THINK]", "[TOOL_CALLS]", *_MISTRAL_INSIDE),
+    *(*KIMI_PARTS, _MINIMAX, "<mm:think>", "</mm:think>", "<|channel>", "<channel|>"),
+    *(_GEMMA_CALL, _GEMMA_END, _GEMMA_QUOTE, "<|python_start|>", "<|python_end|>"),
 )
 """All marks that some vocabulary has as one token."""
 
@@ -237,6 +320,7 @@ ENDS = (
     *("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<end_of_turn>", "</s>"),
     *(_bars("end of sentence"), "<|user|>", "<|observation|>", "[EOS]", "[e~[", "<seed:eos>"),
     *("<|end|>", "<|return|>", "<|end_of_role|>", "<turn|>", "<|eos|>", "<eos>"),
+    *("<|tool_response>", "<|end_of_msg|>", "<|eot|>", "<|eom|>"),
 )
 """The special tokens that end a model's turn. In ordinary tokens they are text."""
 
@@ -247,9 +331,23 @@ _CODER_NAMES = r"qwen[-_ ]?3(?:\.[5-9]|[-_ ]?coder)|nemotron[-_ ]?(?:v?3)|step[-
 FAMILIES = {
     family.name: family
     for family in (
+        Family(
+            "kimi-k3",
+            "kimi-k3",
+            ReasoningPlace.WITH_CALLS,
+            r"kimi[-_ ]?k3",
+            (_OPEN, _SEP),
+            effort="thinking_effort",
+            efforts={"none": "low", "minimal": "low", "xhigh": "max"},
+        ),
         Family("kimi-k2", "kimi", ReasoningPlace.WITH_CALLS, r"kimi[-_ ]?k2", _KIMI_CALLS[:1]),
         Family(
-            "deepseek-v4.1", "deepseek-v4.1", ReasoningPlace.WITH_CALLS, r"deepseek[-_ ]?v4\.1", keeps="drop_thinking"
+            "deepseek-v4.1",
+            "deepseek-v4.1",
+            ReasoningPlace.WITH_CALLS,
+            r"deepseek[-_ ]?v4\.1",
+            keeps="drop_thinking",
+            efforts={"minimal": "low", "medium": 62},
         ),
         Family("deepseek-v4", "deepseek-v4", ReasoningPlace.WITH_CALLS, r"deepseek[-_ ]?v4", keeps="drop_thinking"),
         Family("deepseek-v3.2", "deepseek-v3.2", ReasoningPlace.WITH_CALLS, r"deepseek[-_ ]?v3\.2(?!-exp)", (DSML,)),
@@ -259,7 +357,10 @@ FAMILIES = {
         Family("deepseek-r1-distill", "think", ReasoningPlace.LEFT_OUT, r"deepseek[-_ ]?r1.*distill"),
         Family("glm-4.7", "glm", ReasoningPlace.WITH_CALLS, r"glm[-_ ]?(?:4\.[7-9]|5)", keeps="clear_thinking"),
         Family("glm", "glm", ReasoningPlace.TEMPLATE, r"glm[-_ ]?4\.[56]", (CALL, "<arg_key>")),
+        Family("minimax-m3", "minimax-m3", ReasoningPlace.WITH_CALLS, r"minimax[-_ ]?m3", (_MINIMAX, "<mm:think>")),
         Family("minimax-m2", "minimax", ReasoningPlace.WITH_CALLS, r"minimax[-_ ]?m2", ("<minimax:tool_call>",)),
+        Family("gemma-4", "gemma-4", ReasoningPlace.TEMPLATE, r"gemma[-_ ]?4", (_GEMMA_CALL, "<|channel>")),
+        Family("llama-4", "llama-4", ReasoningPlace.NONE, r"llama[-_ ]?4", ("<|python_start|>",)),
         Family("seed-oss", "seed", ReasoningPlace.TEMPLATE, r"seed[-_ ]?oss", ("<seed:tool_call>",)),
         Family("mistral", "mistral", ReasoningPlace.TEMPLATE, _MISTRAL_NAMES, ("[TOOL_CALLS]", "[ARGS]")),
         Family("granite-4.2", "qwen-coder", ReasoningPlace.TEMPLATE, r"granite[-_ ]?4\.[2-9]"),

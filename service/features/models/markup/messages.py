@@ -42,7 +42,8 @@ def chat_messages(
     messages: Iterable[StoredMessage], names: Mapping[str, str], *, thoughts: bool = True, sees: bool = False
 ) -> list[dict[str, Any]]:
     """The messages in order. `names` are those of the tools, by the recipient of their calls; `thoughts` is whether the
-    template gets reasoning at all, and `sees` whether the model gets pictures, each as a reference (REFERENCE).
+    template gets reasoning at all, and `sees` whether the model gets pictures, each as a reference (REFERENCE). Text
+    behind calls comes before them, as no template has a place for it.
     """
     content = _parts_of if sees else text_of
     made: list[dict[str, Any]] = []
@@ -50,7 +51,8 @@ def chat_messages(
     said: dict[str, Any] | None = None
     for number, message in enumerate(messages):
         if message.role == "assistant":
-            if said is None or (message.channel == "analysis" and message.recipient is None and "content" in said):
+            begins = message.channel == "analysis" and message.recipient is None and "content" in (said or ())
+            if said is None or (begins and "tool_calls" not in said):  # outputs come behind the calls
                 said = {"role": "assistant"}
                 made.append(said)
             _add(said, message, names, waiting, number, thoughts=thoughts)

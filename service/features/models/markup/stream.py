@@ -30,7 +30,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
 
 from service.features.models.markup.calls import MarkedCall, Read, Schemas, TextMark, is_object
 from service.features.models.markup.families import ENDS, Markup
@@ -45,8 +47,14 @@ MAX_SPACE = 64
 READ_CHARS = 1024
 """The most text that is read at once: after each mark, the next one is looked for in no more than that."""
 
+SIGNS = 0xD800
+"""The first of the signs in the place of parts of marks: surrogates, which no text has."""
+
 FUNCTIONS = "functions."
 """The prefix of a tool's name where a call is addressed, unless another recipient is named for it."""
+
+
+T = TypeVar("T")
 
 
 class MarkupPart(Enum):
@@ -79,6 +87,21 @@ def _patterns(marks: frozenset[str], tokens: frozenset[str]) -> _Spelled:
     )
     signs = re.escape("".join({mark[0] for mark in marks}))
     return _Spelled(re.compile(whole), re.compile(rf"(?:{begun})\Z"), signs)
+
+
+@lru_cache(maxsize=64)
+def _with_signs(value: T, signs: tuple[tuple[str, str], ...]) -> T:
+    """A markup whose marks have a sign in the place of each part that is one token; or a value of it."""
+    made: Any = value
+    if isinstance(value, str):
+        for part, sign in signs:
+            made = made.replace(part, sign)
+    elif isinstance(value, tuple | frozenset):
+        made = type(made)(_with_signs(each, signs) for each in made)
+    elif isinstance(value, msgspec.Struct):
+        members = {name: _with_signs(getattr(value, name), signs) for name in value.__struct_fields__}
+        made = msgspec.structs.replace(made, **members)
+    return made
 
 
 class Segments:
@@ -146,15 +169,21 @@ class StreamParser(Segments):
         whether the prompt ends inside of reasoning.
         """
         super().__init__(recipients, thinking=thinking)
+        signs = {part: chr(SIGNS + place) for place, part in enumerate(markup.parts) if part in marks}
+        markup = _with_signs(markup, tuple(signs.items())) if signs else markup
+        self._signs = {marks[part]: sign for part, sign in signs.items()}
+        """A sign in the place of each token that is a part of a mark, by its id."""
+        self._spellings = {ord(sign): part for part, sign in signs.items()}
         self._markup = markup
         self._schemas = schemas
-        own = {spelling: id for spelling, id in marks.items() if spelling in markup.spellings}
+        own = {mark: id for mark, id in marks.items() if mark in markup.spellings and mark not in signs}
         ends = {spelling: id for spelling, id in marks.items() if spelling in ENDS and spelling not in own}
         self._ends = frozenset(ends.values())
-        self._marks = TokenMarks(own | ends)
+        self._marks = TokenMarks(own | ends | {part: marks[part] for part in signs})
         self._tokens = frozenset(own)
         self._opening = frozenset({markup.think, *markup.sections, markup.call})
-        self._outer = frozenset({*self._opening, markup.think_end, markup.section_end, markup.call_end} - {""})
+        closing = {markup.think_end, markup.section_end, markup.call_end}
+        self._outer = frozenset({*self._opening, *closing, *markup.around} - {""})
         self._last = frozenset({markup.call, markup.call_end, markup.section_end} - {""})
         """The marks that end a call that broke behind its name."""
         self._held = ""
@@ -223,6 +252,10 @@ class StreamParser(Segments):
             self._keep(piece.ids)
             self._read(piece.text)
             return
+        if piece.ids[0] in self._signs:
+            self._keep(piece.ids)
+            self._read(self._signs[piece.ids[0]])
+            return
         self._flush()
         if piece.ids[0] in self._ends:
             self._keep(piece.ids)
@@ -239,7 +272,10 @@ class StreamParser(Segments):
     def _awaited_marks(self) -> frozenset[str]:
         """The marks that mean something where it stands."""
         if self.part is not MarkupPart.CALL:
-            return self._outer
+            more = self._markup.more
+            begins = self.part is MarkupPart.BEFORE and not self._segment
+            apart = {self._markup.call} if more and not begins else frozenset[str]()
+            return self._outer - apart | ({more} if more and self.part is MarkupPart.BEHIND else frozenset[str]())
         if self._call is None:
             return self._last
         return self._call.awaits.marks if self._raw is None else self._call.awaits.marks | self._outer
@@ -255,8 +291,10 @@ class StreamParser(Segments):
             awaited = self._awaited_marks()
             spelled = _patterns(awaited, self._tokens)
             found = spelled.whole.search(text, at)
-            begun = found or spelled.begun.search(text, at)
-            stop = begun.start() if begun else len(text)
+            begun = spelled.begun.search(text, at)
+            if begun is not None and found is not None and begun.start() < found.start():
+                found = None  # it may stand within a longer mark
+            stop = found.start() if found else begun.start() if begun else len(text)
             if stop > at:
                 at += self._text(text[at:stop])
                 if at < stop or self._awaited_marks() != awaited:
@@ -303,7 +341,11 @@ class StreamParser(Segments):
             return self._think_end(token)
         if mark in markup.sections:
             self._maybe(mark)
-        elif mark == markup.call and markup.reads is not None:
+        elif mark in markup.around:
+            if self.part is MarkupPart.THINKING:
+                return self._think_end(token)
+            self._leave()
+        elif mark in (markup.call, markup.more) and markup.reads is not None:
             self._maybe(mark)
             self._call, self.part = MarkedCall(markup.reads.steps(self._schemas, self._called_with)), MarkupPart.CALL
         elif mark == markup.section_end and (self._raw is not None or self.part is MarkupPart.BEHIND):
@@ -312,6 +354,10 @@ class StreamParser(Segments):
             return False
         self._behind_mark = True
         return True
+
+    def _say(self, text: str) -> None:
+        """More text of the open segment; a part of a mark that became none is spelled in it."""
+        super()._say(text.translate(self._spellings) if self._spellings else text)
 
     # --- reasoning and the answer -------------------------------------------------------------------------------------
 

@@ -55,8 +55,8 @@ class TurnConstraint(msgspec.Struct, frozen=True):
 def tag(markup: str, marks: tuple[tuple[str, int], ...], asked: TurnConstraint, part: MarkupPart) -> str | None:
     """The structural tag of a request, where a generation goes on in a part of the answer; None if it demands nothing.
 
-    `marks` are as a Speech has them. Behind a call, another one may follow, or the end. Raises LookupError for tools of
-    a markup whose calls can't be constrained.
+    `marks` are as a Speech has them. Behind a call, another one may follow, or the end. Raises LookupError for tools
+    of a markup whose calls can't be constrained, and for one whose answers stand between marks.
     """
     return _Writer(markup, dict(marks)).tag(asked, part)
 
@@ -74,6 +74,8 @@ class _Writer:
         strict = any(tool.content is not None for tool in asked.tools)
         if not (asked.required or strict or asked.answer is not None) or part is MarkupPart.CALL:
             return None
+        if self._markup.around and self._markup.think:
+            raise LookupError("answers of this markup can't be constrained")
         calls = self._calls(asked) if asked.tools else None
         if part is MarkupPart.BEHIND:
             if not asked.parallel or calls is None:
