@@ -81,7 +81,8 @@ to do."""
 class Description:
     """A metric as it is declared: its name, what it tells, and the values that each of its labels may have.
 
-    Where all values are known they are given, and there from the start, at 0; a label whose values aren't has none.
+    Where all values are known they are given, and there from the start, at 0: another value is refused. A label whose
+    values aren't known has none.
     """
 
     def __init__(self, name: str, tells: str, buckets: tuple[float, ...] = (), **labels: tuple[str, ...]) -> None:
@@ -96,8 +97,19 @@ class Description:
         if kind is Gauge:
             more["multiprocess_mode"] = "livesum"
         metric = kind(self.name, self.tells, tuple(self.labels), registry=registry, **more)
-        for values in product(*self.labels.values()) if self.labels else ():
-            metric.labels(*values)
+        known = set(product(*self.labels.values()))
+        if not self.labels or not known:
+            return metric
+        find = metric.labels
+
+        def labels(*values: str) -> Kind:
+            if values not in known:
+                raise ValueError(f"{self.name} has no series for {values}: declare the values in counters.py")
+            return find(*values)
+
+        for values in known:
+            find(*values)
+        setattr(metric, "labels", labels)  # noqa: B010 (the type has a method there)
         return metric
 
 
