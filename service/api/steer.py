@@ -119,7 +119,7 @@ def messages_in(raw: msgspec.Raw) -> list[bytes]:
     sent = bytes(memoryview(raw))
     messages = decode_list(raw, MAX_STEER_MESSAGES, "input") if sent[:1] == b"[" else []
     if not messages and (sent[:1] == b"[" or sent in (b'""', b"null")):
-        raise InvalidRequest("Nothing is said in 'input': give a text, or messages of the user's.", param="input")
+        raise InvalidRequest("'input' is empty: send a text, or user messages.", param="input")
     for place, message in enumerate(messages):
         decode(message, _UserMessage, f"input[{place}]")
     return list(map(bytes, messages)) or [message_of(sent)]

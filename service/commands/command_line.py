@@ -98,7 +98,7 @@ def worker(settings: CoreSettings) -> None:
 
 @app.command("settings", rich_help_panel=RUN)
 def print_settings(as_json: AsJson = False) -> None:
-    """Print every setting as it stands, with what it means: a .env file to start from. Secrets are masked."""
+    """Print every setting with its value and meaning: a .env file to start from. Secrets are masked."""
     shown, lines = display(load()), list[str]()
     for heading, names in Settings.by_heading().items():
         lines.append(f"# --- {heading} ---\n")

@@ -39,7 +39,7 @@ Pace = Annotated[
     float, typer.Option(min=0, metavar="N", help="Pace, to spare a busy server. 0 is as fast as it answers.")
 ]
 AsJson = Annotated[bool, flag("--json", "Print JSON instead.")]
-TenantOption = Annotated[str | None, option("--tenant", "NAME", "Only what this tenant has.")]
+TenantOption = Annotated[str | None, option("--tenant", "NAME", "Only this tenant's conversations.")]
 TreeOption = Annotated[str | None, option("--tree", "ID", "Only the conversation with this response, with all forks.")]
 
 _PANELS = {name: heading for heading, names in Settings.by_heading().items() for name in names}

@@ -81,7 +81,8 @@ to do."""
 class Description:
     """A metric as it is declared: its name, what it tells, and the values that each of its labels may have.
 
-    Where all values are known they are given, and there from the start, at 0; a label whose values aren't has none.
+    Where all values are known they are given, and there from the start, at 0: another value is refused. A label whose
+    values aren't known has none.
     """
 
     def __init__(self, name: str, tells: str, buckets: tuple[float, ...] = (), **labels: tuple[str, ...]) -> None:
@@ -96,8 +97,19 @@ class Description:
         if kind is Gauge:
             more["multiprocess_mode"] = "livesum"
         metric = kind(self.name, self.tells, tuple(self.labels), registry=registry, **more)
-        for values in product(*self.labels.values()) if self.labels else ():
-            metric.labels(*values)
+        known = set(product(*self.labels.values()))
+        if not self.labels or not known:
+            return metric
+        find = metric.labels
+
+        def labels(*values: str) -> Kind:
+            if values not in known:
+                raise ValueError(f"{self.name} has no series for {values}: declare the values in counters.py")
+            return find(*values)
+
+        for values in known:
+            find(*values)
+        setattr(metric, "labels", labels)  # noqa: B010 (the type has a method there)
         return metric
 
 
@@ -129,38 +141,36 @@ class Metrics:
 
     requests: Counter = metric(
         "requests_total",
-        "HTTP requests that were answered, by path template, method and status.",
+        "Answered HTTP requests, by path template, method and status.",
         endpoint=(),
         method=(),
         status=(),
     )
     requests_in_progress: Gauge = metric(
-        "requests_in_progress", "HTTP requests under way, open streams included, probes and scrapes not."
+        "requests_in_progress", "Running HTTP requests, with open streams, without probes and scrapes."
     )
     requests_waiting: Gauge = metric(
         "requests_waiting", "Requests for a response that wait for one of MAX_CONCURRENT_REQUESTS."
     )
     wait_seconds: Histogram = metric(
         "request_wait_seconds",
-        "How long such a request waited, whatever became of it; those that didn't have to are not counted.",
+        "Waiting time of such a request; requests that didn't wait are not counted.",
         WAIT_BUCKETS,
     )
     request_seconds: Histogram = metric(
         "request_duration_seconds",
-        "From a request's head to the last byte of its answer; a stream takes as long as it is open.",
+        "From a request's head to the last byte of its answer, or the end of its stream.",
         REQUEST_BUCKETS,
         endpoint=(),
         method=(),
     )
     refused: Counter = metric(
         "admission_refused_total",
-        "Requests that were refused for a limit: the process had MAX_CONCURRENT_REQUESTS, its followers, WebSockets "
-        "or bytes of bodies, or the queue was full.",
+        "Requests refused by a limit: the process's MAX_CONCURRENT_REQUESTS, followers, WebSockets or bytes of bodies, "
+        "or the queue.",
         limit=REFUSALS,
     )
-    responses: Counter = metric(
-        "responses_total", "Responses that ended, by how, and by how they were asked for.", mode=MODES, status=STATUSES
-    )
+    responses: Counter = metric("responses_total", "Ended responses, by mode and status.", mode=MODES, status=STATUSES)
     first_token_seconds: Histogram = metric(
         "time_to_first_token_seconds",
         "From the request, or the claim of a background response, to the first token.",
@@ -175,17 +185,16 @@ class Metrics:
     )
     input_tokens: Counter = metric("input_tokens_total", "Tokens of prompts, cached ones included.")
     cached_tokens: Counter = metric("cached_tokens_total", "Tokens of prompts that the engine's prefix cache held.")
-    output_tokens: Counter = metric("output_tokens_total", "Tokens that were sampled, reasoning included.")
+    output_tokens: Counter = metric("output_tokens_total", "Sampled tokens, reasoning included.")
     engine_errors: Counter = metric("engine_errors_total", "Failures of the engine, by kind.", kind=ENGINE_ERRORS)
     store_errors: Counter = metric(
         "store_errors_total",
-        "Operations of the store that failed: no answer in time, an error after all repeats, or not as safe in time as "
-        "was asked for.",
+        "Failed operations of the store: no answer in time, an error after all retries, or no confirmation in time.",
         kind=STORE_ERRORS,
     )
     store_seconds: Histogram = metric(
         "store_operation_seconds",
-        "How long the operations of the store took that did not fail, from the wait for a connection on.",
+        "Time of successful operations of the store, including the wait for a connection.",
         OPERATION_BUCKETS,
     )
     store_confirms: Counter = metric(
@@ -194,122 +203,117 @@ class Metrics:
         outcome=CONFIRMS,
     )
     store_confirm_seconds: Histogram = metric(
-        "store_confirm_seconds", "How long such a wait took, met or not.", CONFIRM_BUCKETS
+        "store_confirm_seconds", "Time of such a wait, met or not.", CONFIRM_BUCKETS
     )
     turns_removed: Counter = metric(
         "turns_removed_total",
-        "Turns of conversations that nobody deleted and that left memory: evicted for MAX_RESPONSES, MAX_TREES, "
-        "MAX_BYTES or the server's memory, or unused for IDLE_DAYS. Without an archive they are lost; with one they "
-        "are there, but for what ARCHIVE_WHEN_DOWN=evict takes while it is away.",
+        "Turns that left memory without a deletion: evicted by a limit or for the server's memory, or unused for "
+        "IDLE_DAYS. Without an archive they are lost, and so are those of ARCHIVE_WHEN_DOWN=evict.",
         reason=REMOVALS,
     )
     expiry_doubted: Counter = metric(
         "expiry_doubted_total",
-        "Sweeps that kept all unused conversations, as the clock was in doubt: it differs from the process's own, or "
+        "Sweeps that kept all unused conversations because of a doubtful clock: it differs from the process's own, or "
         "nobody swept for an hour.",
         why=DOUBTS,
     )
     prefix_read: Counter = metric(
         "prefix_read_tokens_total",
-        "Tokens that models with a chat template had read of continued conversations, up to what they last sampled.",
+        "For models with a chat template, tokens of continued conversations up to their last sampled one.",
     )
     prefix_kept: Counter = metric(
         "prefix_kept_tokens_total",
-        "Of these, those with which their next prompts are known to begin, as the engine has them cached.",
+        "Of these, tokens that begin the next prompt, so the engine has them cached.",
     )
     recognised_ratio: Histogram = metric(
         "recognised_ratio",
-        "The share of items that were known of requests with a history, where conversations are recognised by what "
-        "they say.",
+        "The known share of a history's items, with HARMONIUM_CHATS=remembered.",
         SHARE_BUCKETS,
     )
     loop_lag_seconds: Histogram = metric(
         "loop_lag_seconds",
-        "How much later than it wanted something ran in the process, looked at four times a second.",
+        "Delay of the process's event loop, measured four times a second.",
         LAG_BUCKETS,
     )
     followers: Gauge = metric("followers", "Open streams that follow a background response.")
     sockets: Gauge = metric("sockets", "Open WebSockets.")
     tool_calls: Counter = metric(
         "tool_calls_total",
-        "Calls of tools that the service made, by what became of them: completed, failed, incomplete.",
+        "Calls of tools by the service, by outcome.",
         outcome=CALLS,
     )
     tool_seconds: Histogram = metric(
-        "tool_call_duration_seconds", "How long a tool that the service called took to answer.", REQUEST_BUCKETS
+        "tool_call_duration_seconds", "Time of the service's calls of tools.", REQUEST_BUCKETS
     )
     steers: Counter = metric(
         "steers_total",
-        "Steers, by the way they came and by what became of them: accepted or refused at first; then applied, failed, "
-        "or over a WebSocket pending until the outputs of calls come.",
+        "Steers, by way and outcome: accepted or refused at first; then applied, failed, or over a WebSocket pending "
+        "until the outputs of calls come.",
         way=WAYS,
         outcome=STEERS,
     )
 
     repeats: Counter = metric(
         "repeats_total",
-        "Requests with an Idempotency-Key that came before, by what became of them: told what the earlier one made, at "
-        "once or having waited; taken over from one that died or failed; refused.",
+        "Repeated requests with an Idempotency-Key: answered like the first, at once or after a wait; taken over from "
+        "a dead or failed one; refused.",
         outcome=REPEATS,
     )
 
-    jobs_submitted: Counter = metric("jobs_submitted_total", "Background responses that were queued.")
-    jobs_claimed: Counter = metric("jobs_claimed_total", "Background responses that a worker took, again included.")
-    jobs_rescued: Counter = metric(
-        "jobs_rescued_total", "Background responses that were taken over because their worker was silent for too long."
-    )
+    jobs_submitted: Counter = metric("jobs_submitted_total", "Queued background responses.")
+    jobs_claimed: Counter = metric("jobs_claimed_total", "Background responses claimed by a worker, also repeatedly.")
+    jobs_rescued: Counter = metric("jobs_rescued_total", "Background responses taken over from a silent worker.")
     jobs_handed_back: Counter = metric(
         "jobs_handed_back_total",
-        "Background responses that a worker gave back: it stopped, the engine failed, or another tenant waited.",
+        "Background responses handed back by a worker: it stopped, the engine failed, or another tenant waited.",
     )
     leases_lost: Counter = metric(
         "leases_lost_total",
-        "Background responses that a worker lost to another while it still worked on them; not those cancelled.",
+        "Background responses that a worker lost to another while working on them, without cancelled ones.",
     )
     attempts_exhausted: Counter = metric(
         "jobs_attempts_exhausted_total", "Background responses that failed after MAX_ATTEMPTS without progress."
     )
     tokens_replayed: Counter = metric(
-        "tokens_replayed_total", "Tokens of earlier attempts that were read back from event logs instead of sampled."
+        "tokens_replayed_total", "Tokens of earlier attempts, read from event logs instead of sampled."
     )
     queue_seconds: Histogram = metric(
         "job_queue_seconds",
-        "From the submission of a background response to its first claim; of one that had hours, from their end.",
+        "From the submission of a background response to its first claim; with hours, from their end.",
         QUEUE_BUCKETS,
     )
     run_seconds: Histogram = metric(
         "job_run_seconds",
-        "For how long workers had a background response until its end, for those that one has begun.",
+        "Time that workers spent on a background response, of begun ones.",
         RUN_BUCKETS,
     )
     cancel_seconds: Histogram = metric(
         "cancel_seconds", "From a request to cancel a background response to the reply.", CANCEL_BUCKETS
     )
-    log_entries: Counter = metric("log_entries_total", "Batches of events that were written to event logs.")
-    log_bytes: Counter = metric("log_written_bytes_total", "Bytes that were written to event logs.")
+    log_entries: Counter = metric("log_entries_total", "Batches of events written to event logs.")
+    log_bytes: Counter = metric("log_written_bytes_total", "Bytes written to event logs.")
     webhooks: Counter = metric(
         "webhook_attempts_total", "Webhooks: delivered, failed and to be tried again, or given up.", outcome=WEBHOOKS
     )
-    engine_pauses: Counter = metric(
-        "engine_pauses_total", "Times that a worker stopped claiming because the engine was down or had no room."
-    )
+    engine_pauses: Counter = metric("engine_pauses_total", "Pauses of a worker because the engine was down or full.")
     rereads: Counter = metric(
         "rereads_total",
-        "Times that the files of keys and engines were read again on SIGHUP, and taken or refused.",
+        "Rereads of the files of keys and engines on SIGHUP, taken or refused.",
         outcome=REREADS,
     )
 
     archive_reads: Counter = metric(
         "archive_reads_total",
-        "Turns that were not in memory and were looked for in the archive: found, not there, failed, or refused as "
-        "many were under way as may be.",
+        "Looks in the archive for turns outside memory: found, missing, failed, or refused because too many ran.",
         outcome=LOOKS,
     )
-    archive_trees: Counter = metric("archive_trees_total", "Times that what had changed of a tree was archived.")
-    archive_bytes: Counter = metric("archive_bytes_total", "Bytes of values that went to and came from it.", verb=MOVES)
+    archive_trees: Counter = metric("archive_trees_total", "Archivings of a tree's changes.")
+    archive_bytes: Counter = metric(
+        "archive_bytes_total", "Bytes of values written to and read from the archive.", verb=MOVES
+    )
     archive_errors: Counter = metric(
         "archive_errors_total",
-        "Calls of the archive that failed: it didn't answer well in time, or refuses until somebody does something.",
+        "Failed calls of the archive: no good answer in time, or refused until somebody acts.",
         kind=ARCHIVE_ERRORS,
     )
     archive_waiting: Gauge = metric(
@@ -317,7 +321,7 @@ class Metrics:
     )
     archive_lag_seconds: Gauge = metric(
         "archive_lag_seconds",
-        "For how long the first of those has been due, which is how far the archive lags behind ARCHIVE_AFTER_SECONDS.",
+        "How long the first of those has been due, the archive's lag behind ARCHIVE_AFTER_SECONDS.",
     )
 
     answers: dict[tuple[str, str, int], AnswerCounts] = field(default_factory=dict[tuple[str, str, int], AnswerCounts])

@@ -59,7 +59,7 @@ ENGINE_TOKENS = Description(
     server=(),
 )
 ENGINE_ROOM = Description(
-    "engine_room_tokens", "For how many a server has room, where it tells or the settings do.", server=()
+    "engine_room_tokens", "The tokens for which a server has room, by its word or the settings.", server=()
 )
 ENGINE_WAITING = Description("engine_waiting", "Generations of this process that wait for room at a server.")
 LIMIT = Description(

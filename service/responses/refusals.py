@@ -96,36 +96,33 @@ def _store_refusal(error: errors.StoreError) -> ApiError:
     if isinstance(error, errors.StoreFull):
         return _full_refusal(error)
     if isinstance(error, errors.Conflict):
-        return unavailable(
-            "Another request with the same Idempotency-Key was quicker. Send it again, to be given its answer."
-        )
+        return unavailable("Another request with the same Idempotency-Key took over. Retry to get its answer.")
     if isinstance(error, errors.RegistryMoved):
-        return unavailable("Others change the same project or key all the time. Try again in a moment.")
+        return unavailable("Other requests change the same project or key. Try again in a moment.")
     if isinstance(error, errors.NewerFormat):
         return server_failure(
-            "What this needs was stored by a later release than the one that answers, which can't read it. Upgrade "
-            "this service to the release of those that share its store."
+            "A later release stored the requested data, and this one can't read it. Upgrade this service to the "
+            "release of the others that share its store."
         )
     if isinstance(error, errors.ArchiveDamaged):
         return server_failure(
-            "What the archive has of this conversation can't be read. Ask the operator, who finds it with "
-            "`harmonium archive verify`.",
+            "The archive's copy of this conversation is unreadable. Ask the operator: `harmonium archive verify`.",
             code="archive_damaged",
         )
     if isinstance(error, errors.ArchiveUnavailable | errors.ArchiveUnfit | errors.ArchiveForeign):
         return unavailable(
-            "What this names is not in memory, and the archive does not answer. It is not known to be gone: try again "
-            "in a moment.",
+            "The requested data is not in memory, and the archive does not answer. It may still exist. Try again in a "
+            "moment.",
             code="archive_unavailable",
         )
     if isinstance(error, errors.StoreReadOnly):
         return unavailable(
-            "The conversation store takes no writes at the moment; what it holds can be read. Try again in a moment."
+            "The conversation store accepts no writes at the moment; reading works. Try again in a moment."
         )
     if isinstance(error, errors.StoreUnconfirmed):
         return unavailable(
-            "The conversation store can't keep a response as safely as it is told to at the moment, as replicas or the "
-            "disk lag behind. Stored responses can be read. Try again in a moment."
+            "The conversation store can't confirm that a response is safe, as its replicas or its disk lag behind. "
+            "Reading works. Try again in a moment."
         )
     return unavailable("The conversation store does not answer. Try again in a moment.")
 
@@ -134,27 +131,27 @@ def _full_refusal(error: errors.StoreFull) -> ApiError:
     """The HTTP error where there is no room for a turn."""
     if isinstance(error, errors.DiskFull):
         return server_failure(
-            "The disk of the conversation store is nearly full, so nothing is stored. Delete responses, or have room "
-            "made on it; what is stored can be read.",
+            "The disk of the conversation store is nearly full, so nothing is stored. Delete responses, or make room "
+            "on the disk; reading works.",
             status=507,
             code="disk_full",
         )
-    why = "running responses need all that it holds"
+    why = "running responses need all of its data"
     if isinstance(error, errors.MemoryFull):
         why = "its server has no memory left"
     if isinstance(error, errors.StoreUnarchived):
-        why, away = "what could leave memory waits for the archive, which is slower than what is stored", error.away
+        why, away = "the archive is slower than new responses", error.away
         if isinstance(away, errors.ArchiveUnavailable) and away.disk_full:
             return server_failure(
-                "The conversation store is full, and so is the disk of its archive, so nothing may leave memory for a "
-                "new response. Have room made on that disk; what is stored can be read.",
+                "The conversation store is full, and so is the disk of its archive, so nothing can leave memory for a "
+                "new response. Make room on that disk; reading works.",
                 status=507,
                 code="archive_full",
             )
         if away is not None:
             return unavailable(
-                "The conversation store is full, and the archive takes nothing, so nothing may leave memory for a new "
-                "response. Try again in a moment.",
+                "The conversation store is full, and the archive accepts nothing, so nothing can leave memory for a "
+                "new response. Try again in a moment.",
                 code="archive_unavailable",
             )
     return unavailable(f"The conversation store is full, and {why}. Try again in a moment.", code="store_full")
@@ -166,7 +163,7 @@ def _queue_refusal(error: errors.QueueFull) -> ApiError:
     message = f"{error.most} background responses{kind} wait already. Try again later, or raise HARMONIUM_MAX_QUEUED."
     if error.what == "bytes":
         message = (
-            f"The background responses{kind} that wait have {error.most} bytes already, which is {part} of "
+            f"The waiting background responses{kind} have {error.most} bytes already, {part} of "
             "HARMONIUM_MAX_LOG_BYTES. Try again later."
         )
     return ApiError(429, message, type="rate_limit_error", code="queue_full", retry_after=QUEUE_RETRY_SECONDS)

@@ -222,17 +222,16 @@ class ServingSettings(SettingsGroup):
         shown_as(lambda keys: ",".join(f"{each.tenant}:{MASK}" for each in keys)),
         InFile(renewed=True, several=True),
     ] = Field((), max_length=MAX_API_KEYS, repr=False)
-    """Keys that clients may present, comma-separated: `key` (tenant `default`) or `tenant:key`. Tenants never see each
-    other's conversations."""
+    """Keys of clients, comma-separated: `key` (tenant `default`) or `tenant:key`. Tenants never see each other's
+    conversations."""
     admin_key: Annotated[RenewedSecret, key_of(LEAST_KEY_CHARS)] = SecretStr("")
-    """The key of an administrator, of at least 20 characters. With it there are projects and keys in the store, which
-    OpenAI's admin API makes and ends. Without it, and without PROJECTS, only API_KEYS open the service."""
+    """An administrator's key, at least 20 characters. It turns on projects and their keys, by OpenAI's admin API."""
     projects: bool = False
-    """Whether there are projects and keys in the store, also without ADMIN_KEY: `harmonium keys create-admin` makes the
-    first administrator's."""
+    """Whether the store has projects and keys without ADMIN_KEY: `harmonium keys create-admin` creates the first
+    administrator's key."""
     priority_tenants: Words = ()
-    """Tenants whose `priority` requests go before other tenants', comma-separated. Where API_KEYS has one tenant, it
-    may. A `service_tier` of priority is default for the others."""
+    """Tenants whose `priority` requests go before other tenants', comma-separated. A single tenant in API_KEYS is
+    allowed. For other tenants `priority` counts as default."""
 
     @property
     def tenants(self) -> set[str]:
@@ -269,27 +268,25 @@ class StoreSettings(SettingsGroup):
     redis_url: Annotated[str, AfterValidator(_right_redis_url), shown_as(without_password), InFile()] = Field(
         "", repr=False
     )
-    """Redis to keep conversations in: redis://, unix://, redis+sentinel:// or redis+cluster://, with rediss for TLS.
-    Empty starts an embedded server that keeps its data in the data folder."""
+    """Redis for the conversations: redis://, unix://, redis+sentinel:// or redis+cluster://, rediss with TLS. Empty
+    starts an embedded server."""
     key_prefix: str = Field("harmonium", pattern=r"^[A-Za-z0-9_.:-]{1,64}$")
     """The prefix of every Redis key; services that share a Redis need different ones."""
     shards: int = Field(1, ge=1, le=MAX_SHARDS)
-    """Parts that conversations are spread over, each on one node of a cluster. It may grow at any time, and must never
-    shrink."""
+    """Parts of the store, each on one node of a cluster. The number can grow at any time, and must never shrink."""
     data_dir: Annotated[Path, AfterValidator(whole)] = Field(default_factory=_default_data_dir)
     """Folder of the embedded server's data. One harmonium at a time can own it."""
     store_timeout_seconds: float = Field(2.0, gt=0, le=60)
-    """The most that one operation of the store may take before it counts as down."""
+    """The longest time of one operation; then the store counts as down."""
     store_patience_seconds: float = Field(20.0, ge=0, le=600)
-    """For how long an answer that has ended waits to be stored while Redis is away, and its client for its end. A
-    failover takes 5 to 30 s."""
+    """How long an ended answer, and its client, wait for Redis while it is away. A failover takes 5 to 30 s."""
     store_replicas: int = Field(0, ge=0, le=100)
-    """How many replicas have to have a response before its end is told, and before one that is queued is accepted."""
+    """How many replicas need a response before its end is reported, and before a queued one is accepted."""
     store_fsync: bool = False
-    """Whether the disk has to have it, too: it takes Valkey or Redis 7.2, and with `appendfsync everysec` up to a
+    """Whether the disk needs it, too: requires Valkey or Redis 7.2, and with `appendfsync everysec` takes up to a
     second."""
     store_cache_bytes: int = Field(64 * MIB, ge=0, le=64 * 1024 * MIB)
-    """Memory in which each process keeps turns that it read or wrote, in bytes; 0 keeps none."""
+    """Each process's cache of turns, in bytes; 0 is none."""
 
 
 class RetentionSettings(SettingsGroup):
@@ -298,28 +295,26 @@ class RetentionSettings(SettingsGroup):
     heading = "What is kept"
 
     max_responses: int = Field(1_000_000, ge=0)
-    """The most responses kept in a shard; the least recently used of the tenant that has most are evicted for new ones.
-    0 is no limit."""
+    """The most responses of a shard; the largest tenant's least recently used are evicted for new ones. 0 is no
+    limit."""
     max_trees: int = Field(0, ge=0)
-    """The most conversations kept in a shard, each with all its forks; the least recently used of tenants with more
-    than their share are evicted for new ones. 0 is no limit."""
+    """The most conversations of a shard, each with all its forks; the least recently used of tenants above their
+    share are evicted for new ones. 0 is no limit."""
     max_bytes: int = Field(4096 * MIB, ge=0)
-    """The most memory that Redis may hold for a shard's conversations, in bytes; the least recently used responses of
-    the tenant that has most are evicted for new ones. 0 is no limit."""
+    """The most memory of Redis for a shard's conversations, in bytes; the largest tenant's least recently used
+    responses are evicted for new ones. 0 is no limit."""
     change_limits: bool = False
-    """Whether this process makes its limits those of the store, where the store was used with others. Without it, it
-    doesn't start then. It is about MAX_RESPONSES, MAX_TREES, MAX_BYTES, IDLE_DAYS, CONVERSATION_IDLE_DAYS,
-    MAX_LOG_BYTES and STREAM_RETENTION_SECONDS, by which each process deletes for all. An embedded server's follow its
-    own."""
+    """Whether this process sets its limits (MAX_*, IDLE_DAYS and the like) for the store. Without it, a process with
+    limits other than the store's doesn't start. An embedded server needs no such permission."""
     idle_days: float = Field(30, ge=0, le=36_500)
-    """A chain of responses that nobody used for so many days is deleted; with an archive it only leaves memory. 0 keeps
+    """A chain of responses is deleted after so many unused days; with an archive it only leaves memory. 0 keeps
     it."""
     conversation_idle_days: float = Field(0, ge=0, le=36_500)
-    """A conversation with an id, and the responses in it, are deleted once nobody used them for so many days, no fewer
-    than IDLE_DAYS. 0 keeps them, until they are deleted or evicted."""
+    """A conversation with an id, and its responses, are deleted after so many unused days, no fewer than IDLE_DAYS. 0
+    keeps them until they are deleted or evicted."""
     usage_days: int = Field(90, ge=0, le=3_660)
-    """For how many days it is known what each project, key and model used in each hour; 0 counts nothing. An hour takes
-    some 200 bytes for each project, key and model in it, in each shard, and at most 200 KB."""
+    """For how many days usage is stored, by project, key, model and hour; 0 counts nothing. An hour takes some 200
+    bytes for each of them and shard, at most 200 KB."""
 
 
 class RequestSettings(SettingsGroup):
@@ -328,32 +323,29 @@ class RequestSettings(SettingsGroup):
     heading = "Requests and connections"
 
     max_body_bytes: int = Field(8 * MIB, ge=KIB, le=1024 * MIB)
-    """The largest request body, in bytes. All bodies of one process, and the stored responses that clients read, have
-    six times as many together; more are refused with 503."""
+    """The largest request body, in bytes. All bodies of a process, with the stored responses that clients read, have
+    six times as many; more are a 503."""
     max_chain_bytes: int = Field(32 * MIB, ge=KIB, le=1024 * MIB)
-    """A conversation whose stored messages have this many bytes can't be continued."""
+    """A conversation with so many bytes of stored messages can't be continued."""
     max_output_tokens: int = Field(32_768, ge=16)
-    """Output tokens, reasoning included, when a request names no limit of its own."""
+    """The default limit of output tokens, reasoning included."""
     max_concurrent_requests: int = Field(512, ge=1, le=100_000)
-    """Requests that one process works on at once. More requests for a response wait for QUEUE_SECONDS; what asks no
-    model, such as a GET or a cancel, has an eighth more. 256 wait at most; the rest is refused with 503."""
+    """Requests at once in one process. More requests for a response wait for QUEUE_SECONDS, at most 256; the rest are
+    a 503. Requests without a model, such as a GET or a cancel, have an eighth more."""
     queue_seconds: float = Field(10, ge=0, le=600)
-    """How long a request for a response waits until the process has room for it. Then it is refused with 503; 0 refuses
-    it at once."""
+    """How long a request for a response waits for room in the process. Then it is a 503; 0 refuses it at once."""
     tenant_weights: Annotated[Words, AfterValidator(_right_weights)] = ()
-    """Weights of tenants, or of projects by their ids, whose requests wait: `tenant=3` is served three times as many
-    tokens as another one. Comma-separated, each from 0.01 to 1,000; without, it is 1. A weight that an administrator
-    gave the project goes before."""
+    """Weights of waiting tenants, or projects by id, comma-separated, each 0.01 to 1,000: `tenant=3` gets three times
+    the tokens of others. An administrator's weight overrides it."""
     request_seconds: float = Field(600, gt=0, le=86_400)
-    """The most that one response may take."""
+    """The longest time of one response."""
     keepalive_seconds: float = Field(15, gt=0, le=3600)
-    """Seconds without an event before a `keepalive`, or a comment, keeps a stream's connection alive. Codex takes a
-    stream for dead after 300, most proxies after 60."""
+    """Seconds without an event before a stream gets a `keepalive` or a comment. Codex gives a silent stream up after
+    300, most proxies after 60."""
     send_seconds: float = Field(60, gt=0, le=3600)
-    """How long a client may take to send the body of a request, and may leave a stream unread before its connection is
-    closed."""
+    """How long a client can take to send a body, or leave a stream unread, before its connection is closed."""
     shutdown_seconds: int = Field(30, ge=1, le=3600)
-    """How long open streams may continue after a stop was requested."""
+    """How long open streams can continue after a stop."""
 
 
 class LogSettings(SettingsGroup):
@@ -379,34 +371,30 @@ class OfferSettings(SettingsGroup):
         shown_as(lambda keys: ",".join(map(mask, keys))),
         InFile(several=True),
     ] = Field((), max_length=MAX_SEAL_KEYS, repr=False)
-    """Keys for what clients keep sealed: encrypted reasoning and compacted conversations. Comma-separated, each of 32
-    characters or more; the first seals, all open. Empty makes one in Redis."""
+    """Keys for sealed content of clients, comma-separated, each 32 characters or more; the first seals, all open.
+    Empty makes one in Redis."""
     prompts_dir: Folder = ""
-    """Folder of the stored prompts that a request may name by `prompt`. Empty has none."""
+    """Folder of the stored prompts for `prompt` of requests. Empty is none."""
     unsupported: Literal["leave-out", "refuse"] = "leave-out"
-    """Treatment of what a model can't be shown: tools that others run, such as web_search, images for a model that
-    doesn't see, and what can't be read of a history. `leave-out` names it in a header and in the log, and has a line
-    in the place of an image or a file; `refuse`, a 400."""
+    """Hosted tools that aren't enabled, images for a model that doesn't see, unreadable parts of a history:
+    `leave-out` drops them, and names them in a header and the log; `refuse` makes them a 400."""
     pictures: Annotated[dict[str, Any], parsed_by(parse_pictures), shown_as(_show_pictures)] = {}
-    """Bounds of pictures, comma-separated, such as bytes=10MiB,pixels=50000000,request=50,conversation=200: the most
-    bytes and pixels of a picture, and the most pictures of a request and of a prompt. One that is left out is 5 MiB,
-    33,554,432, 20 or 100. And urls=example.com+example.org: from these hosts, and those below them, pictures at http
-    URLs are fetched, where web_search could open a page; `*` is any, and without it none is."""
+    """Bounds of pictures: bytes=5MiB and pixels=33554432 of one, request=20, conversation=100 (the defaults),
+    comma-separated; and urls=example.com+example.org, hosts whose pictures are fetched (`*`: any)."""
     tool_seconds: float = Field(60, gt=0, le=3600)
-    """How long one call of a tool may take: of an MCP server, or a cell of Python before it is interrupted."""
+    """The longest time of one call of an MCP server's tool, or of a cell of Python before it is interrupted."""
     search_hosts: Annotated[
         Words,
         each_is(_HOST.fullmatch, "host; write wiki.internal or wiki.internal:8080"),
         AfterValidator(lambda hosts: tuple(map(str.lower, hosts))),
     ] = Field((), max_length=MAX_HOSTS)
-    """Hosts whose pages web_search may open at private addresses, and PICTURES' pictures, comma-separated, such as
-    wiki.internal or wiki.internal:8080. All others have to have public ones, at port 80 or 443."""
+    """Hosts at private addresses whose pages web_search opens, and whose pictures are fetched, comma-separated, such
+    as wiki.internal:8080. All others need public ones, at port 80 or 443."""
     private_networks: Annotated[Words, each_is(_is_network, "network; write 2001:db8::/32 or 198.51.100.0/24")] = Field(
         (), max_length=MAX_PRIVATE_NETWORKS
     )
-    """Networks with public addresses that count as private, comma-separated, such as 2001:db8::/32: no page of
-    web_search, no picture and no MCP server that a request names may be there. Nor may one be at this machine's own
-    addresses."""
+    """Public networks that count as private, comma-separated, such as 2001:db8::/32: requests reach no page, picture
+    or MCP server there, nor at this machine's addresses."""
     cors_origins: Annotated[
         Words,
         each_is(
@@ -414,8 +402,8 @@ class OfferSettings(SettingsGroup):
             "origin; write https://host or http://host:port, without a path",
         ),
     ] = Field((), max_length=MAX_CORS_ORIGINS)
-    """Web pages that may call the API, by their origins, comma-separated, such as https://chat.example.com. Needs API
-    keys. `*` is all of them."""
+    """Origins of web pages that can call the API, comma-separated, such as https://chat.example.com. Needs API keys.
+    `*` is all."""
 
 
 class BackgroundSettings(SettingsGroup):
@@ -430,22 +418,22 @@ class BackgroundSettings(SettingsGroup):
     worker_port: int = Field(0, ge=0, le=65535)
     """TCP port on HOST where `harmonium worker` answers /health, /ready and /metrics; 0 opens none."""
     lease_seconds: float = Field(10, ge=0.5, le=3600)
-    """How long a worker may go without renewing before another takes its background responses over."""
+    """How long a worker can be silent before another takes its background responses over."""
     max_attempts: int = Field(3, ge=1, le=100)
     """How many workers in a row may die or fail on a background response without progress, before it fails."""
     max_run_seconds: float = Field(3600, gt=0, le=7 * 86_400)
-    """For how long workers may have a background response, all together; its time in the queue does not count."""
+    """The longest time of a background response at all its workers together, without the queue."""
     max_queued: int = Field(10_000, ge=1)
-    """Background responses that may wait in a shard; more are refused with 429. Half of them may have hours
-    (completion_window). An eighth more, of either, is kept for tenants with less than a sixteenth of it."""
+    """Waiting background responses of a shard; more are a 429. Half can have hours (completion_window). An eighth
+    more is for tenants with less than a sixteenth."""
     background_without_store: bool = False
-    """Whether a background response may have `store: false`. It is then kept until its events are deleted, and can't be
+    """Whether a background response can have `store: false`. It then lives as long as its events, and can't be
     continued."""
     stream_retention_seconds: float = Field(3600, ge=0, le=30 * 86_400)
-    """For how long after its end the events of a background response can be streamed again."""
+    """How long after its end a background response's events can be streamed again."""
     max_log_bytes: int = Field(1024 * MIB, ge=MIB)
-    """The most memory that Redis may hold for the events of a shard's background responses, in bytes. Those that ended
-    first are deleted for new ones; those of responses that wait may have half of it, those with hours a quarter."""
+    """The most memory of Redis for the events of a shard's background responses, in bytes. The earliest ended are
+    deleted for new ones; waiting responses can have half, those with hours a quarter."""
 
 
 class MetricsSettings(SettingsGroup):

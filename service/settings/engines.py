@@ -348,43 +348,38 @@ class EngineSettings(SettingsGroup):
     _listed: tuple[ListedEngine, ...] = PrivateAttr(())
 
     engine: Literal["demo", "vllm", "vllm-local", "sglang", "tensorrt", "llama", "llama-local", "chat"] = "demo"
-    """The engine that samples tokens: `demo`, a deterministic stand-in that needs no GPU; `vllm`, vLLM servers;
-    `vllm-local`, vLLM in this process; `sglang`, SGLang servers; `tensorrt`, TensorRT-LLM servers; `llama`, llama.cpp
-    servers; `llama-local`, llama.cpp beside this process; `chat`, any Chat Completions."""
+    """The engine that samples tokens: `demo`, a stand-in without a GPU; servers of `vllm`, `sglang`, `tensorrt` or
+    `llama`; `vllm-local` and `llama-local`, started here; `chat`, any Chat Completions."""
     model: str = Field("", max_length=256)
-    """Id of the model that is served. Empty is the first that the server lists, LOCAL_MODEL for `vllm-local`, its
-    file's name for `llama-local`, and `demo` for the demo engine, whose name has to begin so."""
+    """Id of the served model. Empty is the server's first, LOCAL_MODEL for `vllm-local`, its file's name for
+    `llama-local`, `demo` for the demo engine, whose names begin with `demo`."""
     context_tokens: Annotated[int, AfterValidator(_zero_or_context)] = Field(0, ge=0, le=16_777_216)
-    """The most that prompt and output may have together, in tokens: at least 1,024. 0 is what the engine says, 131,072
-    for the demo engine. It never raises what a server says, and is needed for `tensorrt`, for a router and for most
-    servers of `chat`, which say nothing."""
+    """The most tokens of prompt and output together, from 1,024 on. 0 is the engine's own, a server's is never
+    exceeded. Needed for `tensorrt`, routers and most `chat` servers, which report none."""
     engine_url: Annotated[Words, AfterValidator(_engine_urls)] = Field((), max_length=MAX_SERVERS, repr=False)
-    """The servers of `vllm`, `sglang`, `tensorrt`, `llama` or `chat`. Several are comma-separated, and have to serve
-    the same model. One that begins with dns+, as dns+http://vllm:8000, is a server at each address that its host has.
-    Empty is http://127.0.0.1:8001 for `vllm`, `tensorrt` and `chat`, port 30000 for `sglang`, and 8080 for `llama`."""
+    """The servers, comma-separated, with the same model. dns+http://vllm:8000 is a server at each address of the
+    host. Empty is http://127.0.0.1:8001, port 30000 for `sglang`, 8080 for `llama`."""
     engine_api_key: SecretKey = SecretStr("")
-    """The key that the servers ask for. Empty sends none."""
+    """The servers' key. Empty sends none."""
     engines: WholePath = Field("", max_length=4096)
-    """File of several engines, each with its model and its servers, of which a request's `model` chooses. It takes the
-    place of ENGINE, ENGINE_URL, ENGINE_API_KEY, MODEL, MODEL_ALIASES and CONTEXT_TOKENS. Empty is one engine."""
+    """File of several engines, each with its model and its servers; a request's `model` chooses. It replaces ENGINE,
+    ENGINE_*, MODEL, MODEL_ALIASES and CONTEXT_TOKENS. Empty is one engine."""
     chats: Literal["passed-on", "remembered", "refused"] = "passed-on"
-    """Treatment of clients that send their whole history: /v1/chat/completions, /v1/messages and their like are passed
-    on to the engine's server, of which `demo` and `vllm-local` have none; conversations are recognised by what they
-    say, and continued and stored, those two APIs among them; or such paths are refused."""
+    """Chat Completions, Messages and the like: `passed-on` to the engine's server; `remembered`: answered and stored
+    here, with whole histories matched to stored conversations; or `refused`."""
     local_model: str = Field("", max_length=4096)
-    """The model that `vllm-local` or `llama-local` loads. For vLLM it is a name or a folder, and empty is
-    openai/gpt-oss-20b; for llama.cpp a GGUF file, or `smol`: SmolLM2-135M."""
+    """The model of `vllm-local` or `llama-local`. For vLLM a name or a folder, by default openai/gpt-oss-20b; for
+    llama.cpp a GGUF file, or `smol`: SmolLM2-135M."""
     local_args: Annotated[dict[str, Any], BeforeValidator(_engine_args), shown_as(_show_args)] = Field({}, repr=False)
-    """Engine arguments of `vllm-local`, as a JSON object with the names of vLLM's AsyncEngineArgs; or options of
-    `llama-local`, with the names that xllamacpp's CommonParams has for llama.cpp's, such as n_parallel, n_gpu_layers
-    and cpuparams.n_threads."""
+    """Arguments as a JSON object: for `vllm-local` by the names of vLLM's AsyncEngineArgs, for `llama-local` by those
+    of xllamacpp's CommonParams, such as n_parallel and n_gpu_layers."""
     demo_tokens_per_second: float = Field(0, ge=0, le=1_000_000)
-    """Pace of the demo engine; 0 is as fast as it can."""
+    """Pace of the demo engine; 0 is full speed."""
     model_aliases: Annotated[Words, each_is(_NAME.fullmatch, "name of a model: 1 to 256 of A-Z a-z 0-9 . _ : / -")] = (
         Field((), max_length=MAX_MODEL_ALIASES)
     )
-    """Other names by which clients may ask for the model, comma-separated, such as gpt-4o. A gpt-oss model has
-    openai/<id>, its name at Hugging Face, besides."""
+    """Other names of the model for clients, comma-separated, such as gpt-4o. A gpt-oss model also has openai/<id>,
+    its name at Hugging Face."""
 
     @model_validator(mode="before")
     @classmethod

@@ -128,8 +128,7 @@ class IdempotentCreate(Claim):
                             await listener.messages(QUIET_SECONDS)
             except TimeoutError:
                 raise unavailable(
-                    "Another request with the same Idempotency-Key is still under way. Send it again, to be given its "
-                    "answer."
+                    "Another request with the same Idempotency-Key is still running. Retry to get its answer."
                 ) from None
         return taken
 

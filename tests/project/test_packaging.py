@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from configparser import RawConfigParser
 from datetime import date
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -164,6 +165,28 @@ def test_compose_publishes_to_this_machine_alone_and_neither_redis_nor_vllm() ->
     networks = yaml.safe_load(read("compose.yaml"))["networks"]
     assert service("redis")["networks"] == ["store"]
     assert networks["store"] == {"internal": True}
+
+
+def test_the_unit_of_systemd_serves_as_a_user_of_its_own_and_lets_streams_end(tmp_path: Path) -> None:
+    unit = RawConfigParser(interpolation=None, delimiters="=")
+    unit.read_string(read("deploy/systemd/harmonium.service"))
+    service = unit["Service"]
+    binary, command = service["ExecStart"].split()
+    assert (Path(binary).name, command, service["User"]) == ("harmonium", "serve", "harmonium")
+    given = dict(each.split("=") for each in service["Environment"].split())
+    assert given.keys() <= {variable(name) for name in Settings.model_fields}
+    assert given["HARMONIUM_DATA_DIR"] == f"/var/lib/{service['StateDirectory']}", "the one place it may write to"
+    assert int(service["TimeoutStopSec"]) >= Settings.model_fields["shutdown_seconds"].default + 15
+    if analyze := shutil.which("systemd-analyze"):
+        there = tmp_path / "harmonium.service"
+        there.write_text(read("deploy/systemd/harmonium.service").replace(binary, sys.executable))
+        done = subprocess.run([analyze, "verify", str(there)], capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+def test_compose_starts_prometheus_without_grafana_which_has_a_profile_of_its_own() -> None:
+    assert service("prometheus")["profiles"] == ["observability", "grafana"]
+    assert service("grafana")["profiles"] == ["grafana"]
 
 
 @pytest.mark.parametrize("name", ["redis", "harmonium", "worker", "sandbox", "prometheus", "grafana"])

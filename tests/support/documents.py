@@ -3,18 +3,22 @@
 A document shows real output with `…` for what differs from one run to the next; `shows` compares the two. Never
 loosen a comparison here because one document is wrong: correct the document.
 
-`python -m tests.support.documents` brings the rows of settings in all documents up to date, the fates of what a history
-has, the faults that fsck finds, and the diagram of states.
+`python -m tests.support.documents` brings the rows of settings in all documents up to date, the metrics, the fates of
+a history's items, and the diagram of states.
 """
 
 import re
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+from prometheus_client import Counter, Gauge, Histogram
 from pydantic import SecretStr
 
 from service.api.read import ITEMS
 from service.api.replay import BLOCKS, CHAT_PARTS, PARTS
+from service.metrics.counters import declarations
+from service.metrics.scrape import SCRAPED
 from service.process import Settings
 from service.settings.sources import file_variable, in_files, variable
 from service.settings.units import unit_of, with_unit
@@ -27,6 +31,9 @@ _BLOCK = re.compile(r"(?ms)^```([^\n]*)\n(.*?)^```$")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _SETTING = re.compile(r"(?m)^\| `(HARMONIUM_\w+)` \|.*\n(?!\| ---)")
 """A row of a setting; the head of a table that begins with its name is none."""
+
+_METRICS = re.compile(r"(\| Metric \| Kind \|.*\n\| ---.*\n)\| `(harmonium_\w+)`(?:.*\n)(?:\| `harmonium_.*\n)*")
+"""A table of metrics: its head, and the first metric in it."""
 
 _SECTIONS = re.compile(r"(?ms)^### .*?(?=^## )")
 _ELLIPSIS = "…"
@@ -168,7 +175,28 @@ def with_fates(text: str) -> str:
     return re.sub(pattern, lambda _: fates_table(), text)
 
 
+def metrics_rows() -> list[str]:
+    """A row for each metric, in the order in which they are declared: docs/metrics.md has to hold them."""
+    kinds = {Counter: "counter", Gauge: "gauge", Histogram: "histogram"}
+    counted = [(kinds[kind], about) for _, kind, about in declarations()]
+    found: list[str] = []
+    for kind, about in (*counted, *(("gauge", about) for about in SCRAPED)):
+        labels = [f"`{name}`: {', '.join(values)}" if values else f"`{name}`" for name, values in about.labels.items()]
+        found.append(f"| `{about.name}` | {kind} | {'; '.join(labels)} | {about.tells} |\n")
+    return found
+
+
+def with_metrics(text: str) -> str:
+    """The text of docs/metrics.md with its tables anew: each has the metrics from its first one to the next table's."""
+    rows = metrics_rows()
+    heads = re.findall(_METRICS, text)
+    begins = [next(at for at, row in enumerate(rows) if row.startswith(f"| `{first}` ")) for _, first in heads]
+    tables = iter(["".join(rows[start:end]) for start, end in pairwise([0, *begins[1:], len(rows)])])
+    return re.sub(_METRICS, lambda found: found[1] + next(tables), text)
+
+
 if __name__ == "__main__":
     (ROOT / "docs" / "api.md").write_text(with_fates(read("docs/api.md")))
+    (ROOT / "docs" / "metrics.md").write_text(with_metrics(read("docs/metrics.md")))
     rewrite_settings()
     rewrite_diagram()

@@ -103,7 +103,7 @@ archive = typer.Typer(
     "`serve`, and all of it may run while the service does.",
 )
 
-Tenant = Annotated[str, option("--tenant", "NAME", "Whose it is.")]
+Tenant = Annotated[str, option("--tenant", "NAME", "The tenant.")]
 Work = Callable[[Archive, ConversationHistoryStore], Awaitable[T]]
 
 
@@ -112,13 +112,12 @@ def status(
     quick: Annotated[bool, flag("--quick", "Without counting what is in it.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Where the archive is, whether it can be used, what waits to be archived, and how much is in it.
+    """Show the archive's address, its health, the waiting changes, and the size of its content.
 
-    Its store is probed with a value of its own. Counting lists all keys: a request for each thousand, and looks at all
-    keys of Redis for what was deleted within the last minute, which nobody brings back. Trees that could not be
-    archived are named, with why.
+    It probes the store with a test value. Counting lists all keys, a request for each thousand, and all keys of Redis
+    for deletions of the last minute. It names trees that could not be archived, with the reasons.
 
-    The exit status is 0 where it can be used, 1 where the store can't be an archive, 2 where nothing could be asked.
+    The exit status is 0 for a usable archive, 1 for an unfit store, 2 if nothing answered.
     """
     settings = load()
 
@@ -174,11 +173,11 @@ def verify_archive(
     turns_per_second: Pace = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Check that what is archived can be read and is whole, and that it has what Redis has.
+    """Check that the archive is readable and complete, and agrees with Redis.
 
-    Without `--repair` it changes nothing. A repair copies a damaged value below v1/damaged/ before it puts an empty one
-    in its place, has the service archive again what the archive lacks, and deletes again in Redis what was deleted.
-    docs/archive.md lists the faults. Of what was said, nothing is shown.
+    Without `--repair` it changes nothing. A repair copies a damaged value below v1/damaged/ before it puts an empty
+    one in its place, lets the service archive missing turns again, and repeats deletions in Redis. docs/archive.md
+    lists the faults. It shows no texts.
 
     The exit status is 0 if nothing is wrong, 1 if something is, 2 if the check could not be done, or if a later release
     wrote some of it.
@@ -206,12 +205,12 @@ def export(
     ] = "-",
     tree: Annotated[str | None, option("--tree", "ID", "Only the tree with this response.")] = None,
 ) -> None:
-    """Write all that a tenant has as lines of JSON, one for each turn; deleted ones are left out.
+    """Write a tenant's turns as lines of JSON, one for each; without deleted ones.
 
-    It is taken from Redis and from the archive, as a backup is, which it needs room for in the folder for temporary
-    files. While Redis can't be reached it has what is archived. docs/archive.md has the form of the lines.
+    It reads Redis and the archive like a backup, and needs room for one in the folder for temporary files. Without
+    Redis it has archived turns only. docs/archive.md has the form of the lines.
 
-    The exit status is 0 if all is in it, 1 if something could not be read, 2 if it could not be done.
+    The exit status is 0 for a complete export, 1 if something could not be read, 2 if there is none.
     """
     settings = load()
     digits = None if tree is None else digits_of(tree)
@@ -267,22 +266,24 @@ def restore(
     tenant: TenantOption = None,
     since: Annotated[
         datetime | None,
-        typer.Option("--since", formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"], help="Only what was archived since, UTC."),
+        typer.Option(
+            "--since", formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"], help="Only conversations archived since, UTC."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say how an empty Redis gets back what the archive has: by itself, as it is read. Or bring it back now.
+    """Return archived conversations to an empty Redis: by themselves when they are read, or now with --into-memory.
 
-    Point the service at an empty Redis and at the archive: each conversation comes back when its id is asked for. With
-    `--into-memory` the newest come back now, up to 100,000 trees, as far as there is room: nothing is evicted for it.
+    Point the service at an empty Redis and at the archive: each conversation returns when a request names its id.
+    `--into-memory` returns the newest now, up to 100,000 trees, as far as there is room: it evicts nothing.
 
-    The exit status is 0 if all that was asked for is back, 1 if some is not, 2 if it could not be done.
+    The exit status is 0 if all are back, 1 if some are not, 2 if it could not be done.
     """
     settings = load()
     if not into_memory:
         with _asking():
             settings_with_archive(settings)
-        typer.echo("Nothing has to be copied: what is archived comes back from there when its id is asked for.")
+        typer.echo("Nothing has to be copied: an archived conversation returns when a request names its id.")
         typer.echo("`harmonium ls` and the console list it until then, too, marked `archived`.")
         typer.echo("`harmonium archive restore --into-memory` brings back the newest now, as far as there is room.")
         return
@@ -307,7 +308,7 @@ def erase(
     yes: Annotated[bool, flag("--yes", "Do it; without this it only says what it would.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Erase all that a tenant has, in the archive and in Redis, for good.
+    """Erase all conversations of a tenant, in the archive and in Redis, irreversibly.
 
     A mark comes first: what the tenant had until now is neither archived nor told any more, whoever still has it. What
     the tenant makes from then on is kept. Keys and limits stay: `harmonium projects archive` ends those. Where it was
@@ -341,7 +342,7 @@ def hold(
     tenant: Tenant,
     release: Annotated[bool, flag("--release", "End the hold.")] = False,
 ) -> None:
-    """Hold what a tenant has in the archive: it is not deleted for its age, nor erased as a whole.
+    """Hold a tenant's archived conversations: they are not deleted for their age, nor erased as a whole.
 
     Users go on deleting single responses and conversations: a hold doesn't stop that.
     """
@@ -371,11 +372,11 @@ def accept(
     yes: Annotated[bool, flag("--yes", "Do it; without this it only says what it would accept.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Take the archive as it is, though it is an older copy than the store had.
+    """Accept an archive that is an older copy than the store had.
 
-    No service starts with one: it lacks what was archived since, and has again what was deleted since. So put the
-    newest copy in its place, if there is one. Else accept this one: all that is in memory is archived anew. What left
-    memory since is lost, and deletions since have to be made again.
+    No service starts with an older copy: it lacks later turns, and still has later deletions. So put the newest copy
+    in its place, if there is one. Else accept this one: the service archives all of memory anew. Turns that left
+    memory since are lost, and deletions since have to be repeated.
 
     The exit status is 0 if it is accepted, or is no older copy; 1 without --yes where it is one; 2 if nothing could be
     asked.
@@ -400,7 +401,7 @@ def accept(
 
 @archive.command()
 def catalogue(as_json: AsJson = False) -> None:
-    """Make the list of all that is kept anew, from what the archive has. The service may run meanwhile.
+    """Make the list of the archive's conversations anew. The service can run meanwhile.
 
     It makes a lost one by itself. `archive verify` says whether this is needed. The exit status is 0 once it is whole,
     2 if it could not be made.

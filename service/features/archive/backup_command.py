@@ -123,7 +123,7 @@ def restore(
     turns_per_second: Pace = 0,
     as_json: AsJson = False,
 ) -> int:
-    """Store the conversations of a backup again, under the ids that they had, while the service runs.
+    """Store the conversations of a backup again, under their ids, while the service runs.
 
     The whole file is checked first: else nothing of it is restored. Where there is an archive all goes there, and comes
     back into memory when it is asked for; what the archive knows as deleted stays deleted. Without one it goes into

@@ -153,5 +153,5 @@ async def expire_for_ever(archive: StoreArchive, days: float) -> None:
             now, own = await archive.history.now(), archive.history.clock()
             gone = await expire_daily(archive, days, now=now, own=own)
             if gone:
-                logs.event(logger, logging.INFO, "what was too old was deleted in the archive", deleted=gone)
+                logs.event(logger, logging.INFO, "old conversations were deleted in the archive", deleted=gone)
         await asyncio.sleep(min(EXPIRE_SECONDS, days * DAY_SECONDS or EXPIRE_SECONDS) * random.uniform(0.5, 1.5))

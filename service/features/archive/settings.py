@@ -25,16 +25,15 @@ class ArchiveSettings(CoreSettings):
     heading = "Archive"
 
     archive_url: Annotated[str, shown_as(without_password)] = Field("", max_length=4096, repr=False)
-    """Where turns are kept that leave memory: `sqlite` in the data folder, `sqlite:///FOLDER`, `s3://BUCKET/PREFIX`,
-    `gs://`, `az://` or `postgresql://`. `none` deletes what leaves memory. Empty is `sqlite` with the embedded server,
-    and `none` with REDIS_URL."""
+    """The archive for turns that leave memory: `sqlite`, `sqlite:///FOLDER`, `s3://BUCKET/PREFIX`, `gs://`, `az://`,
+    `postgresql://`; `none` deletes them. Empty is `sqlite`, and with REDIS_URL `none`."""
     archive_after_seconds: float = Field(60, ge=0, le=86_400)
-    """How long after a conversation changed it is archived. Until then it is in memory alone."""
+    """How long after a change a conversation is archived. Until then only memory has the change."""
     archive_days: float = Field(0, ge=0, le=36_500)
-    """An archived conversation that nobody continued for so many days is deleted for good. 0 keeps it."""
+    """An archived conversation is deleted after so many days without a continuation. 0 keeps it."""
     archive_when_down: Literal["refuse", "evict"] = "refuse"
-    """Treatment of a new turn where memory is full of turns that an archive which is away still lacks: it is refused
-    with 503, or takes the place of the turn used least, which is then lost."""
+    """A new turn while memory is full and the archive is away: it is a 503, or takes the place of the least recently
+    used turn, which is lost."""
 
     @field_validator("archive_url")
     @classmethod

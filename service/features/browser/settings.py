@@ -27,8 +27,7 @@ class SearchSettings(CoreSettings):
     """The source of web_search: SearXNG at SEARCH_URL; Brave, Tavily or Exa with SEARCH_KEY; or the documents of
     SEARCH_FOLDER. With `none`, web_search is left out."""
     search_url: Annotated[str, AfterValidator(_right_url), shown_as(mask_secrets)] = Field("", max_length=2048)
-    """Where SearXNG is. Of Brave, Tavily and Exa, another address than their own; of documents, that at which people
-    find them."""
+    """Address of SearXNG; another address for Brave, Tavily or Exa; the public address of documents."""
     search_key: SecretKey = SecretStr("")
     """The key for Brave, Tavily or Exa."""
     search_folder: Folder = ""

@@ -17,12 +17,11 @@ class CatalogueSettings(CoreSettings):
     heading = "Catalogue"
 
     catalogue_url: Annotated[str, shown_as(without_password)] = Field("", max_length=4096, repr=False)
-    """Where the list of the archive's conversations is: `sqlite`, `sqlite:///FOLDER` or `postgresql://`. Empty is
-    beside the archive, or `sqlite` in the data folder beside a bucket. Where several machines share a bucket, name
-    a Postgres."""
+    """The list of the archive's conversations: `sqlite`, `sqlite:///FOLDER` or `postgresql://`. Empty is beside the
+    archive, or in the data folder for a bucket; for several machines name a Postgres."""
     search_words: Literal["titles", "all"] = "titles"
-    """The words by which a conversation is found: those of its title, its newest turn and its metadata, or also all
-    that was said, which costs about as much space again."""
+    """The indexed words of a conversation: title, newest turn and metadata, or all its texts, which doubles the
+    space."""
 
     @field_validator("catalogue_url")
     @classmethod

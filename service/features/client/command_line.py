@@ -42,24 +42,22 @@ Effort = Annotated[Literal["low", "medium", "high"] | None, option("--effort", "
 def ask(
     service: RemoteService,
     words: Annotated[list[str] | None, argument("WORDS", "The message. Stdin is added.")] = None,
-    on: Annotated[bool, flag("--continue", "-c", "Continue what was asked last here.")] = False,
+    on: Annotated[bool, flag("--continue", "-c", "Continue the last response from here.")] = False,
     before: From = None,
-    conversation: Annotated[str | None, option("--conv", "ID", "Say it in this conversation.")] = None,
+    conversation: Annotated[str | None, option("--conv", "ID", "Continue this conversation.")] = None,
     instructions: Instructions = None,
     model: Model = None,
     effort: Effort = None,
     temperature: Temperature = None,
-    images: Annotated[
-        list[Path] | None, option("--image", "FILE", "A picture for it to see; as often as wanted.")
-    ] = None,
+    images: Annotated[list[Path] | None, option("--image", "FILE", "A picture for the model; repeatable.")] = None,
     schema: Annotated[Path | None, option("--schema", "FILE", "A JSON schema that the answer should fit.")] = None,
     background: Annotated[bool, flag("--background", "Don't wait: print the id. `harmonium tail` follows it.")] = False,
     no_stream: Annotated[bool, flag("--no-stream", "Print the answer when it is whole.")] = False,
     no_reasoning: Quiet = False,
-    usage: Annotated[bool, flag("--usage", "-u", "Say what it took, too.")] = False,
+    usage: Annotated[bool, flag("--usage", "-u", "Print tokens and time, too.")] = False,
     as_json: AsJson = False,
 ) -> int | None:
-    """Ask for one response, and print its answer as it comes. The id goes to stderr at the end.
+    """Ask for one response, and print its answer as it arrives. The id goes to stderr at the end.
 
     `harmonium ask "Why is the sky blue?"`, and `git diff | harmonium ask "Review this."`. Go on with `-c`, or from any
     response with `--from`. Ctrl-C ends the answer; what was said until then is kept.
@@ -105,7 +103,7 @@ def chat(
     temperature: Temperature = None,
     no_reasoning: Quiet = False,
 ) -> None:
-    """Talk with a model, line by line. `/help` says how to go back, try again and fork; Ctrl-D ends it."""
+    """Chat with a model, line by line. `/help` explains how to go back, retry and fork; Ctrl-D ends it."""
     body = {"model": model or service.first_model()} | _request_fields(instructions, effort, temperature)
     asking.with_history()
     asking.OpenChat(service, body, not no_reasoning and sys.stderr.isatty(), before).run()
@@ -121,7 +119,7 @@ def show(
     tokens: Annotated[bool, flag("--tokens", "Its tokens instead; with --json as the service tells them.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print a response: what it was told, what it says, and what it took."""
+    """Print a response: its input, its output, its tokens and time."""
     if items + events + (tokens or as_json) > 1:
         raise ClientError("only one of --items, --events, --tokens and --json makes sense", EXIT_USAGE)
     path = f"/v1/responses/{id}"
@@ -167,7 +165,7 @@ def log(
     limit: Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="How many at most.")] = 20,
     as_json: AsLines = False,
 ) -> None:
-    """Print the chain of a response: itself, what it continues and so on, the newest first."""
+    """Print the chain of a response: itself and the turns before it, the newest first."""
     for response, told in reading.chain(service, id, limit):
         if as_json:
             printing.out(json.dumps(response))
@@ -184,7 +182,8 @@ def diff(
     other: Annotated[str, argument("ID", "The id of another one.")],
     as_json: AsJson = False,
 ) -> int:
-    """Compare two responses: what they have in common is counted, what only one has is printed. 1 if they differ."""
+    """Compare two responses: count their common items, print the different ones. The exit status is 1 if they
+    differ."""
     same, ones, others = reading.differing(service, one, other)
     if as_json:
         printing.out(json.dumps({"in_common": same, one: ones, other: others}))
@@ -230,7 +229,7 @@ def wait(
     ] = None,
     as_json: AsJson = False,
 ) -> int:
-    """Wait until a response has ended, and print what it says."""
+    """Wait for the end of a response, and print its answer."""
     response = reading.waited_for(service, id, timeout)
     printing.out(json.dumps(response) if as_json else printing.output_text(response))
     return asking.exit_status(response)
@@ -239,7 +238,7 @@ def wait(
 @app.command(rich_help_panel=TALK)
 @talking
 def cancel(service: RemoteService, id: Id, as_json: AsJson = False) -> None:
-    """Stop a background response. Its output so far stays."""
+    """Cancel a background response. Its output so far stays."""
     response = service.call("POST", f"/v1/responses/{id}/cancel")
     printing.out(json.dumps(response) if as_json else printing.head_of(response))
 
@@ -269,11 +268,11 @@ def rm(
     service: RemoteService,
     id: Id,
     tree: Annotated[bool, flag("--tree", "The whole conversation, with all forks.")] = False,
-    erase: Annotated[bool, flag("--erase", "Also what was said, where later turns go on from it.")] = False,
+    erase: Annotated[bool, flag("--erase", "Erase its content from later turns, too.")] = False,
     yes: Annotated[bool, flag("--yes", "-y", "Don't ask.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete a response. Responses that continue it stay, and still know what was said, unless it is told otherwise."""
+    """Delete a response. Its continuations stay and keep their history, unless you add --erase or --tree."""
     what = "the whole conversation of" if tree else "and erase" if erase else ""
     if not yes and not confirm(f"Delete {what} {id}?".replace("  ", " ")):
         raise ClientError("nothing was deleted")

@@ -32,8 +32,8 @@ def erase(
 ) -> int:
     """Erase the conversations of one person, with all forks, in memory and in the archive.
 
-    A person is named by metadata, `safety_identifier` or `user` of any turn of a conversation. Backups from before keep
-    what they have: delete them, or run this again behind a restore.
+    The metadata, `safety_identifier` or `user` of any turn names the person. Earlier backups still contain the
+    conversations: delete them, or run this again after a restore.
     """
     filters = filters_of(None, None, None, metadata or [])
     if safety_identifier:

@@ -109,7 +109,7 @@ def completion(
     context: typer.Context,
     shell: Annotated[Literal["bash", "zsh", "fish"], argument("bash|zsh|fish", "The shell.")],
 ) -> None:
-    """Print what has bash, zsh or fish complete commands and options.
+    """Print the completion script for bash, zsh or fish.
 
     `eval "$(harmonium completion bash)"`, or `zsh`; `harmonium completion fish | source`. To have it in every shell,
     put that line into `~/.bashrc`, `~/.zshrc` (below `compinit`) or `~/.config/fish/config.fish`.

@@ -356,17 +356,18 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
 def ls(
     service: RemoteService,
     limit: Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="How many at most.")] = 20,
-    status: Annotated[str | None, option("STATUS", "Only those whose newest turn is so.")] = None,
-    model: Annotated[str | None, option("NAME", "Only those with a turn of this.")] = None,
+    status: Annotated[str | None, option("STATUS", "Only conversations whose newest turn has this status.")] = None,
+    model: Annotated[str | None, option("NAME", "Only those with a turn of this model.")] = None,
     since: Annotated[str | None, option("TIME", "Only those used since a date, or 2h or 7d ago.")] = None,
     metadata: Annotated[list[str] | None, option("KEY=VALUE", "Only those with a turn that has this.")] = None,
-    text: Annotated[str | None, option("WORDS", "Only those with a turn that has all of these.")] = None,
+    text: Annotated[str | None, option("WORDS", "Only those with a turn that has all of these words.")] = None,
     after: Annotated[str | None, option("CURSOR", "Go on there.")] = None,
     as_json: AsLines = False,
 ) -> None:
-    """List conversations, the one used last first, each by its newest turn. `harmonium tree ID` draws the tree of one.
+    """List conversations, most recently used first, each with the id of its newest turn. `harmonium tree ID` draws
+    its tree.
 
-    A conversation in the archive alone is marked, and comes back into memory when `tree` is given its id.
+    A conversation in the archive alone is marked, and returns to memory when `tree` gets its id.
     """
     filters, is_empty = filters_of(status, model, since, metadata or [], text), True
     found_again = not (filters or after) and limit <= MOST_TREES  # by the beginnings of their ids
@@ -389,7 +390,7 @@ def ls(
 @app.command(rich_help_panel=LOOK)
 @talking
 def tree(service: RemoteService, id: Id = LAST, as_json: AsJson = False) -> None:
-    """Draw the tree of a response: all that was said before it, after it and beside it, the newest first."""
+    """Draw the tree of a response: all turns before it, after it and beside it, the newest first."""
     found = tree_of(service, id)
     if as_json:
         printing.out(json.dumps(found))
@@ -407,7 +408,7 @@ def tree(service: RemoteService, id: Id = LAST, as_json: AsJson = False) -> None
 def export(
     service: RemoteService,
     ids: Annotated[list[str] | None, argument("ID", "A response, an item or a conversation of each tree.")] = None,
-    everything: Annotated[bool, flag("--all", "All trees of the key, also those that left memory.")] = False,
+    everything: Annotated[bool, flag("--all", "All trees of the key, archived ones too.")] = False,
 ) -> int:
     """Print whole trees as lines of JSON, for `harmonium import`: each turn with its ids, its tokens and a seal."""
     if everything == bool(ids):
@@ -427,9 +428,9 @@ def import_(
     file: Annotated[Path, argument("FILE", "An exported file; - is stdin.")],
     as_json: AsJson = False,
 ) -> int:
-    """Bring back what was exported, under the ids that it had. Turns that are there stay as they are.
+    """Store an export again, under its ids. Existing turns stay as they are.
 
-    A response that was deleted there stays deleted, where the store has an archive, or others continue it.
+    A deleted response stays deleted if the store has an archive, or others continue it.
     """
     outcome = ImportCounts()
     try:

@@ -272,7 +272,7 @@ class McpSettings(CoreSettings):
     heading = "MCP servers"
 
     mcp_servers: Annotated[WholePath, needs_package("mcp", "mcp", unless=""), AfterValidator(_right_file)] = ""
-    """File of the MCP servers whose tools requests may use by their `server_label`. Empty has none."""
+    """File of the MCP servers that requests can name by `server_label`. Empty is none."""
     mcp_allow: Annotated[
         Words,
         needs_package("mcp", "mcp", unless=()),
@@ -282,8 +282,8 @@ class McpSettings(CoreSettings):
         ),
         shown_as(lambda urls: mask_secrets(",".join(urls))),
     ] = Field((), max_length=MAX_ALLOW)
-    """MCP servers that requests may name by a `server_url`: what it has to begin with, comma-separated, such as
-    https://mcp.example.com. `*` is any at a public address. Empty is none."""
+    """Allowed beginnings of a request's `server_url`, comma-separated, such as https://mcp.example.com. `*` is any
+    public address. Empty is none."""
 
 
 GROUP = McpSettings

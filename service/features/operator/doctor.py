@@ -71,9 +71,9 @@ def doctor(
     url: Annotated[str | None, option("--url", "URL", _URL)] = None,
     gpu: Annotated[bool, flag("--gpu", "Whether vLLM's image can run on this machine: driver, memory, disk.")] = False,
     as_json: AsJson = False,
-    everything: Annotated[bool, flag("--all", "Show what is ok, too, as --url does.")] = False,
+    everything: Annotated[bool, flag("--all", "Also show rows that are ok, as --url does.")] = False,
 ) -> int:
-    """Say what keeps `serve` from serving, and what could cost you conversations.
+    """Check everything that `serve` needs, and that could cost you conversations.
 
     Every finding says what it is now, why it matters and what to do. `unsafe` is what loses conversations, shows them
     to others, or lets none be made: a policy that evicts keys, nothing on disk, a replica, no password, an engine that

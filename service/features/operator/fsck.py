@@ -43,18 +43,18 @@ INDENT = "    "
 @with_settings("redis_url", "data_dir")
 def fsck(
     settings: CoreSettings,
-    repair: Annotated[bool, flag("--repair", "Mend what is wrong, and check again.")] = False,
+    repair: Annotated[bool, flag("--repair", "Repair all faults, and check again.")] = False,
     turns_per_second: Pace = 0,
     as_json: AsJson = False,
 ) -> int:
-    """Check that every turn is stored whole, and that the counters equal what is stored; and where there is an archive,
-    that a sample of both has the same. `archive verify --all` compares all.
+    """Check that every turn is complete and every counter right; with an archive, compare a sample of both. `archive
+    verify --all` compares everything.
 
-    It may run while conversations go on, and without `--repair` it changes nothing. A turn is judged at one moment, so
-    a sound store is never blamed; counters are judged where nothing changed during a look. Of what was said, nothing is
-    shown. docs/operating.md lists what can be wrong. A repair has one remedy: a turn that lacks something is taken out
-    of memory with all that continue it, so that it comes back from the archive, which is asked first. Without one only
-    what nobody can read any more goes, and is named. Places, counts and indexes are made again from the turns.
+    fsck can run while the service does, and without `--repair` it changes nothing. It never reports a sound turn,
+    checks counters only if nothing changed meanwhile, and shows no texts. docs/operating.md lists all faults. A
+    repair takes an incomplete turn out of memory, with its continuations, so that it returns from the archive.
+    Without an archive it takes out only unreadable turns, and names them. It derives places, counts and indexes from
+    the turns.
 
     The exit status is 0 if nothing is wrong or all of it was repaired, 1 if something is wrong or was lost, 2 if the
     check could not be done.

@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 @with_settings("sandbox_listen", "sandbox_sessions", "sandbox_tenant_sessions", *LOG_OPTIONS)
 def sandbox(settings: SandboxSettings) -> None:
-    """Run Python that a model writes, in confined sessions, until Ctrl-C or SIGTERM.
+    """Run a model's Python in confined sessions, until Ctrl-C or SIGTERM.
 
     Services name where it listens in `HARMONIUM_SANDBOX`. It needs no network and no Redis, and nothing of the service:
     give it a machine, or a container, of its own. docs/tools.md says against whom each protects.

@@ -21,22 +21,20 @@ class SandboxSettings(CoreSettings):
     heading = "Sandbox"
 
     sandbox: str = Field("", max_length=2048)
-    """The sandbox for Python that a model writes: `local`, processes of this machine; or where a `harmonium sandbox`
-    listens, as unix:///path or http://host:port. Empty has none."""
+    """The sandbox for the model's Python: `local`, processes of this machine; or the address of a `harmonium
+    sandbox`, as unix:///path or http://host:port. Empty is none."""
     sandbox_key: Annotated[Secret, key_of(LEAST_SANDBOX_KEY_CHARS)] = SecretStr("")
-    """The key that `harmonium sandbox` asks for. It needs one of 16 characters or more, unless it listens on a Unix
-    socket."""
+    """The key of `harmonium sandbox`, 16 characters or more; needed except on a Unix socket."""
     sandbox_listen: str = Field("unix:///run/harmonium/sandbox.sock", max_length=2048)
-    """Where `harmonium sandbox` listens: unix:///path or http://address:port."""
+    """The address of `harmonium sandbox`: unix:///path or http://address:port."""
     sandbox_sessions: int = Field(32, ge=1, le=512)
-    """Sessions that one sandbox has at once. For one more an idle one gives its place up; while all run code, more are
-    refused."""
+    """Sessions of one sandbox at once. A new one takes an idle one's place; while all run code, it is refused."""
     sandbox_tenant_sessions: int = Field(8, ge=1, le=512)
-    """How many of them one tenant may have, in the same way."""
+    """Sessions of one tenant at once, in the same way."""
     sandbox_memory_bytes: int = Field(1024 * MIB, ge=64 * MIB, le=1024 * 1024 * MIB)
-    """The memory of a session, beside what all of them share, in bytes."""
+    """The memory of a session beside the shared part, in bytes."""
     sandbox_disk_bytes: int = Field(256 * MIB, ge=MIB, le=1024 * 1024 * MIB)
-    """The most bytes that the files of a session have together."""
+    """The most bytes of a session's files together."""
 
     @field_validator("sandbox")
     @classmethod

@@ -40,7 +40,7 @@ FOLLOW_SECONDS = 1.0
 
 DAY_SECONDS = 86_400
 
-projects = typer.Typer(no_args_is_help=True, help="Tenants that are made while the service runs: list, create, end.")
+projects = typer.Typer(no_args_is_help=True, help="Tenants that you create while the service runs: list, create, end.")
 keys = typer.Typer(no_args_is_help=True, help="Keys of projects and of administrators: list, create, revoke.")
 
 ProjectId = Annotated[str, argument("PROJECT", "The id of a project.")]
@@ -69,7 +69,7 @@ BY = {"project": "tenant", "key": "key", "model": "model"}
 
 @projects.command("list")
 def list_projects(
-    archived: Annotated[bool, flag("--archived", "With those that have ended.")] = False,
+    archived: Annotated[bool, flag("--archived", "Ended ones, too.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """All projects: those of HARMONIUM_API_KEYS, which are static, and then those that were made here, in order."""
@@ -132,7 +132,7 @@ def permit_models(
     clear: Annotated[bool, flag("--clear", "All may be used.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show which models a project may use, or change that. The others are not there for it."""
+    """Show or change the models that a project can use. Other models don't exist for it."""
     if bool(allow) + bool(deny) + clear > 1:
         fail("only one of --allow, --deny and --clear makes sense")
     mode: ListMode = "allow_list" if allow else "deny_list"
@@ -161,8 +161,8 @@ def limit_project(
     clear: Annotated[bool, flag("--clear", "Take away all of its limits.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show what limits a project, or change that: requests and tokens in a minute and in a month, and how many
-    responses at once. Limits that aren't set stay as they are.
+    """Show or change a project's limits: requests and tokens in a minute and in a month, and responses at once. Unset
+    limits stay as they are.
 
     Limits are max_requests_per_1_minute, max_tokens_per_1_minute, the same of 1_month, and max_parallel_responses.
     Where a project has none of its own, HARMONIUM_TENANT_LIMITS holds, which isn't shown here.
@@ -246,7 +246,7 @@ def audit(
     follow: Annotated[bool, flag("--follow", "The oldest of them first, and then each new one until Ctrl-C.")] = False,
     as_json: AsLines = False,
 ) -> None:
-    """Show who did what to which project, service account and key, the newest first."""
+    """Show the audit log of projects, service accounts and keys, the newest first."""
     wanted = AuditFilter(types=(type,) if type else (), projects=(project,) if project else ())
 
     def tell(entry: Row) -> None:

@@ -40,8 +40,8 @@ class TenantSettings(CoreSettings):
     heading = "Tenants"
 
     tenant_limits: Annotated[dict[str, int], parsed_by(parse_limits), shown_as(_show_limits)] = {}
-    """Limits of each tenant that no administrator has given another limit, comma-separated, such as
-    max_requests_per_1_minute=60,max_tokens_per_1_month=1000000. docs/tenants.md names all. Empty is no limit."""
+    """Default limits of each tenant, comma-separated, such as
+    max_requests_per_1_minute=60,max_tokens_per_1_month=1000000 (all: docs/tenants.md). Empty is no limit."""
 
     @property
     def has_limits(self) -> bool:

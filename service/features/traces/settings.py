@@ -54,17 +54,15 @@ class TraceSettings(CoreSettings):
     heading = "Traces"
 
     traces_url: Annotated[str, shown_as(mask_secrets)] = Field("", max_length=2048, repr=False)
-    """Where traces are sent, as OTLP over HTTP: the whole URL, such as http://phoenix:6006/v1/traces. Empty traces
-    nothing. OTEL_EXPORTER_OTLP_TRACES_ENDPOINT stands in for it, and OTEL_EXPORTER_OTLP_ENDPOINT with /v1/traces
-    behind it."""
+    """The URL for traces, as OTLP over HTTP, such as http://phoenix:6006/v1/traces. Empty traces nothing.
+    OTEL_EXPORTER_OTLP_TRACES_ENDPOINT or OTEL_EXPORTER_OTLP_ENDPOINT replaces it."""
     traces_headers: Secret = SecretStr("")
-    """Headers with which traces are sent: `name=value`, comma-separated, values percent-encoded.
-    OTEL_EXPORTER_OTLP_TRACES_HEADERS and OTEL_EXPORTER_OTLP_HEADERS stand in for it."""
+    """Headers for traces: `name=value`, comma-separated, percent-encoded. OTEL_EXPORTER_OTLP_HEADERS replaces it."""
     traces_ratio: float = Field(1, ge=0, le=1)
-    """The share of traces that is kept, of those that begin here: a client's `traceparent` says itself whether its
-    trace is. OTEL_TRACES_SAMPLER_ARG stands in for it."""
+    """The sampled share of traces that begin here; a client's `traceparent` decides about its own.
+    OTEL_TRACES_SAMPLER_ARG replaces it."""
     traces_contents: bool = False
-    """Whether traces hold what was written: input, instructions, output, and what tools were given and answered."""
+    """Whether traces contain texts: input, instructions, output, and the tools' arguments and answers."""
 
     @field_validator("traces_url")
     @classmethod

@@ -24,8 +24,8 @@ class WebhookSettings(CoreSettings):
     heading = "Webhooks"
 
     webhook_url: Annotated[str, shown_as(mask_secrets)] = Field("", repr=False)
-    """Where the end of each background response is sent: an http or https URL. Empty sends none. One that begins with
-    private+, as private+http://10.0.0.5/hook, may lead to a private, local or otherwise special address."""
+    """The http or https URL that gets the end of each background response. Empty sends none.
+    private+http://10.0.0.5/hook allows a private, local or special address."""
     webhook_secret: Secret = SecretStr("")
     """The key that signs webhooks: `whsec_` and at least 24 bytes as base64."""
 

@@ -1,6 +1,6 @@
 """`GET /`: what this is and where to go, for a first visitor; a page for browsers, JSON for all others.
-`GET /docs` and `GET /openapi.json` describe each route, for people and for generators of clients. `GET /docs/llms.txt`
-lists the documents, and each is there as Markdown under its path in docs/.
+`GET /docs` and `GET /openapi.json` describe each route, for people and for generators of clients. Each document is
+under its path in docs/, as a page for browsers and as Markdown for all others; `GET /docs/llms.txt` lists them.
 
 Open without a key, so never anything here that an operator chose: no model, no tenant, no number of anything; but that
 the demo engine answers, whose words nobody should take for a model's.
@@ -10,6 +10,7 @@ import asyncio
 import re
 from functools import lru_cache
 from html import escape
+from itertools import pairwise
 from pathlib import Path
 
 from fastapi import APIRouter
@@ -30,8 +31,8 @@ PLACES = {
     "health": ("/health", "is the process alive?"),
     "ready": ("/ready", "can it serve?"),
     "metrics": ("/metrics", "for Prometheus"),
-    "docs": ("/docs", "every route, for people"),
-    "openapi": ("/openapi.json", "the same, for programs"),
+    "docs": ("/docs", "the documents and every route, for people"),
+    "openapi": ("/openapi.json", "every route, for programs"),
 }
 """Where to go, by what is there, and the page's description of it."""
 
@@ -47,7 +48,7 @@ DOCUMENTS = next((path for path in (PAGES / "documents", PAGES.parents[2] / "doc
 INDEX = "llms.txt"
 MAX_DOCUMENTS = 200
 MAX_DOCUMENT_BYTES = 1 << 20
-"""The most documents that are served, and the most bytes of one: they stay in memory."""
+"""The most documents that are served, and the most bytes of one: they stay in memory, and so do their pages."""
 
 MARKDOWN = "text/markdown; charset=utf-8"
 _LINK = re.compile(r"!?\[([^\]]*)\]\((?!https?://|#)([^)#]*)(#[^)]*)?\)")
@@ -59,18 +60,24 @@ HEADERS = {
     "vary": "accept",
 }
 
-PAGE = """<!doctype html>
+FRAME = """<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width">
-<title>harmonium</title>
+<title>{title}</title>
 <style>
 :root {{ color-scheme: light dark }}
 body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 48rem; margin: 3rem auto; padding: 0 1rem }}
 pre {{ white-space: pre-wrap; overflow-wrap: anywhere; padding: .75rem; border: 1px solid #8886; border-radius: .5rem }}
+table {{ border-collapse: collapse; display: block; overflow-x: auto }}
+td, th {{ text-align: left; vertical-align: top; padding: .3rem .8rem .3rem 0; border-top: 1px solid #8886 }}
 </style>
-<h1>harmonium {version}</h1>
-<p>It speaks the OpenAI Responses API over gpt-oss, and keeps every conversation. Point an SDK at
+{body}
+</html>
+"""
+
+PAGE = """<h1>harmonium {version}</h1>
+<p>It speaks the OpenAI Responses API over open models and stores every conversation. Point an SDK at
 <code>{base}</code> of this address:</p>
 <pre>from openai import OpenAI
 
@@ -85,9 +92,10 @@ answer = client.responses.create(
 print(answer.output_text)</pre>
 {demo}<ul>
 {links}
-</ul>
-</html>
-"""
+</ul>"""
+
+DOCUMENT = """<p><a href="/docs/README.md">All documents</a> · <a href="/docs">Every route</a></p>
+{text}"""
 
 DEMO_ANSWERS = "<p>The demo engine answers here, which is no real model.</p>\n"
 
@@ -101,7 +109,8 @@ async def welcome(request: Open) -> Response:
     if "text/html" in request.header(b"accept"):
         listed = "\n".join(f'<li><a href="{path}">{path}</a> {what}</li>' for path, what in places.values())
         shown = {"version": escape(version), "address": escape(_address(request)), "base": OPENAI.prefix}
-        return HTMLResponse(PAGE.format(**shown, demo=DEMO_ANSWERS if demo else "", links=listed), headers=HEADERS)
+        body = PAGE.format(**shown, demo=DEMO_ANSWERS if demo else "", links=listed)
+        return HTMLResponse(FRAME.format(title="harmonium", body=body), headers=HEADERS)
     urls = {dialect.name: dialect.prefix for dialect in request.process.dialects}
     links = {what: path for what, (path, _) in places.items()}
     found: dict[str, object] = {"name": "harmonium", "version": version, "base_urls": urls, "links": links}
@@ -118,7 +127,7 @@ def _address(request: Received) -> str:
 
 @router.api_route("/docs", methods=["GET", "HEAD"], include_in_schema=False)
 async def docs(_: Open) -> FileResponse:
-    """A page about each route."""
+    """A page with the list of the documents, and about each route."""
     return FileResponse(DOCS, headers=HEADERS)
 
 
@@ -129,12 +138,30 @@ async def openapi(_: Open) -> FileResponse:
 
 
 @router.api_route("/docs/{name:path}", methods=["GET", "HEAD"], include_in_schema=False)
-async def document(_: Open, name: str) -> Response:
-    """A document as Markdown, or the list of all."""
+async def document(request: Open, name: str) -> Response:
+    """A document as a page or as Markdown, or the list of all."""
     text = (await asyncio.to_thread(documents)).get(name)
     if text is None:
         raise ApiError(404, f"No document is there. GET /docs/{INDEX} lists them.")
-    return PlainTextResponse(text, media_type="text/plain; charset=utf-8" if name == INDEX else MARKDOWN)
+    if name == INDEX:
+        return PlainTextResponse(text, media_type="text/plain; charset=utf-8")
+    if "text/html" in request.header(b"accept"):
+        return HTMLResponse(await asyncio.to_thread(page_of, text), headers=HEADERS)
+    return PlainTextResponse(text, media_type=MARKDOWN, headers={"vary": "accept"})
+
+
+@lru_cache(MAX_DOCUMENTS)
+def page_of(text: str) -> str:
+    """The page of a document, whose headings have the names that links to them use."""
+    from markdown_it import MarkdownIt  # here, as a start has no time for it
+
+    markdown = MarkdownIt("commonmark").enable("table")
+    tokens = markdown.parse(text)
+    for opening, heading in pairwise(tokens):
+        if opening.type == "heading_open":
+            opening.attrSet("id", re.sub(r"[^\w -]", "", heading.content.lower()).replace(" ", "-"))
+    body = DOCUMENT.format(text=markdown.renderer.render(tokens, markdown.options, {}))
+    return FRAME.format(title=f"harmonium: {escape(_title(text))}", body=body)
 
 
 @lru_cache(1)
@@ -155,7 +182,7 @@ def documents() -> dict[str, str]:
     known = {path.resolve() for path in found.values()}
     texts = {name: with_links(path.read_text("utf-8"), path.parent) for name, path in found.items()}
     rows = [f"- [{_title(text)}](/docs/{name})" for name, text in texts.items()]
-    about = "It speaks the OpenAI Responses API over gpt-oss and other models, and keeps every conversation."
+    about = "It speaks the OpenAI Responses API over open models and stores every conversation."
     return texts | {INDEX: "\n".join(["# harmonium", "", f"> {about}", "", "## Documents", "", *rows, ""])}
 
 

@@ -7,16 +7,16 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
-from prometheus_client import Counter, Gauge, Histogram, generate_latest
+from prometheus_client import generate_latest
 
 from service.engine.engines import Engines
 from service.errors import ApiError
 from service.metrics import scrape
 from service.metrics.counters import LOOK_SECONDS, declarations, lag_counted, make_metrics
-from service.metrics.scrape import MAX_SCRAPES, SCRAPED, Exposition, limits_of
+from service.metrics.scrape import MAX_SCRAPES, Exposition, limits_of
 from service.process import load_settings
 from store.jobs.model import QueueFigures
-from tests.support.documents import read, rows
+from tests.support.documents import metrics_rows, read, with_metrics
 from tests.support.service.scraped import Scraped
 from tests.support.waiting import until
 
@@ -25,7 +25,6 @@ STATES = {
     1: QueueFigures((0,) * 6, 0.0, 0, 0, 0, 9, 1024),
 }
 SERVERS = {"10.0.0.5:8000": True, "10.0.0.6:8000": False}
-KINDS = {Counter: "counter", Gauge: "gauge", Histogram: "histogram"}
 
 
 async def shards() -> Mapping[int, QueueFigures]:
@@ -43,19 +42,20 @@ async def told(read_shards: Callable[[], object] = shards, accept: str = "", **o
     return text.decode()
 
 
-def table() -> list[list[str]]:
-    """A row for each metric, as docs/metrics.md has to hold it."""
-    counted = [(KINDS[kind], about) for _, kind, about in declarations()]
-    found: list[list[str]] = []
-    for kind, about in (*counted, *(("gauge", about) for about in SCRAPED)):
-        labels = [f"`{name}`: {', '.join(values)}" if values else f"`{name}`" for name, values in about.labels.items()]
-        found.append([f"`{about.name}`", kind, "; ".join(labels), about.tells])
-    return found
-
-
 def test_the_document_says_what_the_code_does() -> None:
-    shown = [row for row in rows(read("docs/metrics.md")) if row[0].startswith("`harmonium_")]
-    assert shown == table()
+    text = read("docs/metrics.md")
+    assert all(row in text for row in metrics_rows()), "run: python -m tests.support.documents"
+    assert with_metrics(text) == text, "run: python -m tests.support.documents"
+
+
+def test_a_new_metric_gets_its_row_in_the_table_of_its_neighbours_and_a_changed_one_its_own() -> None:
+    text = read("docs/metrics.md")
+    lines = text.splitlines(keepends=True)
+    without = [line for line in lines if not line.startswith("| `harmonium_cancel_seconds`")]
+    assert with_metrics("".join(without)) == text
+    changed = text.replace("Open WebSockets.", "Something else.")
+    assert changed != text
+    assert with_metrics(changed) == text
 
 
 async def test_what_may_happen_is_there_at_0_before_it_does() -> None:
@@ -64,6 +64,17 @@ async def test_what_may_happen_is_there_at_0_before_it_does() -> None:
     assert found.value("harmonium_webhook_attempts_total", outcome="given_up") == 0
     assert found.value("harmonium_leases_lost_total") == 0
     assert [name for name in found.names() if name.endswith("_created")] == []
+
+
+def test_a_value_of_a_label_that_is_not_declared_is_refused_and_makes_no_series() -> None:
+    metrics = make_metrics()
+    before = generate_latest(metrics.registry)
+    for name, _, about in declarations():
+        if about.labels and all(about.labels.values()):
+            with pytest.raises(ValueError, match=f"{about.name} has no series"):
+                getattr(metrics, name).labels(*("new" for _ in about.labels))
+    assert generate_latest(metrics.registry) == before
+    metrics.answered("/v1/models", "GET", 418, 0.1)  # the values of its labels aren't known before
 
 
 async def test_a_scrape_tells_what_every_shard_holds() -> None:

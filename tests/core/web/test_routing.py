@@ -108,6 +108,28 @@ def test_documents_are_there_as_markdown_with_a_list_of_them_and_no_link_of_thei
         assert http.get(path).status_code == 404
 
 
+def test_a_browser_gets_each_document_as_a_page_whose_links_lead_somewhere_and_the_list_of_all(
+    service: ServiceProcess,
+) -> None:
+    http, browser = service.http(), {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+    names = re.findall(r"\((/docs/[^)]+)\)", http.get("/docs/llms.txt").text)
+    pages = {name: http.get(name, headers=browser) for name in names}
+    ids = {name: set(re.findall(r'<h\d id="([^"]+)"', page.text)) for name, page in pages.items()}
+    assert {"redis", "proxies"} <= {id for found in ids.values() for id in found}
+    for name, page in pages.items():
+        assert page.headers["content-type"] == "text/html; charset=utf-8"
+        assert page.headers["vary"] == "accept"
+        assert "default-src 'none'" in page.headers["content-security-policy"]
+        assert "<h1" in page.text
+        for link in re.findall(r'href="(?!https?://)([^"]+)"', page.text):
+            path, _, anchor = link.partition("#")
+            there = posixpath.normpath(posixpath.join(posixpath.dirname(name), path)) if path else name
+            assert there == "/docs" or there in pages, f"{name}: {link}"
+            assert not anchor or anchor in ids[there], f"{name}: {link}"
+    listed = set(re.findall(r'href="(/docs/[a-z]+\.md)"', http.get("/docs").text))
+    assert listed == {name for name in names if name.count("/") == 2} - {"/docs/README.md"}
+
+
 def test_a_browser_gets_a_page_that_loads_nothing_from_elsewhere(service: ServiceProcess) -> None:
     page = service.http().get("/", headers={"accept": "text/html,application/xhtml+xml,*/*;q=0.8"})
     assert page.headers["content-type"] == "text/html; charset=utf-8"

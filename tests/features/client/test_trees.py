@@ -73,6 +73,11 @@ def test_conversations_are_listed_by_how_they_begin_and_what_was_said_last(servi
     assert "1 2 3 4" in said("ls", "--metadata", "who=cli")
     found = said("ls", "--text", "my ADA").splitlines()[0].split("  ")
     assert (found[0], found[3:]) == (second, ["My name is Ada.", "What is my name?"])
+    message = {"type": "message", "role": "user", "content": "Only an item."}
+    client.conversations.create(items=[message])
+    line = said("ls", "--limit", "1").splitlines()[0].split("  ")
+    (tree,) = (json.loads(each) for each in said("ls", "--json", "--limit", "1").splitlines())
+    assert (line[2:4], tree["title"]) == (["0 turns", "Only an item."], "Only an item."), "the console's title"
 
 
 def test_a_search_that_stopped_goes_on_by_itself_and_says_how_far_it_is(

@@ -5,6 +5,9 @@ from collections.abc import Iterator
 from html import escape
 from typing import Any
 
+from markdown_it import MarkdownIt
+
+from service.web.routes.welcome import documents
 from tests.support.openapi.schemas import REF
 
 Json = dict[str, Any]
@@ -49,10 +52,13 @@ body {{ display: block }} nav {{ position: static; height: auto; border: 0 }} ma
 </style>
 <nav>
 <a href="/"><strong>harmonium</strong> {version}</a>
+<a href="/docs/README.md">Documents</a>
 {contents}
 </nav>
 <main>
-<h1>The API</h1>
+<h1>Documents</h1>
+{documents}
+<h1 id="api">The API</h1>
 <p>{summary} {about}</p>
 <p>For programs and generators of clients: <a href="/openapi.json">/openapi.json</a>.</p>
 {operations}
@@ -69,10 +75,18 @@ def page(document: Json) -> str:
         version=escape(document["info"]["version"]),
         summary=_prose(document["info"]["summary"]),
         about=_prose(document["info"]["description"]),
+        documents=_documents(),
         contents="\n".join(_contents(document)),
         operations="\n".join(_operations(document)),
         types="\n".join(_type(name, schema) for name, schema in document["components"]["schemas"].items()),
     )
+
+
+def _documents() -> str:
+    """The list of the documents, as docs/README.md has it, without what isn't served."""
+    _, _, text = documents()["README.md"].partition("\n")
+    listed = MarkdownIt("commonmark").render(text)
+    return re.sub(r'href="(?!https?://|#)', 'href="/docs/', listed)
 
 
 def _tagged(document: Json, tag: str) -> Iterator[tuple[str, str, Json]]:

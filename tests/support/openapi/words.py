@@ -2,7 +2,7 @@
 
 from typing import Any
 
-SUMMARY = "The OpenAI Responses API over gpt-oss, with every conversation kept."
+SUMMARY = "The OpenAI Responses API over open models. It stores every conversation."
 
 ABOUT = """Every path under `/v1` is under `/open-responses/v1` too, but for conversations: there it speaks the Open
 Responses specification's dialect. Bodies are JSON. A member that is null is as one that isn't there; one that nobody
