@@ -13,9 +13,10 @@ class ConsoleFeature(Feature):
     places = {"console": ("/console", "your conversations, to look at")}
 
     def routers(self, offered: Offered) -> Iterable[APIRouter]:
-        from service.features.console import health, page, trees, turns
+        from service.features.console import health, page, tools, trees, turns
 
-        return page.router, trees.router, turns.router, *((health.router,) if offered.administers else ())
+        administering = (health.router,) if offered.administers else ()
+        return page.router, tools.router, trees.router, turns.router, *administering
 
 
 FEATURE = ConsoleFeature()
