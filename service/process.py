@@ -184,6 +184,8 @@ class Feature:
     """The dialects of the Responses API in which it answers."""
     places: Mapping[str, tuple[str, str]] = {}
     """Where to go from `GET /`: paths and their descriptions, by name."""
+    tool_settings: Mapping[str, str] = {}
+    """The settings that give its tools, by the types of these."""
 
     def engines(self, kinds: EngineKinds) -> None:
         """Add its kinds of engines."""

@@ -140,8 +140,7 @@ export const tree = (id: string, signal?: AbortSignal): Promise<WholeTree> =>
 export const jobs = (signal: AbortSignal): Promise<{ data: Turn[]; has_more: boolean }> =>
   json("/console/api/jobs?limit=20", { signal });
 
-export const retrieve = (id: string, signal?: AbortSignal): Promise<Answer> =>
-  json(response(id), signal && { signal });
+export const retrieve = (id: string): Promise<Answer> => json(response(id));
 
 /** A turn as a file has it: what the service says of it, unread. */
 export const whole = async (id: string, signal: AbortSignal): Promise<string> =>
@@ -152,8 +151,8 @@ export const tokens = (id: string, after: number, limit: number, signal: AbortSi
   json(`${TURNS}/${encodeURIComponent(id)}/tokens?after=${after}&limit=${limit}`, { signal });
 
 /** What the calls came to that the service made in a turn. */
-export const outcomes = async (id: string, signal: AbortSignal): Promise<HostedOutcome[]> =>
-  (await json<{ data: HostedOutcome[] }>(`${TURNS}/${encodeURIComponent(id)}/outcomes`, { signal })).data;
+export const outcomes = async (id: string): Promise<HostedOutcome[]> =>
+  (await json<{ data: HostedOutcome[] }>(`${TURNS}/${encodeURIComponent(id)}/outcomes`)).data;
 
 /** The bytes of a file in a container. */
 export const bytesOf = async (container: string, file: string): Promise<Blob> =>
@@ -179,8 +178,21 @@ export type Extent = "answer" | "erase" | "tree";
 export const remove = (id: string, extent: Extent): Promise<unknown> =>
   json(`${response(id)}${{ answer: "", erase: "?erase=true", tree: "?tree=true" }[extent]}`, { method: "DELETE" });
 
-export const models = async (): Promise<string[]> =>
-  (await json<{ data: { id: string }[] }>("/v1/models")).data.map((each) => each.id);
+/** A model, and what it reads. */
+export interface Model {
+  id: string;
+  architecture?: { input_modalities?: string[] };
+}
+
+export const models = async (): Promise<Model[]> => (await json<{ data: Model[] }>("/v1/models")).data;
+
+/** A tool as a request declares it, and the setting that would give one that isn't there. */
+export interface Tool {
+  declaration: { type: string; server_label?: string };
+  setting: string | null;
+}
+
+export const tools = async (): Promise<Tool[]> => (await json<{ data: Tool[] }>("/console/api/tools")).data;
 
 /** Whether the demo engine answers requests that name no model. */
 export const isDemo = async (): Promise<boolean> => (await json<{ engine?: string }>("/")).engine === "demo";
@@ -194,14 +206,14 @@ export const follow = (id: string, after: number, signal: AbortSignal): Promise<
   ask(`${response(id)}?stream=true&include_obfuscation=false${after < 0 ? "" : `&starting_after=${after}`}`, { signal });
 
 /** What a turn was given itself, the first item first, without what its conversation had before. */
-export async function ownItems(id: string, signal?: AbortSignal): Promise<{ items: Item[]; complete: boolean }> {
+export async function ownItems(id: string): Promise<{ items: Item[]; complete: boolean }> {
   const digits = id.slice(id.indexOf("_") + 1);
   const items: Item[] = [];
   let after = "";
   while (items.length < MAX_ITEMS) {
     const query = new URLSearchParams({ limit: String(items.length ? PAGE_ITEMS : FIRST_ITEMS), order: "desc" });
     if (after) query.set("after", after);
-    const page = await json<ItemPage>(`${response(id)}/input_items?${query}`, signal && { signal });
+    const page = await json<ItemPage>(`${response(id)}/input_items?${query}`);
     const own = page.data.filter((item) => (item.id ?? "").includes(digits));
     items.push(...own);
     if (!page.has_more || own.length < page.data.length || !page.last_id) return { items: items.reverse(), complete: true };

@@ -1,24 +1,19 @@
 // Requests that are made of a stored response: the same again, one that goes on from it, and either as a line for a shell. Pure.
-import type { Answer, Item } from "./wire";
+import type { Answer, Item, Part } from "./wire";
 
 /** What a response echoes of its request, and a request may say again. */
 const ECHOED = [
-  "model",
-  "instructions",
-  "reasoning",
-  "text",
-  "tools",
-  "tool_choice",
-  "parallel_tool_calls",
-  "max_output_tokens",
-  "max_tool_calls",
-  "temperature",
-  "top_p",
-  "truncation",
-  "metadata",
+  "model", "instructions", "reasoning", "text", "tools", "tool_choice", "parallel_tool_calls", "max_output_tokens",
+  "max_tool_calls", "temperature", "top_p", "truncation", "metadata",
 ];
 
 export type Body = Record<string, unknown>;
+
+/** A message of the user: words, or parts of which the first is words. */
+export type Said = string | Part[];
+
+/** The input that has a message of the user alone. */
+export const inputOf = (said: Said): string | Item[] => (typeof said === "string" ? said : [{ type: "message", role: "user", content: said }]);
 
 /** A request with the parameters of a response. */
 function like(answer: Answer): Body {
@@ -53,7 +48,7 @@ export interface Settings {
   model: string;
   effort: string;
   instructions: string;
-  /** Tools of the service, by their types. */
+  /** Tools of the service, each as JSON that declares it. */
   hosted: string[];
   /** Others, as a JSON array. */
   tools: string;
@@ -61,16 +56,15 @@ export interface Settings {
 
 export const NO_SETTINGS: Settings = { model: "", effort: "", instructions: "", hosted: [], tools: "" };
 
-/** The first words of a conversation. Throws Error where the tools aren't a JSON array. */
-export function beginning({ model, effort, instructions, hosted, tools }: Settings, text: string): Body {
-  const own = hosted.map((type) => (type === "code_interpreter" ? { type, container: { type: "auto" } } : { type }));
-  const all = [...own, ...toolsIn(tools)];
+/** The first message of a conversation. Throws Error where the tools aren't a JSON array. */
+export function beginning({ model, effort, instructions, hosted, tools }: Settings, said: Said): Body {
+  const all = [...hosted.map((each): unknown => JSON.parse(each)), ...toolsIn(tools)];
   return {
     ...(model && { model }),
     ...(effort && { reasoning: { effort } }),
     ...(instructions.trim() && { instructions }),
     ...(all.length && { tools: all }),
-    input: text,
+    input: inputOf(said),
   };
 }
 
@@ -84,19 +78,24 @@ function toolsIn(text: string): unknown[] {
   throw new Error('More tools should be a JSON array, such as [{"type": "function", "name": "look", "parameters": {}}], or empty.');
 }
 
-/** The text of the last message of the user, or null where it isn't plain text. */
+const isWords = (part: Part): boolean => typeof part.text === "string";
+
+/** The text of the last message of the user, beside its pictures and files; null where it isn't one. */
 export function asked(items: Item[]): string | null {
   const last = items.findLast((item) => item.role === "user");
   if (!last) return null;
   if (typeof last.content === "string") return last.content;
-  const [only, ...more] = last.content ?? [];
-  return only && !more.length && typeof only.text === "string" ? only.text : null;
+  const [only, ...more] = (last.content ?? []).filter(isWords);
+  return only && !more.length ? (only.text ?? null) : null;
 }
 
-/** The items with another text in the place of the user's last one. */
-export function edited(items: Item[], text: string): Item[] {
+/** The items with another text in the place of the user's last one; its pictures and files stay, and more may come. */
+export function edited(items: Item[], said: Said): Item[] {
   const at = items.findLastIndex((item) => item.role === "user");
-  return items.map((item, index) => (index === at ? { ...item, content: text } : item));
+  const kept = [items[at]?.content ?? []].flat().filter((part): part is Part => typeof part !== "string" && !isWords(part));
+  const words: Part[] = typeof said === "string" ? [{ type: "input_text", text: said }] : said;
+  const content = kept.length ? [...words, ...kept] : said;
+  return items.map((item, index) => (index === at ? { ...item, content } : item));
 }
 
 /** JSON in which whatever can't be seen, or isn't ASCII and turns lines around, is escaped. */

@@ -55,8 +55,32 @@ export function forgetKey(why = ""): void {
   administers.value = false;
   refused.value = why;
   sessionStorage.clear(); // drafts, too
+  localStorage.removeItem(VERSIONS);
+  versions.value = [];
   locked.value = true;
 }
+
+/**
+ * Conversations that begin with versions of one message, by the ids of their first turns: the one that was edited first, and those of
+ * the last edits. A version has the first one's id in its metadata, too, for other browsers.
+ */
+const VERSIONS = "harmonium.versions";
+const MAX_EDITED = 200;
+export const EDITED_FROM = "edited_from";
+const versions = signal<string[][]>(JSON.parse(localStorage.getItem(VERSIONS) ?? "[]"));
+
+export const versionsOf = (root: string): string[] => versions.value.find((each) => each.includes(root)) ?? [root];
+
+function keepVersions(of: string, ids: string[]): void {
+  versions.value = [ids, ...versions.value.filter((each) => !each.includes(of))].filter((each) => each.length > 1).slice(0, MAX_EDITED);
+  localStorage.setItem(VERSIONS, JSON.stringify(versions.value));
+}
+
+export function addVersion(first: string, made: string): void {
+  if (!versionsOf(first).includes(made)) keepVersions(first, [...versionsOf(first), made]);
+}
+
+export const dropVersion = (gone: string): void => keepVersions(gone, versionsOf(gone).filter((each) => each !== gone));
 
 export type Place =
   | { view: "list" }

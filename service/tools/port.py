@@ -4,7 +4,7 @@ servers, with their lists, answers and failures.
 A conformance suite (tests/support/tools) defines the duties of an adapter of a server.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -87,6 +87,9 @@ class Tool:
     builtin: Builtin | None = None
     """The tool, as it is declared and shown, where the model was trained with it. A call of such a one may come again,
     as its worker died: it returns the earlier outcome, or makes the call again where that does no harm."""
+
+    declarations: Sequence[Mapping[str, Any]] = ()
+    """The declarations of its tools, as requests have them, where no more has to be said."""
 
     @property
     def usable(self) -> bool:

@@ -8,28 +8,10 @@ import { Pages } from "./pages";
 import { type AuditEntry, administrators, entries } from "./requests";
 
 const TYPES = [
-  "project.created",
-  "project.updated",
-  "project.archived",
-  "rate_limit.updated",
-  "rate_limit.deleted",
-  "service_account.created",
-  "service_account.updated",
-  "service_account.deleted",
-  "api_key.created",
-  "api_key.updated",
-  "api_key.deleted",
-  "response.deleted",
-  "response.erased",
-  "conversation.deleted",
-  "item.deleted",
-  "item.erased",
-  "login.failed",
-  "store.fsck_repaired",
-  "archive.repaired",
-  "archive.erased",
-  "archive.held",
-  "archive.released",
+  "project.created", "project.updated", "project.archived", "rate_limit.updated", "rate_limit.deleted",
+  "service_account.created", "service_account.updated", "service_account.deleted", "api_key.created", "api_key.updated",
+  "api_key.deleted", "response.deleted", "response.erased", "conversation.deleted", "item.deleted", "item.erased",
+  "login.failed", "store.fsck_repaired", "archive.repaired", "archive.erased", "archive.held", "archive.released",
 ];
 
 export function Audit() {
@@ -68,27 +50,19 @@ function Row({ entry, names }: { entry: AuditEntry; names: Map<string, string> |
   const name = names?.get(actor);
   return (
     <tr>
-      <td>
-        <Ago at={entry.effective_at} />
-      </td>
-      <th scope="row" class="type">
-        <Line text={entry.type} />
-      </th>
+      <td><Ago at={entry.effective_at} /></td>
+      <th scope="row" class="type"><Line text={entry.type} /></th>
       <td>
         {name && (
           <>
             <Line text={name} />{" "}
           </>
         )}
-        <span class="mono">
-          <Line text={actor} />
-        </span>
+        <span class="mono"><Line text={actor} /></span>
       </td>
       <td>
         {entry.project ? (
-          <a href={toProject(entry.project.id)}>
-            <Line text={entry.project.name} />
-          </a>
+          <a href={toProject(entry.project.id)}><Line text={entry.project.name} /></a>
         ) : (
           "–"
         )}

@@ -8,15 +8,8 @@ import { Day, Mono, Name, Pages } from "./pages";
 import { type Key, type WishedKey, accounts, createAccount, createKey, keys, limitKey, revokeKey } from "./requests";
 
 const SCOPES = [
-  "api.all.read",
-  "api.responses.read",
-  "api.responses.write",
-  "api.conversations.read",
-  "api.conversations.write",
-  "api.containers.read",
-  "api.containers.write",
-  "api.model.read",
-  "api.model.request",
+  "api.all.read", "api.responses.read", "api.responses.write", "api.conversations.read", "api.conversations.write",
+  "api.containers.read", "api.containers.write", "api.model.read", "api.model.request",
 ];
 
 const DAY_SECONDS = 86_400;
@@ -121,9 +114,7 @@ function Made({ value, onClose }: { value: string; onClose: () => void }) {
         <Copy text={value} label="Copy" />
       </p>
       <footer>
-        <button class="main" onClick={onClose}>
-          Done
-        </button>
+        <button class="main" onClick={onClose}>Done</button>
       </footer>
     </Dialog>
   );

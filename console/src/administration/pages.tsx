@@ -44,9 +44,7 @@ export function Pages<T>({ what, load, row, empty, version = 0, next = "Next", p
           <button disabled={!cursors.length} onClick={() => setCursors(cursors.slice(0, -1))}>
             {previous}
           </button>
-          <button disabled={!last} onClick={() => last && setCursors([...cursors, last])}>
-            {next}
-          </button>
+          <button disabled={!last} onClick={() => last && setCursors([...cursors, last])}>{next}</button>
         </nav>
       )}
     </>
@@ -62,14 +60,10 @@ export function Table({ name, titles, numbers = [], acts = false, children }: Co
           <thead>
             <tr>
               {[...titles, ...numbers].map((title, index) => (
-                <th scope="col" class={index < titles.length ? "" : "number"}>
-                  {title}
-                </th>
+                <th scope="col" class={index < titles.length ? "" : "number"}>{title}</th>
               ))}
               {acts && (
-                <th scope="col">
-                  <span class="unshown">Actions</span>
-                </th>
+                <th scope="col"><span class="unshown">Actions</span></th>
               )}
             </tr>
           </thead>
@@ -82,16 +76,12 @@ export function Table({ name, titles, numbers = [], acts = false, children }: Co
 
 /** The name of a row. */
 export const Name = ({ text }: { text: string }) => (
-  <th scope="row">
-    <Line text={text} />
-  </th>
+  <th scope="row"><Line text={text} /></th>
 );
 
 /** A cell with an id. */
 export const Mono = ({ text }: { text: string }) => (
-  <td class="mono">
-    <Line text={text} />
-  </td>
+  <td class="mono"><Line text={text} /></td>
 );
 
 /** A cell with a number, or a dash where there is none. */

@@ -15,9 +15,7 @@ export function ProjectView({ id }: { id: string }) {
   const { value: project, error, again } = useLoaded(id, (signal) => oneProject(id, signal), () => 0);
   return (
     <>
-      <a class="back" href={toProjects}>
-        ← Projects
-      </a>
+      <a class="back" href={toProjects}>← Projects</a>
       {error && (
         <>
           <h1>Can't show this project</h1>
@@ -37,9 +35,7 @@ function Whole({ project, again }: { project: Project; again: () => void }) {
   return (
     <>
       <header class="heading">
-        <h1>
-          <Line text={project.name} />
-        </h1>
+        <h1><Line text={project.name} /></h1>
         {!isOver && <Opens words="Change…">{(close) => <ChangeProject project={project} onDone={again} onClose={close} />}</Opens>}
         {!isOver && !project.static && (
           <Deletes
@@ -57,15 +53,11 @@ function Whole({ project, again }: { project: Project; again: () => void }) {
         {project.static ? (
           <span>its API keys are in the settings</span>
         ) : (
-          <span>
-            created <Day at={project.created_at} />
-          </span>
+          <span>created <Day at={project.created_at} /></span>
         )}
         {project.weight !== null && <span>weight {project.weight.toLocaleString("en")}</span>}
         {project.archived_at !== null && (
-          <span class="over">
-            archived <Day at={project.archived_at} />
-          </span>
+          <span class="over">archived <Day at={project.archived_at} /></span>
         )}
       </p>
       {!project.static && (
@@ -106,9 +98,7 @@ function AccountRow({ project, account, isOver, onChanged }: AccountShown) {
     <tr>
       <Name text={account.name} />
       <Mono text={account.id} />
-      <td>
-        <Day at={account.created_at} />
-      </td>
+      <td><Day at={account.created_at} /></td>
       <td class="act">
         {!isOver && (
           <Deletes

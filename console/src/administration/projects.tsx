@@ -44,9 +44,7 @@ function Row({ project }: { project: Project }) {
   return (
     <tr>
       <th scope="row">
-        <a href={toProject(project.id)}>
-          <Line text={project.name} />
-        </a>
+        <a href={toProject(project.id)}><Line text={project.name} /></a>
       </th>
       <Mono text={project.id} />
       <td>{project.static ? "in the settings" : <Day at={project.created_at} />}</td>

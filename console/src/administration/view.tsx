@@ -21,9 +21,7 @@ export function Administration() {
     <main class="list administration">
       <nav class="sections" aria-label="Administration">
         {SECTIONS.map(([each, title]) => (
-          <a href={toSection(each)} aria-current={each === section ? "page" : undefined}>
-            {title}
-          </a>
+          <a href={toSection(each)} aria-current={each === section ? "page" : undefined}>{title}</a>
         ))}
       </nav>
       {section === "projects" && (id ? <ProjectView key={id} id={id} /> : <Projects />)}

@@ -49,7 +49,7 @@ export function App() {
       <Bar />
       {error ? (
         <Lost title="Can't open the console" error={error} again={begin} />
-      ) : locked.value === null ? (
+      ) : locked.value === null && place.value.view !== "tree" ? (
         <main class="lost">
           <Loading what="the console" />
         </main>
@@ -57,7 +57,7 @@ export function App() {
         <Lock />
       ) : (
         <>
-          <View />
+          <View key={key.value} />
           {!administers.value && <Keys />}
         </>
       )}
@@ -108,9 +108,7 @@ function Keys() {
   return (
     <Dialog title="Keys" onClose={() => setOpen(false)}>
       <Text text={KEYS} mono />
-      <button autofocus onClick={() => setOpen(false)}>
-        Close
-      </button>
+      <button autofocus onClick={() => setOpen(false)}>Close</button>
     </Dialog>
   );
 }

@@ -1,29 +1,29 @@
 // A new conversation: its first words, and what they are asked with. All of it survives a reload.
 import { useLayoutEffect, useState } from "preact/hooks";
-import { models } from "../api";
+import { models, tools } from "../api";
 import { type Settings, NO_SETTINGS, beginning, curl } from "../request";
 import { key, toList, toTurn } from "../state";
 import { Coming, Composer, coming, writing } from "./composer";
 import { Choice, Field } from "./dialog";
 import { useLoaded } from "./loading";
-import { Code, Failure, Loading, wordsOf } from "./text";
+import { Code, Failure, Line, Loading, wordsOf } from "./text";
 
 const PLACE = "new";
 const KEPT = "harmonium.new";
 const EFFORTS = ["low", "medium", "high"];
 
-/** Tools that a service may have of its own. */
-const HOSTED: [string, string][] = [
-  ["web_search", "Web search"],
-  ["code_interpreter", "Python"],
-];
+/** What tools are called; one of an operator's server by the server's label. */
+const NAMES: Record<string, string> = { web_search: "Web search", code_interpreter: "Python", mcp: "MCP servers" };
 
 const EXAMPLE = '[{"type": "mcp", "server_label": "maps", "server_url": "https://…"}]';
 
 export function NewConversation() {
   const [chosen, setChosen] = useState<Settings>(() => ({ ...NO_SETTINGS, ...JSON.parse(sessionStorage.getItem(KEPT) ?? "{}") }));
   const { value: known, error, again } = useLoaded("models", models, () => 0);
-  const settings = { ...chosen, model: known && !known.includes(chosen.model) ? (known[0] ?? "") : chosen.model };
+  const { value: offered, error: failed } = useLoaded("tools", tools, () => 0);
+  const there = offered?.filter(({ setting }) => setting === null).map(({ declaration }) => JSON.stringify(declaration)) ?? [];
+  const model = known && !known.some(({ id }) => id === chosen.model) ? (known[0]?.id ?? "") : chosen.model;
+  const settings = { ...chosen, model, hosted: chosen.hosted.filter((each) => there.includes(each)) };
   useLayoutEffect(() => void (writing.value = PLACE), []);
   function set(changed: Partial<Settings>) {
     const next = { ...chosen, ...changed };
@@ -35,32 +35,36 @@ export function NewConversation() {
   return (
     <main class="list begin">
       <header class="heading">
-        <a class="back" href={toList}>
-          ← Conversations
-        </a>
+        <a class="back" href={toList}>← Conversations</a>
         <h1>New conversation</h1>
       </header>
-      <Failure error={error} again={again} />
+      <Failure error={error || failed} again={again} />
       <div class="filters">
-        <Choice name="Model" value={settings.model} options={(known ?? []).map((id) => [id, id])} onChange={(model) => set({ model })} />
+        <Choice name="Model" value={settings.model} options={(known ?? []).map(({ id }) => [id, id])} onChange={(model) => set({ model })} />
         <Choice
           name="Reasoning effort"
           value={settings.effort}
           options={[["", "default"], ...EFFORTS.map((each): [string, string] => [each, each])]}
           onChange={(effort) => set({ effort })}
         />
-        {HOSTED.map(([tool, words]) => (
-          <label class="check">
-            <input type="checkbox" checked={settings.hosted.includes(tool)} onChange={() => set({ hosted: toggled(tool) })} />
-            {words}
-          </label>
-        ))}
+      </div>
+      <div class="filters" role="group" aria-label="Tools">
+        {offered?.map(({ declaration, setting }) => {
+          const tool = JSON.stringify(declaration);
+          const name = declaration.server_label ?? NAMES[declaration.type] ?? declaration.type;
+          return (
+            <label class="check" title={setting ? "The service hasn't got it: its operator sets this" : ""}>
+              <input type="checkbox" disabled={setting !== null} checked={settings.hosted.includes(tool)} onChange={() => set({ hosted: toggled(tool) })} />
+              <Line text={name} /> {setting && <code>{setting}</code>}
+            </label>
+          );
+        })}
       </div>
       <Field isLong name="Instructions" value={settings.instructions} placeholder="none" onText={(instructions) => set({ instructions })} />
       <Field isLong name="More tools" value={settings.tools} placeholder={EXAMPLE} spellcheck={false} onText={(tools) => set({ tools })} />
       {coming.value?.after === PLACE && <Coming />}
       <Composer
-        draft={{ title: "Ask something", at: PLACE, text: "", body: (text) => beginning(settings, text) }}
+        draft={{ title: "Ask something", at: PLACE, text: "", model, body: (said) => beginning(settings, said) }}
         onBegun={() => undefined}
         onDone={(id) => (location.hash = toTurn(id))}
       />
@@ -77,7 +81,7 @@ export function First({ settings = NO_SETTINGS }: { settings?: Settings }) {
   const { value: known, error } = useLoaded("models", models, () => 0);
   if (!known && !error) return <Loading what="the models" />;
   try {
-    const body = beginning({ ...settings, model: settings.model || (known?.[0] ?? "MODEL") }, "Hello!");
+    const body = beginning({ ...settings, model: settings.model || (known?.[0]?.id ?? "MODEL") }, "Hello!");
     return <Code text={curl(location.origin, key.value !== "", body)} />;
   } catch (error) {
     return <Failure error={wordsOf(error)} />;

@@ -1,7 +1,7 @@
 // Two turns of a tree side by side: what they share is folded, what only one has is whole.
 import { useMemo } from "preact/hooks";
 import { tree } from "../api";
-import { type Graph, type Row, chainOf, graphOf } from "../graph";
+import { type Row, chainOf, graphOf } from "../graph";
 import { toTurn } from "../state";
 import type { Turn } from "../wire";
 import { useLoaded } from "./loading";
@@ -29,9 +29,7 @@ export function Compare({ left, right }: { left: string; right: string }) {
   return (
     <main class="compare">
       <header class="heading">
-        <a class="back" href={toTurn(left)}>
-          ← Back
-        </a>
+        <a class="back" href={toTurn(left)}>← Back</a>
         <h1>Two turns of one conversation</h1>
         <p class="hint">
           {shared ? `They share ${count(shared, "turn")}, which ${shared === 1 ? "is" : "are"} folded.` : "They share no turns."}
@@ -40,7 +38,7 @@ export function Compare({ left, right }: { left: string; right: string }) {
       <Answered.Provider value={answersIn(value?.turns ?? [])}>
         <div class="sides">
           {sides.map((side, index) => (
-            <Side key={index} side={side} shared={shared} graph={graph} name={index ? "Right" : "Left"} />
+            <Side key={index} side={side} shared={shared} name={index ? "Right" : "Left"} />
           ))}
         </div>
       </Answered.Provider>
@@ -54,7 +52,7 @@ function sharedOf([left = [], right = []]: Row[][]): number {
   return differs < 0 ? left.length : differs;
 }
 
-function Side({ side, shared, name }: { side: Row[]; shared: number; graph: Graph; name: string }) {
+function Side({ side, shared, name }: { side: Row[]; shared: number; name: string }) {
   const last = side.at(-1)?.turn;
   return (
     <section class="side" aria-label={name} tabIndex={0}>
@@ -98,9 +96,7 @@ function Own({ turn }: { turn: Turn }) {
   const { value, error, again } = useLoaded(turn.id, (signal) => wholeOf(turn.id, signal), () => 0);
   return (
     <article class="own">
-      <a class="hint" href={toTurn(turn.id)}>
-        <Ago at={turn.created_at} />
-      </a>
+      <a class="hint" href={toTurn(turn.id)}><Ago at={turn.created_at} /></a>
       <Failure error={error} again={again} />
       {value ? <Items whole={value} /> : !error && <Loading what="the turn" />}
     </article>

@@ -2,8 +2,9 @@
 import { signal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { run, stored, type Live } from "../run";
-import type { Body } from "../request";
+import type { Body, Said } from "../request";
 import { said } from "../state";
+import { Attach, Attaching, useAttachments } from "./attaching";
 import { Markdown } from "./markdown";
 import { Failure, Text, isAborted, wordsOf } from "./text";
 
@@ -18,7 +19,11 @@ export interface Draft {
   /** The words to begin with; null where there is nothing to write, and it is sent at once. */
   text: string | null;
   background?: boolean;
-  body: (text: string) => Body;
+  /** Whether it makes another version of a conversation's first message. */
+  isVersion?: boolean;
+  /** Who reads it, which says what can be attached. */
+  model: string;
+  body: (said: Said) => Body;
 }
 
 /** What is being said behind a turn, and what was asked. */
@@ -52,6 +57,7 @@ export function Composer({ draft, onDone, onClose, onBegun }: Composing) {
   const box = useRef<HTMLTextAreaElement>(null);
   const known = useRef("");
   const left = useRef(false);
+  const files = useAttachments(draft.model);
   useLayoutEffect(() => {
     if (onClose) box.current?.focus(); // before another key is typed
     if (draft.text === null) void send();
@@ -84,7 +90,8 @@ export function Composer({ draft, onDone, onClose, onBegun }: Composing) {
     setBusy(true);
     coming.value = { after: draft.at, asked: draft.text === null ? "" : text, live: null };
     try {
-      const body = { ...draft.body(text), ...(background ? { background: true } : {}) };
+      const words: Said = files.parts.length ? [{ type: "input_text", text }, ...files.parts] : text;
+      const body = { ...draft.body(words), ...(background ? { background: true } : {}) };
       const last = await run(body, controller.signal, (next) => {
         if (next.id && !known.current && background) {
           sessionStorage.removeItem(place); // it goes on without this page
@@ -113,8 +120,16 @@ export function Composer({ draft, onDone, onClose, onBegun }: Composing) {
     }
   }
 
+  /** Attach the files that are dropped or pasted. */
+  function drop(event: DragEvent | ClipboardEvent) {
+    const dropped = [...((event instanceof DragEvent ? event.dataTransfer : event.clipboardData)?.files ?? [])];
+    if (event instanceof DragEvent || dropped.length) event.preventDefault();
+    if (dropped.length && draft.text !== null && !busy) void files.add(dropped);
+  }
+
   function done(id: string) {
     write("");
+    files.clear();
     onDone(id);
   }
 
@@ -131,13 +146,11 @@ export function Composer({ draft, onDone, onClose, onBegun }: Composing) {
   }
 
   return (
-    <form class="composer" aria-label={draft.title} tabIndex={-1} onSubmit={send}>
+    <form class="composer" aria-label={draft.title} tabIndex={-1} onSubmit={send} onDragOver={(event) => event.preventDefault()} onDrop={drop} onPaste={drop}>
       {onClose && (
         <header>
           <h2>{draft.title}</h2>
-          <button type="button" class="quiet" onClick={onClose}>
-            Close
-          </button>
+          <button type="button" class="quiet" onClick={onClose}>Close</button>
         </header>
       )}
       {draft.text !== null && (
@@ -155,6 +168,7 @@ export function Composer({ draft, onDone, onClose, onBegun }: Composing) {
           }}
         />
       )}
+      <Attaching {...files} />
       <Failure error={error} />
       <footer>
         <label class="check" title="It goes on when this page is closed, and its events are kept">
@@ -166,6 +180,8 @@ export function Composer({ draft, onDone, onClose, onBegun }: Composing) {
           />
           In the background
         </label>
+        <span class="space" />
+        {draft.text !== null && <Attach add={files.add} disabled={busy} />}
         {busy ? (
           <button type="button" onClick={() => stop.current?.abort()}>
             {background ? "Stop watching" : "Stop"}

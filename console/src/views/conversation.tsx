@@ -109,9 +109,7 @@ function Branches({ asides, isEnd }: { asides: Aside[]; isEnd: boolean }) {
       <ul>
         {asides.slice(0, MAX_LISTED).map(({ words, end, lane }) => (
           <li class={`lane-${lane % 6}`}>
-            <a href={toTurn(end)}>
-              <Line text={words} />
-            </a>
+            <a href={toTurn(end)}><Line text={words} /></a>
           </li>
         ))}
       </ul>

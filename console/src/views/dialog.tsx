@@ -62,9 +62,7 @@ export function Asking<T>({ label, act, done, onDone, isReady = true, deletes = 
         {children}
         <Failure error={error} />
         <footer>
-          <button type="button" autofocus={deletes} onClick={onClose}>
-            Cancel
-          </button>
+          <button type="button" autofocus={deletes} onClick={onClose}>Cancel</button>
           <button type="submit" class={deletes ? "danger" : "main"} disabled={busy || !isReady}>
             {label}
           </button>
@@ -87,9 +85,7 @@ export function Opens({ words, name = words, look = "", children }: Opening) {
   const [isOpen, setOpen] = useState(false);
   return (
     <>
-      <button type="button" class={look} aria-label={name} onClick={() => setOpen(true)}>
-        {words}
-      </button>
+      <button type="button" class={look} aria-label={name} onClick={() => setOpen(true)}>{words}</button>
       {isOpen && children(() => setOpen(false))}
     </>
   );

@@ -142,9 +142,7 @@ function Outcome({ so, busy }: { so: Imported; busy: boolean }) {
       {so.why.length > 0 && (
         <ul>
           {so.why.map((each) => (
-            <li>
-              <Line text={each} />
-            </li>
+            <li><Line text={each} /></li>
           ))}
         </ul>
       )}

@@ -117,9 +117,7 @@ function RowView({ row, number, width, isSelected, onSelect }: {
     >
       <Lanes row={row} width={width} />
       <div class="words">
-        <b>
-          <Line text={about(turn)} />
-        </b>
+        <b><Line text={about(turn)} /></b>
         <span class="answer">{turn.input && turn.output && <Line text={turn.output} />}</span>
       </div>
       <div class="facts">

@@ -3,7 +3,7 @@ import { signal } from "@preact/signals";
 import type { InputHTMLAttributes } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { type Filters, NOTHING, cancel, found, jobs } from "../api";
-import { toNew, toTurn } from "../state";
+import { toNew, toTurn, versionsOf } from "../state";
 import type { ListedTree, TreePage } from "../wire";
 import { First } from "./begin";
 import { Folded } from "./dialog";
@@ -99,7 +99,7 @@ export function List() {
       {looking && <Going page={looking} stop={() => (stopped.current = true)} />}
       {page && page.data.length > 0 && (
         <ul class="trees" aria-label="Conversations">
-          {page.data.map((tree) => (
+          {page.data.filter(isFirstOfVersions).map((tree) => (
             <TreeRow key={tree.id} tree={tree} />
           ))}
         </ul>
@@ -228,6 +228,10 @@ function Narrow() {
   );
 }
 
+/** Whether a conversation is the one used last of those that begin with versions of one message; each is found by itself. */
+const isFirstOfVersions = ({ id }: ListedTree, at: number, page: ListedTree[]): boolean =>
+  filters.value.find !== "" || page.findIndex((other) => versionsOf(id).includes(other.id)) === at;
+
 function TreeRow({ tree }: { tree: ListedTree }) {
   const { newest, found } = tree;
   const title = tree.title ?? newest.input;
@@ -264,6 +268,7 @@ function TreeRow({ tree }: { tree: ListedTree }) {
             </span>
           )}
           <span class="model">{newest.model && <Line text={newest.model} />}</span>
+          {versionsOf(tree.id).length > 1 && <span class="away">{versionsOf(tree.id).length} versions</span>}
           <span class="turns">{`${count(tree.turns, "turn")}${tree.turns_complete ? "" : " or more"}`}</span>
           <Ago at={tree.last_used_at} />
         </span>

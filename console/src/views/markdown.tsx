@@ -155,9 +155,7 @@ export function Link({ href, children }: { href: string; children?: ComponentChi
   const target = url.href.length > MAX_SHOWN ? `${url.href.slice(0, MAX_SHOWN)}…` : url.href;
   return (
     <>
-      <a href={url.href} target="_blank" rel="noreferrer noopener" title={url.href}>
-        {children ?? target}
-      </a>
+      <a href={url.href} target="_blank" rel="noreferrer noopener" title={url.href}>{children ?? target}</a>
       {children && <span class="target"> ({target})</span>}
     </>
   );

@@ -42,9 +42,7 @@ export function Removal({ turn, tree, isOfAll, onDone, onClose }: Removing) {
     >
       {isOfAll ? <p>{whole}</p> : (
         <>
-          <p class="hint">
-            <Id id={turn.id} />
-          </p>
+          <p class="hint"><Id id={turn.id} /></p>
           {ways.map(([value, title, meaning]) => (
             <label class="way">
               <input type="radio" name="extent" checked={extent === value} onChange={() => setExtent(value)} />

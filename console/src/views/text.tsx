@@ -2,8 +2,10 @@
 //
 // Text of users is hostile. It is put into text nodes and nothing else: no markup is read in it, no link made of it. What
 // can't be seen or turns lines around is named, and each text is isolated from what stands beside it.
+import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
-import { useState } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
+import type { Scoped, scopes } from "../highlight";
 import { said } from "../state";
 
 /** Control characters but tab and newline, marks of direction, spaces of no width, and tags that hide text. */
@@ -58,15 +60,42 @@ export function Text({ text, mono = false, code = false }: { text: string; mono?
   );
 }
 
+/** What colours code, once a text needed it: the browser loads it then. */
+const colouring = signal<typeof scopes | null>(null);
+
+/** The languages that it knows, by all their names. */
+const COLOURED = new Set(
+  "bash diff go golang html ini java javascript js json jsx patch py python rs rust sh sql svg toml ts tsx typescript xml yaml yml zsh".split(" "),
+);
+
+/** The longest code in colours. */
+const MAX_COLOURED = 10_000;
+
+/** Code in colours; null where it has none, or not yet. */
+function useColours(text: string, lang: string): ComponentChildren[] | null {
+  const language = lang.toLowerCase();
+  const isWanted = COLOURED.has(language) && text.length <= MAX_COLOURED;
+  const colour = colouring.value;
+  useEffect(() => {
+    if (isWanted && !colour) import("../highlight").then((loaded) => (colouring.value = loaded.scopes), console.info); // it stays as it is, then
+  }, [isWanted]);
+  const found = useMemo(() => (isWanted && colour ? colour(text, language) : null), [text, language, isWanted, colour]);
+  return found && found.map(scoped);
+}
+
+const scoped = (part: Scoped): ComponentChildren =>
+  typeof part === "string" ? plain(part) : <span class={`hl-${part.scope?.split(".")[0] ?? ""}`}>{part.children.map(scoped)}</span>;
+
 /** Code, JSON or a line for a shell, to copy. */
 export function Code({ text, lang = "" }: { text: string; lang?: string }) {
+  const colours = useColours(text, lang);
   return (
     <div class="code">
       <header>
         <Line text={lang} />
         <Copy text={text} label="Copy" />
       </header>
-      <Text text={text} mono code />
+      {colours ? <pre class="text mono" dir="auto"><code>{colours}</code></pre> : <Text text={text} mono code />}
     </div>
   );
 }
@@ -142,9 +171,7 @@ export function Copy({ text, label, title, quiet = false, tabIndex = 0 }: Copied
   return (
     <button type="button" class={quiet ? "copy id" : "copy"} title={title} tabIndex={tabIndex} onClick={copy}>
       {label}
-      <span class="done" aria-hidden="true">
-        {copied ? "✓" : ""}
-      </span>
+      <span class="done" aria-hidden="true">{copied ? "✓" : ""}</span>
     </button>
   );
 }
@@ -154,9 +181,7 @@ export function Failure({ error, again }: { error: string; again?: () => void })
   if (!error) return null;
   return (
     <div class="failure" role="alert">
-      <p>
-        <Line text={error} />
-      </p>
+      <p><Line text={error} /></p>
       {again && <button onClick={again}>Try again</button>}
     </div>
   );

@@ -3,8 +3,8 @@ import { signal } from "@preact/signals";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { type Extent, tree } from "../api";
 import { chainOf, graphOf } from "../graph";
-import { again as theSame, asked, edited, going } from "../request";
-import { place, toCompare, toList, toTurn } from "../state";
+import { type Said, again as theSame, asked, edited, going, inputOf } from "../request";
+import { EDITED_FROM, addVersion, dropVersion, locked, place, toCompare, toList, toTurn, versionsOf } from "../state";
 import { RUNNING, type Turn, type WholeTree, ended } from "../wire";
 import { Composer, type Draft, writing } from "./composer";
 import { Conversation } from "./conversation";
@@ -19,6 +19,8 @@ import { type Act, type Whole, forgetRead, isResponse, wholeOf } from "./turn";
 
 const REFRESH_MS = 2_000;
 
+const RESPONSE = /^resp_[0-9a-f]{48}$/;
+
 /** The turn that another one is to be compared with. */
 export const compared = signal<string | null>(null);
 
@@ -29,7 +31,10 @@ export function TreeView({ id, words }: { id: string; words: string }) {
   const [wanted, setWanted] = useState(id);
   const loaded = useLoaded(
     wanted,
-    (signal) => tree(wanted, signal),
+    (signal) => {
+      if (RESPONSE.test(id)) wholeOf(id, signal).catch(() => undefined); // read at the same time; its view says what is wrong
+      return tree(wanted, signal);
+    },
     (tree) => (tree.turns.some((turn) => RUNNING.has(turn.status)) ? REFRESH_MS : 0),
   );
   const { error, again } = loaded;
@@ -47,7 +52,7 @@ export function TreeView({ id, words }: { id: string; words: string }) {
   useEffect(() => {
     if (loaded.value && !isKnown && id !== wanted) setWanted(id); // another tree's, or one that was just made
   }, [id, graph, isKnown]);
-  if (error && !value)
+  if (error && !value && locked.value === false)
     return (
       <Lost title="Can't show this conversation" error={error} again={again}>
         <a href={toList}>← Conversations</a>
@@ -80,6 +85,7 @@ export function TreeView({ id, words }: { id: string; words: string }) {
   }
 
   function done(id: string) {
+    if (draft?.isVersion) addVersion(draft.at, id);
     setDraft(null);
     changed(id);
   }
@@ -88,8 +94,10 @@ export function TreeView({ id, words }: { id: string; words: string }) {
     const parent = removed && parentOf(removed.turn);
     setRemoved(null);
     forgetRead();
-    if (extent === "tree" || value?.turns.length === 1) location.hash = toList;
-    else {
+    if (extent === "tree" || value?.turns.length === 1) {
+      dropVersion(value?.id ?? "");
+      location.hash = toList;
+    } else {
       if (parent) select(parent);
       again();
     }
@@ -107,9 +115,7 @@ export function TreeView({ id, words }: { id: string; words: string }) {
             {compared.value && (
               <p class="banner" role="status">
                 Choose the turn to compare with.
-                <button class="quiet" onClick={() => (compared.value = null)}>
-                  Cancel
-                </button>
+                <button class="quiet" onClick={() => (compared.value = null)}>Cancel</button>
               </p>
             )}
             <Answered.Provider value={answers}>
@@ -134,13 +140,17 @@ export function TreeView({ id, words }: { id: string; words: string }) {
 function Dock({ turn, onChanged }: { turn: Turn; onChanged: (id?: string) => void }) {
   const { value } = useLoaded(turn.id, (signal) => wholeOf(turn.id, signal), () => 0);
   if (!value) return null;
-  const draft = { title: "Continue from here", at: turn.id, text: "", body: (text: string) => going(value.answer, text) };
+  const { answer } = value;
+  const draft = { title: "Continue from here", at: turn.id, text: "", model: answer.model, body: (said: Said) => going(answer, inputOf(said)) };
   return (
     <div class="dock">
       <Composer draft={draft} onBegun={() => onChanged()} onDone={onChanged} />
     </div>
   );
 }
+
+/** The most pairs of metadata that a response has. */
+const MAX_METADATA = 16;
 
 /** What is asked at once, or where somebody has written. */
 function draftOf(
@@ -151,19 +161,17 @@ function draftOf(
   request: string,
 ): Draft {
   const before = parent?.id ?? null;
+  const at = { at: turn.id, model: answer.model };
   if (what === "approve" || what === "deny") {
     const item = { type: "mcp_approval_response", approval_request_id: request, approve: what === "approve" };
-    return { title: what === "approve" ? "Approve" : "Deny", at: turn.id, text: null, body: () => going(answer, [item]) };
+    return { ...at, title: what === "approve" ? "Approve" : "Deny", text: null, body: () => going(answer, [item]) };
   }
   if (what === "retry")
-    return {
-      title: "Retry",
-      at: turn.id,
-      text: null,
-      background: Boolean(answer.background),
-      body: () => theSame(answer, items, before),
-    };
-  return { title: "Edit and fork", at: turn.id, text: asked(items), body: (text) => theSame(answer, edited(items, text), before) };
+    return { ...at, title: "Retry", text: null, background: Boolean(answer.background), body: () => theSame(answer, items, before) };
+  const isVersion = before === null;
+  const metadata = { ...answer.metadata, ...(isVersion && { [EDITED_FROM]: versionsOf(turn.id)[0] }) };
+  const body = (said: Said) => ({ ...theSame(answer, edited(items, said), before), ...(Object.keys(metadata).length <= MAX_METADATA && { metadata }) });
+  return { ...at, title: isVersion ? "Edit as another version" : "Edit and fork", text: asked(items), isVersion, body };
 }
 
 /** Look at a turn, or compare it where one waits for that. */
@@ -185,12 +193,9 @@ function Head({ value, read, again, onDelete }: { value: WholeTree; read: Turn[]
   const forks = graphForks(value);
   return (
     <header class="heading">
-      <a class="back" href={toList} aria-label="← Conversations">
-        ← <span class="wide">Conversations</span>
-      </a>
-      <h1>
-        <Line text={first} />
-      </h1>
+      <a class="back" href={toList} aria-label="← Conversations">← <span class="wide">Conversations</span></a>
+      <h1><Line text={first} /></h1>
+      <Versions root={value.id} />
       <button class="narrow" aria-pressed={withGraph.value} onClick={() => (withGraph.value = !withGraph.value)}>
         Graph
       </button>
@@ -204,10 +209,21 @@ function Head({ value, read, again, onDelete }: { value: WholeTree; read: Turn[]
       </p>
       {value.archived && <Archived {...value.archived} />}
       <Export tree={value} title={first} turns={read.filter(isResponse)} />
-      <button onClick={onDelete}>Delete…</button>
-      <button onClick={again}>Refresh</button>
-      </Folded>
+      <button onClick={onDelete}>Delete…</button><button onClick={again}>Refresh</button></Folded>
     </header>
+  );
+}
+
+/** Which of the versions of its first message a conversation begins with, and the way to those beside it. */
+function Versions({ root }: { root: string }) {
+  const all = versionsOf(root);
+  const at = all.indexOf(root);
+  const step = (to: string | undefined, sign: string, name: string) => (to ? <a href={toTurn(to)} aria-label={name}>{sign}</a> : <span aria-hidden="true">{sign}</span>);
+  if (all.length < 2) return null;
+  return (
+    <nav class="hint versions" aria-label="Versions of the first message">
+      {step(all[at - 1], "‹", "Version before")} {at + 1}/{all.length} {step(all[at + 1], "›", "Next version")}
+    </nav>
   );
 }
 
@@ -218,9 +234,7 @@ function Archived({ ends, complete }: { ends: string[]; complete: boolean }) {
     <details class="hint">
       <summary>{`${count(ends.length, "branch", "branches")}${complete ? "" : " or more"} in the archive`}</summary>
       {ends.map((id) => (
-        <a key={id} class="mono" href={toTurn(id)}>
-          {id}{" "}
-        </a>
+        <a key={id} class="mono" href={toTurn(id)}>{id}{" "}</a>
       ))}
     </details>
   );

@@ -6,7 +6,7 @@ import { cancel, outcomes, ownItems, retrieve } from "../api";
 import { markdownOf, textOf } from "../export";
 import { again, asked, curl } from "../request";
 import { leftOut, measured } from "../run";
-import { key, toTurn } from "../state";
+import { EDITED_FROM, addVersion, key, toTurn } from "../state";
 import { type Answer, type HostedOutcome, type Item, type Turn, ended } from "../wire";
 import { Events } from "./tabs/events";
 import { Approving, ItemViews } from "./tabs/items";
@@ -27,20 +27,32 @@ export interface Whole {
 /** Calls of which a response has what they came to only where that was asked for. */
 const CALLS = new Set(["code_interpreter_call", "web_search_call", "file_search_call"]);
 
-/** A response with its own input. */
+/** A response with its own input, which is asked for once for all that wait for it. */
 export async function wholeOf(id: string, signal: AbortSignal): Promise<Whole> {
   const known = read.get(id);
   if (known) return known;
-  const [answer, own] = await Promise.all([retrieve(id, signal), ownItems(id, signal)]);
+  const asked = asking.get(id) ?? ask(id);
+  asking.set(id, asked);
+  try {
+    const whole = await asked;
+    if (asking.get(id) === asked && ended(whole.answer.status)) keep(id, whole);
+    signal.throwIfAborted();
+    return whole;
+  } finally {
+    if (asking.get(id) === asked) asking.delete(id);
+  }
+}
+
+async function ask(id: string): Promise<Whole> {
+  const [answer, own] = await Promise.all([retrieve(id), ownItems(id)]);
   const called = ended(answer.status) && answer.output.some((item) => CALLS.has(item.type ?? ""));
-  const whole = { answer, ...own, outcomes: called ? await outcomes(id, signal) : [] };
-  if (ended(answer.status)) keep(id, whole);
-  return whole;
+  return { answer, ...own, outcomes: called ? await outcomes(id) : [] };
 }
 
 /** How many turns are kept that were read, those that were read last; as many of a conversation are in the page. */
 export const MAX_READ = 300;
 const read = new Map<string, Whole>();
+const asking = new Map<string, Promise<Whole>>();
 
 function keep(id: string, whole: Whole): void {
   read.set(id, whole);
@@ -49,7 +61,10 @@ function keep(id: string, whole: Whole): void {
 }
 
 /** Forget what was read: some of it may be gone, or somebody else looks. */
-export const forgetRead = (): void => read.clear();
+export function forgetRead(): void {
+  read.clear();
+  asking.clear();
+}
 
 export type Act = "approve" | "deny" | "continue" | "retry" | "edit" | "compare" | "inspect" | "remove";
 
@@ -110,6 +125,10 @@ function ResponseView({ turn, parent, isHere, onAct, onChanged }: Acting) {
     setSeen(value.answer.status);
   }
   useLayoutEffect(() => setTab("Items"), [isHere]);
+  const first = value?.answer.metadata?.[EDITED_FROM];
+  useLayoutEffect(() => {
+    if (first && !parent) addVersion(first, turn.id);
+  }, [first]);
   if (!value) return error ? <Failure error={error} again={reload} /> : <Excerpts turn={turn} />;
   const { answer, items, complete } = value;
   const shown: Record<string, unknown> = { Events: answer.background, Tokens: ended(answer.status) };
@@ -127,14 +146,10 @@ function ResponseView({ turn, parent, isHere, onAct, onChanged }: Acting) {
         <About answer={answer} isHere={isHere} />
         <Actions answer={answer} items={items} parent={parent} complete={complete} isHere={isHere} onAct={(act) => onAct(act, turn)}>
           {!ended(answer.status) && isSteerable(answer) && (
-            <button class="main" onClick={() => setSteers(true)}>
-              Say something
-            </button>
+            <button class="main" onClick={() => setSteers(true)}>Say something</button>
           )}
           {!ended(answer.status) && (
-            <button class="danger" onClick={() => attempt(stop)}>
-              Cancel
-            </button>
+            <button class="danger" onClick={() => attempt(stop)}>Cancel</button>
           )}
         </Actions>
       </div>
@@ -180,9 +195,7 @@ function About({ answer, isHere }: { answer: Answer; isHere: boolean }) {
     <header class="about">
       <Status status={answer.status} words={isHere || answer.status !== "completed"} />
       {isHere && (
-        <span class="model">
-          <Line text={answer.model} />
-        </span>
+        <span class="model"><Line text={answer.model} /></span>
       )}
       {usage && (
         <span title="Tokens of the input and of the output">
@@ -244,20 +257,16 @@ function Actions({ answer, items, parent, complete, isHere, onAct, children }: {
     <div class="actions" role="toolbar" aria-label="Actions" onKeyDown={onArrow}>
       {children}
       {ended(answer.status) && <button onClick={() => onAct("continue")}>Continue from here</button>}
-      <button {...rest} disabled={!repeatable} title={why} onClick={() => onAct("retry")}>
-        Retry
-      </button>
+      <button {...rest} disabled={!repeatable} title={why} onClick={() => onAct("retry")}>Retry</button>
       <button
         {...rest}
         disabled={!repeatable || words === null}
         title={why || (words === null ? "Its input isn't plain text" : "")}
         onClick={() => onAct("edit")}
       >
-        {parent ? "Edit and fork" : "Edit in a new conversation"}
+        {parent ? "Edit and fork" : "Edit as another version"}
       </button>
-      <button {...rest} onClick={() => onAct("compare")}>
-        Compare
-      </button>
+      <button {...rest} onClick={() => onAct("compare")}>Compare</button>
       {!isHere && (
         <button {...rest} title="Its tokens, its events, its JSON" onClick={() => onAct("inspect")}>
           Inspect
@@ -266,9 +275,7 @@ function Actions({ answer, items, parent, complete, isHere, onAct, children }: {
       <Copy {...rest} text={() => answer.output.filter(({ role }) => role).map(textOf).join("\n\n")} label="Copy" title="Copy the answer" />
       <Copy {...rest} text={() => markdownOf([...items, ...answer.output])} label="Markdown" title="Copy the turn as Markdown" />
       <Copy {...rest} text={() => new URL(toTurn(answer.id), location.href).href} label="Link" title="Copy a link to the turn" />
-      <button {...rest} onClick={() => onAct("remove")}>
-        Delete…
-      </button>
+      <button {...rest} onClick={() => onAct("remove")}>Delete…</button>
     </div>
   );
 }
@@ -320,12 +327,8 @@ export function Items({ whole }: { whole: Whole }) {
         <dl class="metadata">
           {Object.entries(answer.metadata).map(([name, value]) => (
             <div>
-              <dt>
-                <Line text={name} />
-              </dt>
-              <dd>
-                <Line text={value} />
-              </dd>
+              <dt><Line text={name} /></dt>
+              <dd><Line text={value} /></dd>
             </div>
           ))}
         </dl>
@@ -338,9 +341,7 @@ function Curl({ answer, items, parent }: { answer: Answer; items: Item[]; parent
   const text = curl(location.origin, key.value !== "", again(answer, items, parent?.id ?? null));
   return (
     <>
-      <p class="hint">
-        Makes the same request again{key.value && ", with the key in HARMONIUM_API_KEY"}.
-      </p>
+      <p class="hint">Makes the same request again{key.value && ", with the key in HARMONIUM_API_KEY"}.</p>
       <Code text={text} />
     </>
   );

@@ -128,6 +128,7 @@ class Browsing(Tool):
     """A searcher, a source of pages, and the pages that tenants opened lately."""
 
     kinds = (BROWSER,)
+    declarations = ({"type": "web_search"},)
     builtin = browser(read_options)
 
     def __init__(self, searcher: Searcher, pages: Pages) -> None:

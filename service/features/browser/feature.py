@@ -6,6 +6,7 @@ from service.api.content import USUAL_BOUNDS
 from service.features.browser.citing import citing_of
 from service.features.browser.settings import SearchSettings
 from service.process import Feature, Parts
+from service.settings.sources import variable
 from service.ssrf import outside_of
 from service.tools.port import Tool
 
@@ -15,6 +16,8 @@ PICTURE_TYPES = "image/png,image/jpeg,image/webp,image/gif"
 
 class BrowserFeature(Feature):
     """The browser."""
+
+    tool_settings = {"web_search": variable("search")}
 
     def compose(self, parts: Parts) -> None:
         settings = SearchSettings.of(parts.settings)

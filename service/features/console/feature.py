@@ -13,11 +13,12 @@ class ConsoleFeature(Feature):
     places = {"console": ("/console", "your conversations, to look at")}
 
     def routers(self, offered: Offered) -> Iterable[APIRouter]:
-        from service.features.console import health, listing, page, trees, turns
+        from service.features.console import health, listing, page, tools, trees, turns
 
         return (
             page.router,
             listing.router,
+            tools.router,
             trees.router,
             turns.router,
             *((health.router,) if offered.administers else ()),

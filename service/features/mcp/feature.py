@@ -15,6 +15,8 @@ from store.history.approvals import StoredApprovals
 class McpFeature(Feature):
     """Tools of MCP servers."""
 
+    tool_settings = {"mcp": variable("mcp_servers")}
+
     def compose(self, parts: Parts) -> None:
         """See Feature. The client of servers is imported where there may be any: it takes 50 MiB."""
         settings, opener = McpSettings.of(parts.settings), no_server

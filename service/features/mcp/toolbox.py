@@ -84,6 +84,7 @@ class Toolbox(Tool):
         self._stand_ins = {server.type: (label, server) for label, server in servers.items() if server.type is not None}
         """The servers that stand for a type of tool, by the type."""
         self.types = (*(("mcp",) if self._servers or allow else ()), *self._stand_ins)
+        self.declarations = [{"type": "mcp", "server_label": label} for label in self._servers]
         self._allow = tuple(allow)
         self._open = open_server
         self._allowing = allowing

@@ -13,6 +13,7 @@ from service.features.sandbox.port import Sandbox
 from service.features.sandbox.settings import LOCAL, SandboxSettings
 from service.ports import Chore
 from service.process import Feature, Offered, Parts
+from service.settings.sources import variable
 from store.history.containers import StoredContainers
 
 SANDBOX_AWAY = Backoff(1.0, 30.0)
@@ -21,6 +22,8 @@ SANDBOX_AWAY = Backoff(1.0, 30.0)
 
 class PythonFeature(Feature):
     """Python that a model writes."""
+
+    tool_settings = {"code_interpreter": variable("sandbox")}
 
     def compose(self, parts: Parts) -> None:
         sandbox = sandbox_of(SandboxSettings.of(parts.settings))

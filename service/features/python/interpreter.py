@@ -50,6 +50,7 @@ class CodeInterpreter(Tool):
     """Python in containers."""
 
     kinds = (PYTHON,)
+    declarations = ({"type": "code_interpreter", "container": {"type": "auto"}},)
 
     def __init__(self, containers: Containers, *, seconds: float) -> None:
         """`seconds` is how long a cell may run."""

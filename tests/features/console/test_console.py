@@ -2,14 +2,18 @@
 
 import re
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import httpx
 
+from service.features.python.feature import run_in
 from service.process import Settings
 from tests.features.tenants.admin.test_admin import ADMIN, STATIC, administered, new_key
+from tests.support.sandbox.sandboxes import bare
 from tests.support.service.background import changed
-from tests.support.service.inside import Inside
+from tests.support.service.inside import Inside, serving
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, Served, ServiceProcess
 from tests.support.waiting import wait_until
 
@@ -44,6 +48,31 @@ def test_the_page_is_open_and_what_it_loads_is_kept_for_good_under_a_strict_poli
         assert int(packed.headers["content-length"]) < int(plain.headers["content-length"]) / 2
     for path in ("x.js", "index.html", "%2e%2e/page.py"):
         assert tenants.http().get(f"/console/static/{path}").status_code == 404
+
+
+# --- tools ---
+
+PYTHON = {"type": "code_interpreter", "container": {"type": "auto"}}
+
+
+async def test_the_tools_that_run_are_told_as_requests_declare_them_and_others_with_the_setting_that_gives_them(
+    settings: Settings, tmp_path: Path
+) -> None:
+    async with serving(settings) as inside:
+        nothing: list[dict[str, Any]] = (await asked(inside, None, "/console/api/tools")).json()["data"]
+    assert [(each["declaration"]["type"], each["setting"]) for each in nothing] == [
+        ("mcp", "HARMONIUM_MCP_SERVERS"),
+        ("web_search", "HARMONIUM_SEARCH"),
+        ("code_interpreter", "HARMONIUM_SANDBOX"),
+    ]
+    (servers := tmp_path / "mcp.toml").write_text('[docs]\nurl = "http://docs.invalid/mcp"\n')
+    found = changed(settings, search="folder", search_folder=str(tmp_path), mcp_servers=str(servers))
+    with bare() as sandbox:
+        async with serving(found, compose=partial(run_in, sandbox)) as inside:
+            all_of_them = (await asked(inside, None, "/console/api/tools")).json()["data"]
+    assert [each["setting"] for each in all_of_them] == [None] * 3
+    declared = [each["declaration"] for each in all_of_them]
+    assert declared == [{"type": "mcp", "server_label": "docs"}, {"type": "web_search"}, PYTHON]
 
 
 # --- health ---

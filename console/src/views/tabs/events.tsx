@@ -133,9 +133,7 @@ function Player({ events }: { events: StreamEvent[] }) {
                 <span class="number">{event.sequence_number}</span>
                 <code>{event.type}</code>
                 {event.delta && (
-                  <span class="delta">
-                    <Line text={event.delta} />
-                  </span>
+                  <span class="delta"><Line text={event.delta} /></span>
                 )}
               </summary>
               <Text text={JSON.stringify(event, null, 2)} mono />

@@ -283,18 +283,14 @@ function Approval({ item }: { item: Item }) {
       {given.length ? (
         given.map((each) => (
           <h2 key={each.turn}>
-            <a href={toTurn(each.turn)}>
-              <Line text={each.words} />
-            </a>
+            <a href={toTurn(each.turn)}><Line text={each.words} /></a>
           </h2>
         ))
       ) : (
         <h2>Approve this call?</h2>
       )}
       <p>
-        <code>
-          <Line text={`${textIn(item["server_label"])} · ${item.name}`} />
-        </code>
+        <code><Line text={`${textIn(item["server_label"])} · ${item.name}`} /></code>
       </p>
       <Code text={laidOut(item.arguments ?? "")} />
       {answer && !given.length && (

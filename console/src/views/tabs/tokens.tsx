@@ -32,9 +32,7 @@ export function Tokens({ id }: { id: string }) {
       {!value.length && <p class="empty">No tokens are stored for this turn.</p>}
       {(before.length > 0 || next !== null) && (
         <nav class="pages" aria-label="Pages of tokens">
-          <button disabled={!before.length} onClick={() => setBefore(before.slice(0, -1))}>
-            Earlier
-          </button>
+          <button disabled={!before.length} onClick={() => setBefore(before.slice(0, -1))}>Earlier</button>
           <span class="hint">
             {(after + 1).toLocaleString("en")} to {(next ?? value.length).toLocaleString("en")}
           </span>

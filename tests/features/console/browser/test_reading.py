@@ -79,7 +79,7 @@ def test_an_answer_a_turn_and_a_link_are_copied_and_a_conversation_is_saved_as_a
 
 def test_a_tool_that_was_left_out_is_named_below_its_turn(service: ServiceProcess, visit: Open) -> None:
     page = visit(service, "#/new")
-    page.get_by_label("Web search").check()
+    page.get_by_label("More tools").fill('[{"type": "web_search"}]')
     page.get_by_label("Message").fill("My name is Ada.")
     page.get_by_role("button", name="Send").click()
     expect(page.locator(".here .items")).to_contain_text("Not served here, and left out: web_search.")

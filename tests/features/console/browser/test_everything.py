@@ -1,0 +1,108 @@
+"""A conversation of 80 turns with everything in it, light and dark, on all screens; and one of 300 turns."""
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.features.console.browser.conftest import HEIGHT, Open
+from tests.features.console.browser.test_accessible import DRAWN, OUT_OF_SIGHT, complaints
+from tests.support.console.everything import TURNS, fill_with_everything, serving_everything
+from tests.support.console.samples import said
+from tests.support.service.process import ServiceProcess
+
+pytestmark = pytest.mark.clients
+
+WIDTHS = (1360, 680, 390)
+"""680 is a window of 1,360 at twice the size."""
+
+LONG = 300
+MOST_SECONDS = 3.0
+"""How long such a conversation may take to open beside other tests; alone it takes a fifth of it."""
+
+OPENED = """(turns) => new Promise((done) => {
+    const begin = performance.now();
+    document.querySelector('.trees a').click();
+    const look = () => {
+        const isWhole = document.querySelectorAll('.turn').length === turns;
+        const isThere = isWhole && document.querySelector('.here .item.assistant');
+        requestAnimationFrame(isThere ? () => done((performance.now() - begin) / 1000) : look);
+    };
+    look();
+})"""
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServiceProcess, str]]:
+    """A service with the conversation, and the id of its last turn."""
+    with serving_everything(tmp_path_factory.mktemp("everything")) as service:
+        yield service, fill_with_everything(service)
+
+
+def read_whole(page: Page) -> None:
+    """Have all turns in the page, with all that is folded open."""
+    expect(page.locator(".turn .above")).to_have_count(TURNS)
+    page.evaluate("for (const each of document.querySelectorAll('.reading details')) each.open = true")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_all_of_it_is_in_sight_and_axe_finds_nothing(
+    everything: tuple[ServiceProcess, str], visit: Open, scheme: str
+) -> None:
+    service, last = everything
+    page = visit(service, f"#/c/{last}", color_scheme=scheme, reduced_motion="reduce", bypass_csp=True)
+    read_whole(page)
+    expect(page.locator(".hl-keyword").first).to_be_visible()
+    found = dict[int, object]()
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": HEIGHT})
+        page.evaluate(DRAWN)
+        found[width] = [page.evaluate(OUT_OF_SIGHT), complaints(page)]
+    assert found == {width: [[], []] for width in WIDTHS}
+
+
+def test_what_ran_what_was_found_and_what_was_answered_is_shown(
+    everything: tuple[ServiceProcess, str], visit: Open
+) -> None:
+    service, last = everything
+    page = visit(service, f"#/c/{last}")
+    read_whole(page)
+    turns = page.locator(".turn")
+    expect(turns.filter(has_text="print(6 * 7)").locator(".call", has_text="python").first).to_contain_text("42")
+    expect(turns.filter(has_text="Search for the moon.").locator(".sources").first).to_contain_text("moon")
+    expect(page.locator(".approval.answered h2")).to_have_text(["Approved", "Denied: Not today."])
+    expect(page.locator(".call", has_text="maths · add").filter(has_text="5").first).to_be_visible()
+    expect(page.locator(".call", has_text="get_weather").first).to_contain_text("18 degrees")
+    expect(page.get_by_text("image/png, ").first).to_be_visible()
+    expect(page.get_by_text("It ended early: max output tokens.")).to_be_visible()
+    code = page.locator(".turn pre code")
+    expect(code.filter(has_text="def double").locator(".hl-keyword").first).to_have_text("def")
+    expect(code.filter(has_text="as it is").locator("span")).to_have_count(0)
+
+
+def test_what_colours_code_is_loaded_with_the_first_code_in_a_language(
+    everything: tuple[ServiceProcess, str], visit: Open
+) -> None:
+    service, last = everything
+    page = visit(service)
+    loaded = list[str]()
+    page.on("request", lambda request: loaded.append(request.url))
+    page.reload()
+    expect(page.locator(".trees li").first).to_be_visible()
+    assert not any("highlight-" in url for url in loaded)
+    page.goto(f"{service.url}/console#/c/{last}")
+    read_whole(page)
+    expect(page.locator(".hl-keyword").first).to_be_visible()
+    assert sum("highlight-" in url for url in loaded) == 1
+
+
+def test_three_hundred_turns_open_at_once_and_the_last_is_read_once(service: ServiceProcess, visit: Open) -> None:
+    id = None
+    for number in range(LONG):
+        id = said(service, f"Question {number}.", id, max_output_tokens=40)
+    page = visit(service)
+    asked = list[str]()
+    page.on("request", lambda request: asked.append(request.url))
+    expect(page.locator(".trees li").first).to_be_visible()
+    assert page.evaluate(OPENED, LONG) < MOST_SECONDS
+    assert asked.count(f"{service.url}/v1/responses/{id}") == 1
