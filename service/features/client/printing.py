@@ -26,7 +26,7 @@ _BOLD, _DIM, _RED, _PLAIN = "\033[1m", "\033[2m", "\033[31m", "\033[0m"
 _WORD = re.compile(r"[^\W_]+")
 
 
-def _folded(text: str) -> str:
+def _fold(text: str) -> str:
     """The text without case and diacritics, as a search sees it."""
     return "".join(sign for sign in unicodedata.normalize("NFD", text.casefold()) if not unicodedata.combining(sign))
 
@@ -58,7 +58,7 @@ def fitting(line: str, columns: int) -> str:
 
 def out(text: str, end: str = "\n", mark: str = "") -> None:
     """Print a result, at once; at a terminal those of its words are bold that begin as one of those to `mark`."""
-    _print(sys.stdout, text, end, words=_WORD.findall(_folded(mark)))
+    _print(sys.stdout, text, end, words=_WORD.findall(_fold(mark)))
 
 
 def remark(text: str, end: str = "\n") -> None:
@@ -84,12 +84,12 @@ def redrawn(lines: list[str], over: int) -> None:
 
 
 def _print(stream: TextIO, text: str, end: str, style: str = "", words: Sequence[str] = ()) -> None:
-    def marked(word: re.Match[str]) -> str:
-        return f"{_BOLD}{word[0]}{_PLAIN}" if _folded(word[0]).startswith(tuple(words)) else word[0]
+    def mark_up(word: re.Match[str]) -> str:
+        return f"{_BOLD}{word[0]}{_PLAIN}" if _fold(word[0]).startswith(tuple(words)) else word[0]
 
     if stream.isatty():
         text = f"{style}{harmless(text)}{_PLAIN}" if style else harmless(text)
-        text = _WORD.sub(marked, text) if words else text
+        text = _WORD.sub(mark_up, text) if words else text
     else:
         text = text.encode("utf-8", "replace").decode()  # a lone surrogate has no bytes
     stream.write(text + end)

@@ -156,12 +156,12 @@ async def page_of(
     page.has_more = page.has_more or more or len(both) > limit
     if page.has_more:
         listed = {tree.id for tree in page.data}
-        in_memory = _reached(here, listed, place.here, search.last or place.here)
-        page.after = str(ListPlace(place.since, in_memory, _reached(kept, listed, place.kept, archive.last)))
+        in_memory = _place_in(here, listed, place.here, search.last or place.here)
+        page.after = str(ListPlace(place.since, in_memory, _place_in(kept, listed, place.kept, archive.last)))
     return page
 
 
-def _reached(places: Mapping[str, P], listed: Collection[str], begin: P, end: P) -> P:
+def _place_in(places: Mapping[str, P], listed: Collection[str], begin: P, end: P) -> P:
     """How far a part was listed that has trees at these places, in their order, and was looked at from `begin` to
     `end`: to its end, unless some of them are not among those `listed`.
     """

@@ -569,3 +569,22 @@ async def test_nothing_is_looked_for_in_a_catalogue_that_is_not_whole(listed: Li
     async for _ in listed.cataloguer.make_whole("words"):
         pass
     assert [tree.root for tree in await listed.cataloguer.find(TENANT, asked)] == [digits_of(id)]
+
+
+async def test_the_row_of_a_tree_of_many_turns_takes_the_loop_little_time(
+    listed: Listed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (root,) = await listed.say("root")
+    for _ in range(30):
+        await asyncio.gather(*(listed.say("a", parent=root) for _ in range(100)))
+    await listed.kept.archive_all()
+    steps, run = list[float](), asyncio.Handle._run
+
+    def timed(handle: asyncio.Handle) -> None:
+        began = time.thread_time()
+        run(handle)
+        steps.append(time.thread_time() - began)
+
+    monkeypatch.setattr(asyncio.Handle, "_run", timed)
+    await listed.cataloguer.tree_changed(TENANT, digits_of(root))
+    assert max(steps) < 0.005
