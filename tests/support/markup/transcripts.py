@@ -89,6 +89,31 @@ DOCUMENTED: dict[str, Transcript] = {
         "<parameter=city>Barcelona</parameter>\n</function>\n</seed:tool_call>" + END,
         # ByteDance-Seed/Seed-OSS-36B-Instruct, chat_template.jinja
     ),
+    "gemma 4: a call": Transcript(
+        "gemma-4",
+        '<|tool_call>call:get_weather{city:<|"|>Paris "here"<|"|>,near:[<|"|>a<|"|>,<|"|>b<|"|>]}<tool_call|>' + END,
+        # vLLM 0.32, parser/gemma4.py
+    ),
+    "llama 4: two calls": Transcript(
+        "llama-4",
+        "[get_weather(city='Paris', days=3, near=['a', 'b']), now()]" + END,
+        # vLLM 0.32, tool_parsers/llama4_pythonic_tool_parser.py
+    ),
+    "kimi k3: a call behind an answer": Transcript(
+        "kimi-k3",
+        "<|open|>response<|sep|>I look.<|close|>response<|sep|><|open|>tools<|sep|>"
+        '<|open|>call tool="get_weather" index="1"<|sep|><|open|>argument key="city" type="string"<|sep|>Paris'
+        '<|close|>argument<|sep|><|open|>argument key="days" type="number"<|sep|>3<|close|>argument<|sep|>'
+        "<|close|>call<|sep|><|close|>tools<|sep|><|close|>message<|sep|>" + END,
+        # ggml-org/llama.cpp, models/templates/Kimi-K3.jinja
+    ),
+    "minimax m3: a list": Transcript(
+        "minimax-m3",
+        '{0}<tool_call>\n{0}<invoke name="get_weather">{0}<city>Paris{0}</city>{0}<days>3{0}</days>{0}<near>{0}<item>a'
+        "{0}</item>{0}<item>5{0}</item>{0}</near>{0}</invoke>\n{0}</tool_call>".format("]<]minimax[>[")
+        + END,
+        # vLLM 0.32, parser/minimax_m3.py
+    ),
 }
 
 DIFFERENCES = {"hermes: arguments first": "vLLM streams the name behind the arguments as a part of them"}

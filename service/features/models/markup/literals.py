@@ -150,7 +150,7 @@ class LiteralForm(msgspec.Struct, frozen=True):
                 emit(quote(text))
                 text = ""
             elif (found := _PLAIN[sign].match(text)) is not None:
-                emit(quote(_ESCAPE.sub(_unescaped, found[0])))
+                emit(quote(_ESCAPE.sub(_meaning, found[0])))
                 text = text[found.end() :]
                 if text[:1] == sign:
                     return text[1:]
@@ -165,7 +165,7 @@ class LiteralForm(msgspec.Struct, frozen=True):
             text += piece
 
 
-def _unescaped(escape: re.Match[str]) -> str:
+def _meaning(escape: re.Match[str]) -> str:
     """The character that an escape of Python's means; half of a pair of surrogates is none."""
     sign, digits = escape[0][1], escape[0][2:]
     if not digits:
