@@ -4,10 +4,7 @@ import type { Answer, HostedOutcome, Item, ItemPage, TreePage, Turn, TurnTokens,
 
 /** A refusal: its status and its message. `status` is 0 where no answer came. */
 export class ApiError extends Error {
-  constructor(
-    readonly status: number,
-    message: string,
-  ) {
+  constructor(readonly status: number, message: string) {
     super(message);
   }
 }

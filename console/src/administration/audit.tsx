@@ -53,17 +53,11 @@ function Row({ entry, names }: { entry: AuditEntry; names: Map<string, string> |
       <td><Ago at={entry.effective_at} /></td>
       <th scope="row" class="type"><Line text={entry.type} /></th>
       <td>
-        {name && (
-          <>
-            <Line text={name} />{" "}
-          </>
-        )}
+        {name && <><Line text={name} />{" "}</>}
         <span class="mono"><Line text={actor} /></span>
       </td>
       <td>
-        {entry.project ? (
-          <a href={toProject(entry.project.id)}><Line text={entry.project.name} /></a>
-        ) : (
+        {entry.project ? <a href={toProject(entry.project.id)}><Line text={entry.project.name} /></a> : (
           "–"
         )}
       </td>

@@ -27,14 +27,10 @@ export function Chart({ label, bars, hours }: { label: string; bars: Series[]; h
         ))}
       </div>
       <svg role="img" aria-label={label} viewBox={`0 0 ${bars.length * STEP} ${HEIGHT}`} preserveAspectRatio="none">
-        {bars.map((bar, index) => (
-          <Bar key={bar.start} bar={bar} left={index * STEP + (STEP - BAR) / 2} unit={HEIGHT / highest} />
-        ))}
+        {bars.map((bar, index) => <Bar key={bar.start} bar={bar} left={index * STEP + (STEP - BAR) / 2} unit={HEIGHT / highest} />)}
       </svg>
       <div class="moments" aria-hidden="true">
-        {bars.map(({ start }, index) => (
-          <span>{index % every === 0 && momentOf(start, hours)}</span>
-        ))}
+        {bars.map(({ start }, index) => <span>{index % every === 0 && momentOf(start, hours)}</span>)}
       </div>
     </div>
   );

@@ -50,9 +50,7 @@ function Shards({ value }: { value: Health }) {
   return (
     <section>
       <h2>Store</h2>
-      {value.shards === null ? (
-        <Failure error="The store can't be read now." />
-      ) : (
+      {value.shards === null ? <Failure error="The store can't be read now." /> : (
         <Table name="Shards" titles={["Shard"]} numbers={[...HELD.map(([title]) => title), "Running", "Longest wait"]}>
           {value.shards.map((shard) => (
             <tr key={shard.shard}>
@@ -108,9 +106,7 @@ function Servers({ value }: { value: Health }) {
     <section>
       <h2>Engines</h2>
       <p class="hint">As one process of the service sees them: {count(value.engine_waiting, "request")} waiting there.</p>
-      {value.engines.length === 0 ? (
-        <p class="empty">The engine has no servers of its own.</p>
-      ) : (
+      {value.engines.length === 0 ? <p class="empty">The engine has no servers of its own.</p> : (
         <Table name="Engines" titles={["Server", "State"]} numbers={["Tokens running", "Token limit"]}>
           {value.engines.map(({ server, up, tokens, room }) => (
             <tr key={server}>

@@ -13,13 +13,7 @@ const SCOPES = [
 ];
 
 const DAY_SECONDS = 86_400;
-const ENDS: [string, string][] = [
-  ["0", "never"],
-  ["7", "in a week"],
-  ["30", "in 30 days"],
-  ["90", "in 90 days"],
-  ["365", "in a year"],
-];
+const ENDS: [string, string][] = [["0", "never"], ["7", "in a week"], ["30", "in 30 days"], ["90", "in 90 days"], ["365", "in a year"]];
 
 interface Shown {
   project: string;
@@ -50,9 +44,7 @@ export function Keys({ project, version, isOver, onChanged }: Shown & { version:
         acts
         version={version}
         load={(after, signal) => keys(project, after, signal)}
-        row={(key, again) => (
-          <Row key={key.id} project={project} shown={key} isOver={isOver} onLimited={again} onChanged={onChanged} />
-        )}
+        row={(key, again) => <Row key={key.id} project={project} shown={key} isOver={isOver} onLimited={again} onChanged={onChanged} />}
         empty={<p>No API keys yet.</p>}
       />
       {value && <Made value={value} onClose={() => setValue("")} />}

@@ -42,9 +42,7 @@ function Row({ project, limit, isOver, onDone }: Shown & { limit: Limits; onDone
   return (
     <tr>
       <Name text={name} />
-      {LIMITS.map(([field]) => (
-        <Cell number={limit[field]} />
-      ))}
+      {LIMITS.map(([field]) => <Cell number={limit[field]} />)}
       <td class="act">
         {!isOver && (
           <Opens words="Change…" name={`Change the limits of ${name}`}>
@@ -87,11 +85,7 @@ export function LimitsForm({ name, hint, known, save, ...rest }: Changing) {
     const all = Object.fromEntries(Object.entries(numbers).filter(([, number]) => number !== null));
     await save(all, Object.fromEntries(changed.map(([field]) => [field, numbers[field] ?? null])));
   }
-  const title = (
-    <>
-      Limits of <Line text={name} />
-    </>
-  );
+  const title = <>Limits of <Line text={name} /></>;
   return (
     <Asking title={title} label="Save" act={change} done="The limits are changed." isReady={changed.length > 0} {...rest}>
       <p class="hint">{hint} 0 lets nothing through.</p>

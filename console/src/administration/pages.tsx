@@ -59,12 +59,8 @@ export function Table({ name, titles, numbers = [], acts = false, children }: Co
         {titles.length > 0 && (
           <thead>
             <tr>
-              {[...titles, ...numbers].map((title, index) => (
-                <th scope="col" class={index < titles.length ? "" : "number"}>{title}</th>
-              ))}
-              {acts && (
-                <th scope="col"><span class="unshown">Actions</span></th>
-              )}
+              {[...titles, ...numbers].map((title, index) => <th scope="col" class={index < titles.length ? "" : "number"}>{title}</th>)}
+              {acts && <th scope="col"><span class="unshown">Actions</span></th>}
             </tr>
           </thead>
         )}
@@ -75,14 +71,10 @@ export function Table({ name, titles, numbers = [], acts = false, children }: Co
 }
 
 /** The name of a row. */
-export const Name = ({ text }: { text: string }) => (
-  <th scope="row"><Line text={text} /></th>
-);
+export const Name = ({ text }: { text: string }) => <th scope="row"><Line text={text} /></th>;
 
 /** A cell with an id. */
-export const Mono = ({ text }: { text: string }) => (
-  <td class="mono"><Line text={text} /></td>
-);
+export const Mono = ({ text }: { text: string }) => <td class="mono"><Line text={text} /></td>;
 
 /** A cell with a number, or a dash where there is none. */
 export const Cell = ({ number }: { number: number | string | null | undefined }) => (

@@ -50,15 +50,9 @@ function Whole({ project, again }: { project: Project; again: () => void }) {
       </header>
       <p class="about">
         <Copy text={project.id} label={project.id} title="Copy the id" quiet />
-        {project.static ? (
-          <span>its API keys are in the settings</span>
-        ) : (
-          <span>created <Day at={project.created_at} /></span>
-        )}
+        {project.static ? <span>its API keys are in the settings</span> : <span>created <Day at={project.created_at} /></span>}
         {project.weight !== null && <span>weight {project.weight.toLocaleString("en")}</span>}
-        {project.archived_at !== null && (
-          <span class="over">archived <Day at={project.archived_at} /></span>
-        )}
+        {project.archived_at !== null && <span class="over">archived <Day at={project.archived_at} /></span>}
       </p>
       {!project.static && (
         <>

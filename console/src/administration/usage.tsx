@@ -22,11 +22,7 @@ const PERIODS: Record<string, Period> = {
   month: { words: "the last month", width: "1d", seconds: DAY, buckets: 31 },
 };
 
-const GROUPINGS: [Grouping, string][] = [
-  ["project_id", "project"],
-  ["api_key_id", "key"],
-  ["model", "model"],
-];
+const GROUPINGS: [Grouping, string][] = [["project_id", "project"], ["api_key_id", "key"], ["model", "model"]];
 
 const MEASURES: Record<string, (used: Used) => number> = {
   tokens: (used) => used.input_tokens + used.output_tokens,
@@ -181,8 +177,6 @@ const NONE: Sums = { id: "", requests: 0, input: 0, cached: 0, output: 0 };
 
 const Numbers = ({ requests, input, cached, output }: Sums) => (
   <>
-    {[requests, input, cached, output].map((number) => (
-      <Cell number={number} />
-    ))}
+    {[requests, input, cached, output].map((number) => <Cell number={number} />)}
   </>
 );

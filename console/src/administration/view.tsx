@@ -6,12 +6,7 @@ import { ProjectView } from "./project";
 import { Projects } from "./projects";
 import { Usage } from "./usage";
 
-const SECTIONS: [Section, string][] = [
-  ["projects", "Projects"],
-  ["usage", "Usage"],
-  ["audit", "Audit log"],
-  ["health", "Health"],
-];
+const SECTIONS: [Section, string][] = [["projects", "Projects"], ["usage", "Usage"], ["audit", "Audit log"], ["health", "Health"]];
 
 export function Administration() {
   const at = place.value;
@@ -20,9 +15,7 @@ export function Administration() {
   return (
     <main class="list administration">
       <nav class="sections" aria-label="Administration">
-        {SECTIONS.map(([each, title]) => (
-          <a href={toSection(each)} aria-current={each === section ? "page" : undefined}>{title}</a>
-        ))}
+        {SECTIONS.map(([each, title]) => <a href={toSection(each)} aria-current={each === section ? "page" : undefined}>{title}</a>)}
       </nav>
       {section === "projects" && (id ? <ProjectView key={id} id={id} /> : <Projects />)}
       {section === "usage" && (

@@ -53,9 +53,7 @@ export function App() {
         <main class="lost">
           <Loading what="the console" />
         </main>
-      ) : locked.value ? (
-        <Lock />
-      ) : (
+      ) : locked.value ? <Lock /> : (
         <>
           <View key={key.value} />
           {!administers.value && <Keys />}

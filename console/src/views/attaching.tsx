@@ -1,5 +1,5 @@
 // What is sent with a message: pictures that its model sees, and texts. Why anything else isn't is said.
-import { useRef, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
 import { models } from "../api";
 import type { Part } from "../wire";
 import { Failure, Line, size, wordsOf } from "./text";
@@ -96,29 +96,6 @@ export function Attaching({ shown, remove, refused }: Attachments) {
         </ul>
       )}
       <Failure error={refused} />
-    </>
-  );
-}
-
-/** A button that attaches files which somebody chooses. */
-export function Attach({ add, disabled }: { add: Attachments["add"]; disabled: boolean }) {
-  const choice = useRef<HTMLInputElement>(null);
-  return (
-    <>
-      <button type="button" class="quiet" disabled={disabled} title="Pictures and texts, which can also be dropped here" onClick={() => choice.current?.click()}>
-        Attach…
-      </button>
-      <input
-        ref={choice}
-        type="file"
-        hidden
-        multiple
-        aria-label="Files to attach"
-        onChange={(event) => {
-          void add([...(event.currentTarget.files ?? [])]);
-          event.currentTarget.value = ""; // so that the same file can be chosen again
-        }}
-      />
     </>
   );
 }

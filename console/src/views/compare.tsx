@@ -37,9 +37,7 @@ export function Compare({ left, right }: { left: string; right: string }) {
       </header>
       <Answered.Provider value={answersIn(value?.turns ?? [])}>
         <div class="sides">
-          {sides.map((side, index) => (
-            <Side key={index} side={side} shared={shared} name={index ? "Right" : "Left"} />
-          ))}
+          {sides.map((side, index) => <Side key={index} side={side} shared={shared} name={index ? "Right" : "Left"} />)}
         </div>
       </Answered.Provider>
     </main>
@@ -64,9 +62,7 @@ function Side({ side, shared, name }: { side: Row[]; shared: number; name: strin
       {shared > 0 && (
         <details class="shared-turns">
           <summary>{count(shared, "shared turn")}</summary>
-          {side.slice(0, shared).map(({ turn }) => (
-            <Short key={turn.id} turn={turn} isShared />
-          ))}
+          {side.slice(0, shared).map(({ turn }) => <Short key={turn.id} turn={turn} isShared />)}
         </details>
       )}
       {side.slice(shared).map(({ turn }, index) =>

@@ -4,7 +4,8 @@ import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { run, stored, type Live } from "../run";
 import type { Body, Said } from "../request";
 import { said } from "../state";
-import { Attach, Attaching, useAttachments } from "./attaching";
+import { Attaching, useAttachments } from "./attaching";
+import { ChooseFiles } from "./dialog";
 import { Markdown } from "./markdown";
 import { Failure, Text, isAborted, wordsOf } from "./text";
 
@@ -172,16 +173,11 @@ export function Composer({ draft, onDone, onClose, onBegun }: Composing) {
       <Failure error={error} />
       <footer>
         <label class="check" title="It goes on when this page is closed, and its events are kept">
-          <input
-            type="checkbox"
-            checked={background}
-            disabled={busy}
-            onChange={(event) => setBackground(event.currentTarget.checked)}
-          />
+          <input type="checkbox" checked={background} disabled={busy} onChange={(event) => setBackground(event.currentTarget.checked)} />
           In the background
         </label>
         <span class="space" />
-        {draft.text !== null && <Attach add={files.add} disabled={busy} />}
+        {draft.text !== null && <ChooseFiles words="Attach…" title="Pictures and texts, which can also be dropped here" name="Files to attach" multiple disabled={busy} onFiles={files.add} />}
         {busy ? (
           <button type="button" onClick={() => stop.current?.abort()}>
             {background ? "Stop watching" : "Stop"}

@@ -63,11 +63,7 @@ interface Standing extends Pick<Acting, "onAct" | "onChanged"> {
 function Place({ row, parent, isShown, isHere, asides, onAct, onChanged }: Standing) {
   const { turn } = row;
   return (
-    <article
-      data-turn={turn.id}
-      class={isHere ? "turn here" : "turn"}
-      aria-label={`Turn ${turn.depth ?? ""}`}
-    >
+    <article data-turn={turn.id} class={isHere ? "turn here" : "turn"} aria-label={`Turn ${turn.depth ?? ""}`}>
       {isShown && (
         <>
           <TurnView turn={turn} parent={parent?.turn ?? null} isHere={isHere} onAct={onAct} onChanged={onChanged} />

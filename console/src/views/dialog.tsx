@@ -91,6 +91,32 @@ export function Opens({ words, name = words, look = "", children }: Opening) {
   );
 }
 
+interface Choosing {
+  words: string;
+  title: string;
+  /** What the box of files is called. */
+  name: string;
+  accept?: string;
+  multiple?: boolean;
+  disabled?: boolean;
+  onFiles: (files: File[]) => void;
+}
+
+/** A button with which files are chosen. */
+export function ChooseFiles({ words, title, name, accept = "", multiple = false, disabled = false, onFiles }: Choosing) {
+  const box = useRef<HTMLInputElement>(null);
+  function choose({ currentTarget: chosen }: { currentTarget: HTMLInputElement }) {
+    onFiles([...(chosen.files ?? [])]);
+    chosen.value = ""; // so that the same file can be chosen again
+  }
+  return (
+    <>
+      <button type="button" title={title} disabled={disabled} onClick={() => box.current?.click()}>{words}</button>
+      <input ref={box} type="file" hidden aria-label={name} accept={accept} multiple={multiple} onChange={choose} />
+    </>
+  );
+}
+
 /** What stands behind one button where there is no room for it, and in its place where there is. */
 export function Folded({ words, children }: { words: string; children: ComponentChildren }) {
   const [isOpen, setOpen] = useState(false);
@@ -118,11 +144,7 @@ interface Deleted {
 
 /** A button that asks, and then deletes. */
 export function Deletes({ label, of, name, meaning, ...asked }: Deleted) {
-  const title = (
-    <>
-      {label} <Line text={of} />?
-    </>
-  );
+  const title = <>{label} <Line text={of} />?</>;
   return (
     <Opens words={`${label}…`} name={name} look="danger">
       {(close) => (
@@ -171,9 +193,7 @@ export function Choice({ name, value, options, onChange, isField = false }: Chos
     <label class={isField ? "field" : ""}>
       <span>{name}</span>
       <select value={value} onChange={(event) => onChange(event.currentTarget.value)}>
-        {options.map(([id, words]) => (
-          <option value={id}>{words}</option>
-        ))}
+        {options.map(([id, words]) => <option value={id}>{words}</option>)}
       </select>
     </label>
   );

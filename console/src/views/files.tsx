@@ -4,6 +4,7 @@ import { exported, markdownOf, save } from "../export";
 import { type Imported, imported, nothing } from "../import";
 import { said } from "../state";
 import { type Turn, type WholeTree, isWhole } from "../wire";
+import { ChooseFiles } from "./dialog";
 import { Failure, Line, count, isAborted, wordsOf } from "./text";
 import { wholeOf } from "./turn";
 
@@ -88,7 +89,6 @@ export function Export({ tree, title, turns }: { tree: WholeTree; title: string;
 
 export function Import({ onDone }: { onDone: () => void }) {
   const { so, busy, error, begin, stop } = useWork<Imported>();
-  const choice = useRef<HTMLInputElement>(null);
   function start(file: File) {
     begin(async (signal, tell) => {
       try {
@@ -101,25 +101,9 @@ export function Import({ onDone }: { onDone: () => void }) {
   }
   return (
     <>
-      {busy ? (
-        <button onClick={stop}>Stop</button>
-      ) : (
-        <button onClick={() => choice.current?.click()} title="Import the conversations of an exported file">
-          Import
-        </button>
+      {busy ? <button onClick={stop}>Stop</button> : (
+        <ChooseFiles words="Import" title="Import the conversations of an exported file" name="An exported file" accept=".jsonl,.json,.txt" onFiles={([file]) => file && start(file)} />
       )}
-      <input
-        ref={choice}
-        type="file"
-        hidden
-        aria-label="An exported file"
-        accept=".jsonl,.json,.txt"
-        onChange={(event) => {
-          const file = event.currentTarget.files?.[0];
-          if (file) start(file);
-          event.currentTarget.value = ""; // so that the same file can be chosen again
-        }}
-      />
       {(busy || so) && <Outcome so={so ?? nothing} busy={busy} />}
       {error && (
         <div class="outcome">
@@ -141,9 +125,7 @@ function Outcome({ so, busy }: { so: Imported; busy: boolean }) {
       </p>
       {so.why.length > 0 && (
         <ul>
-          {so.why.map((each) => (
-            <li><Line text={each} /></li>
-          ))}
+          {so.why.map((each) => <li><Line text={each} /></li>)}
         </ul>
       )}
     </div>

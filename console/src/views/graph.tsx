@@ -139,9 +139,7 @@ function Lanes({ row, width }: { row: Row; width: number }) {
   const aside = x(row.lane - 1);
   return (
     <svg class="lanes" width={width} height={ROW} aria-hidden="true">
-      {Array.from({ length: row.lane }, (_, lane) => (
-        <path class={colour(lane)} d={`M${x(lane)} 0V${ROW}`} />
-      ))}
+      {Array.from({ length: row.lane }, (_, lane) => <path class={colour(lane)} d={`M${x(lane)} 0V${ROW}`} />)}
       {row.parent >= 0 && !row.forks && <path class={colour(row.lane)} d={`M${own} 0V${middle}`} />}
       {row.forks && <path class={colour(row.lane)} d={`M${aside} 0C${aside} ${0.8 * middle} ${own} ${0.2 * middle} ${own} ${middle}`} />}
       {row.next >= 0 && <path class={colour(row.lane)} d={`M${own} ${middle}V${ROW}`} />}

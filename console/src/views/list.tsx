@@ -8,8 +8,8 @@ import type { ListedTree, TreePage } from "../wire";
 import { First } from "./begin";
 import { Folded } from "./dialog";
 import { Import } from "./files";
-import { useLoaded } from "./loading";
-import { Ago, Failure, Line, Loading, Status, count, plain, wordsOf } from "./text";
+import { useDoing, useLoaded } from "./loading";
+import { Ago, Failure, Line, Loading, Status, count, plain } from "./text";
 
 const PAGE = 50;
 const REFRESH_MS = 3_000;
@@ -118,11 +118,7 @@ function Going({ page, stop }: { page: TreePage; stop: () => void }) {
       <progress aria-label="Searching" />
       <span>
         {trees.toLocaleString("en")} looked at
-        {back_to !== null && (
-          <>
-            , back to <Ago at={back_to} />
-          </>
-        )}
+        {back_to !== null && <>, back to <Ago at={back_to} /></>}
       </span>
       <button onClick={stop}>Stop</button>
     </div>
@@ -167,16 +163,8 @@ function Find() {
 /** What runs in the background now, of any age; nothing where nothing does. */
 function Running() {
   const { value } = useLoaded("jobs", jobs, (found) => (found.data.length ? REFRESH_MS : LOOK_MS));
-  const [error, setError] = useState("");
+  const { error, attempt } = useDoing();
   if (!value?.data.length) return null;
-  async function stop(id: string) {
-    setError("");
-    try {
-      await cancel(id);
-    } catch (caught) {
-      setError(wordsOf(caught));
-    }
-  }
   return (
     <section class="running" aria-label="Running in the background">
       <h2>Running in the background{value.has_more && ", and more"}</h2>
@@ -187,7 +175,7 @@ function Running() {
             <Status status={turn.status} />
             <a href={toTurn(turn.id)}>{turn.input ? <Line text={turn.input} /> : turn.id}</a>
             <Ago at={turn.created_at} />
-            <button class="quiet" aria-label="Cancel this response" onClick={() => stop(turn.id)}>
+            <button class="quiet" aria-label="Cancel this response" onClick={() => attempt(() => cancel(turn.id))}>
               Cancel
             </button>
           </li>
@@ -246,11 +234,7 @@ function TreeRow({ tree }: { tree: ListedTree }) {
               <Marked text={found.text} />
             ) : (
               <>
-                {newest.input && newest.input !== title && (
-                  <>
-                    <Marked text={newest.input} /> →{" "}
-                  </>
-                )}
+                {newest.input && newest.input !== title && <><Marked text={newest.input} /> →{" "}</>}
                 {newest.output && <Marked text={newest.output} />}
               </>
             )}
@@ -344,11 +328,7 @@ function Foot({ page }: { page: TreePage }) {
         {stopped && (
           <>
             Looked at {count(trees, "conversation")}
-            {back_to !== null && (
-              <>
-                , back to <Ago at={back_to} />
-              </>
-            )}
+            {back_to !== null && <>, back to <Ago at={back_to} /></>}
             .{" "}
           </>
         )}

@@ -130,9 +130,7 @@ const READINGS: Record<string, Reading> = {
             <tr>{cells(header)}</tr>
           </thead>
           <tbody>
-            {rows.map((row) => (
-              <tr>{cells(row)}</tr>
-            ))}
+            {rows.map((row) => <tr>{cells(row)}</tr>)}
           </tbody>
         </table>
       </div>

@@ -190,7 +190,7 @@ function select(turn: Turn): void {
 function Head({ value, read, again, onDelete }: { value: WholeTree; read: Turn[]; again: () => void; onDelete: () => void }) {
   const first = value.turns.find((turn) => turn.input)?.input ?? value.id;
   const turns = value.turns.filter(({ kind, parent }) => kind !== "conversation" && (kind !== "items" || parent !== null));
-  const forks = graphForks(value);
+  const forks = forksOf(value.turns);
   return (
     <header class="heading">
       <a class="back" href={toList} aria-label="← Conversations">← <span class="wide">Conversations</span></a>
@@ -233,20 +233,14 @@ function Archived({ ends, complete }: { ends: string[]; complete: boolean }) {
   return (
     <details class="hint">
       <summary>{`${count(ends.length, "branch", "branches")}${complete ? "" : " or more"} in the archive`}</summary>
-      {ends.map((id) => (
-        <a key={id} class="mono" href={toTurn(id)}>{id}{" "}</a>
-      ))}
+      {ends.map((id) => <a key={id} class="mono" href={toTurn(id)}>{id}{" "}</a>)}
     </details>
   );
 }
 
-function graphForks(value: WholeTree): number {
+/** How many turns go on in several ways. */
+function forksOf(turns: Turn[]): number {
   const seen = new Set<string>();
-  const forked = new Set<string>();
-  for (const { parent, kind } of value.turns) {
-    if (parent === null || kind === "conversation") continue;
-    if (seen.has(parent)) forked.add(parent);
-    seen.add(parent);
-  }
-  return forked.size;
+  const parents = turns.flatMap(({ parent, kind }) => (parent !== null && kind !== "conversation" ? [parent] : []));
+  return new Set(parents.filter((each) => seen.has(each) || !seen.add(each))).size;
 }

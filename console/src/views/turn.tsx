@@ -109,11 +109,7 @@ export function TurnView(props: Acting) {
 }
 
 function ResponseView({ turn, parent, isHere, onAct, onChanged }: Acting) {
-  const loaded = useLoaded(
-    turn.id,
-    (signal) => wholeOf(turn.id, signal),
-    (whole) => (ended(whole.answer.status) ? 0 : REFRESH_MS),
-  );
+  const loaded = useLoaded(turn.id, (signal) => wholeOf(turn.id, signal), (whole) => (ended(whole.answer.status) ? 0 : REFRESH_MS));
   const value = loaded.value ?? read.get(turn.id) ?? null;
   const { error, again: reload } = loaded;
   const [tab, setTab] = useState<Tab>("Items");
@@ -145,12 +141,8 @@ function ResponseView({ turn, parent, isHere, onAct, onChanged }: Acting) {
       <div class="above">
         <About answer={answer} isHere={isHere} />
         <Actions answer={answer} items={items} parent={parent} complete={complete} isHere={isHere} onAct={(act) => onAct(act, turn)}>
-          {!ended(answer.status) && isSteerable(answer) && (
-            <button class="main" onClick={() => setSteers(true)}>Say something</button>
-          )}
-          {!ended(answer.status) && (
-            <button class="danger" onClick={() => attempt(stop)}>Cancel</button>
-          )}
+          {!ended(answer.status) && isSteerable(answer) && <button class="main" onClick={() => setSteers(true)}>Say something</button>}
+          {!ended(answer.status) && <button class="danger" onClick={() => attempt(stop)}>Cancel</button>}
         </Actions>
       </div>
       <Failure error={failed} />
@@ -167,9 +159,7 @@ function ResponseView({ turn, parent, isHere, onAct, onChanged }: Acting) {
             {tab === "curl" && <Curl answer={answer} items={items} parent={parent} />}
           </div>
         </>
-      ) : (
-        <Items whole={value} />
-      )}
+      ) : <Items whole={value} />}
     </Approving.Provider>
   );
 }
@@ -194,9 +184,7 @@ function About({ answer, isHere }: { answer: Answer; isHere: boolean }) {
   return (
     <header class="about">
       <Status status={answer.status} words={isHere || answer.status !== "completed"} />
-      {isHere && (
-        <span class="model"><Line text={answer.model} /></span>
-      )}
+      {isHere && <span class="model"><Line text={answer.model} /></span>}
       {usage && (
         <span title="Tokens of the input and of the output">
           {usage.input_tokens.toLocaleString("en")} → {usage.output_tokens.toLocaleString("en")} tokens

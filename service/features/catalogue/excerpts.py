@@ -189,13 +189,15 @@ MARKS = re.compile(
 
 
 def _call(item: dict[str, Any]) -> str:
-    """How a call is shown: by its name and what it passes."""
-    if not str(item.get("type")).endswith(("_call", "mcp_approval_request")):
+    """How a call, or a request to approve one, is shown: by its name and what it passes."""
+    asks = item.get("type") == "mcp_approval_request"
+    if not asks and not str(item.get("type")).endswith("_call"):
         return ""
     action = _object(item.get("action"))
     passed = (item.get(each) for each in ("arguments", "input", "code"))
     text = next((each for each in (*passed, *map(action.get, ("query", "url"))) if isinstance(each, str)), "")
-    return f"{_name(item)}({' '.join(text.split())})"[:EXCERPT_CHARS]
+    called = f"{_name(item)}({' '.join(text.split())})"
+    return (f"Asks to approve {called}" if asks else called)[:EXCERPT_CHARS]
 
 
 def _name(item: dict[str, Any]) -> str:

@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 
+from service.features.catalogue.excerpts import excerpt_of
 from service.features.python.feature import run_in
 from service.process import Settings
 from tests.support.responses.samples import harmony
@@ -65,3 +67,8 @@ def test_outcomes_are_told_to_their_own_project_alone(tenants: ServiceProcess) -
     assert (foreign.status_code, unknown.status_code) == (404, 404)
     assert foreign.text.replace(made.id, UNKNOWN) == unknown.text
     assert httpx.get(tenants.url + path.format(made.id)).status_code == 401
+
+
+def test_a_list_shows_that_a_call_waits_for_its_approval() -> None:
+    request = {"type": "mcp_approval_request", "id": "mcpr_1", "server_label": "s", "name": "add", "arguments": "{}"}
+    assert excerpt_of(msgspec.json.encode({"output": [request]}), b"[]").output == "Asks to approve add({})"

@@ -110,9 +110,7 @@ function Player({ events }: { events: StreamEvent[] }) {
         <label>
           <span class="unshown">Events a second</span>
           <select value={speed} onChange={(event) => setSpeed(Number(event.currentTarget.value))}>
-            {SPEEDS.map((each) => (
-              <option value={each}>{each} a second</option>
-            ))}
+            {SPEEDS.map((each) => <option value={each}>{each} a second</option>)}
           </select>
         </label>
       </div>
@@ -132,9 +130,7 @@ function Player({ events }: { events: StreamEvent[] }) {
               <summary>
                 <span class="number">{event.sequence_number}</span>
                 <code>{event.type}</code>
-                {event.delta && (
-                  <span class="delta"><Line text={event.delta} /></span>
-                )}
+                {event.delta && <span class="delta"><Line text={event.delta} /></span>}
               </summary>
               <Text text={JSON.stringify(event, null, 2)} mono />
             </details>

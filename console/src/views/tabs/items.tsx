@@ -286,9 +286,7 @@ function Approval({ item }: { item: Item }) {
             <a href={toTurn(each.turn)}><Line text={each.words} /></a>
           </h2>
         ))
-      ) : (
-        <h2>Approve this call?</h2>
-      )}
+      ) : <h2>Approve this call?</h2>}
       <p>
         <code><Line text={`${textIn(item["server_label"])} · ${item.name}`} /></code>
       </p>

@@ -12,11 +12,7 @@ export function Tokens({ id }: { id: string }) {
   const [before, setBefore] = useState<number[]>([]);
   const [ids, setIds] = useState(false);
   const after = before.at(-1) ?? 0;
-  const { value, error, again } = useLoaded(
-    `${id} ${after}`,
-    (signal) => tokens(id, after, PAGE, signal),
-    () => 0,
-  );
+  const { value, error, again } = useLoaded(`${id} ${after}`, (signal) => tokens(id, after, PAGE, signal), () => 0);
   if (!value) return error ? <Failure error={error} again={again} /> : <Loading what="tokens" />;
   const next = value.after;
   return (
@@ -26,9 +22,7 @@ export function Tokens({ id }: { id: string }) {
         <input type="checkbox" checked={ids} onChange={(event) => setIds(event.currentTarget.checked)} />
         Show ids
       </label>
-      {value.messages.map((message) => (
-        <Message key={`${message.index} ${message.first}`} message={message} />
-      ))}
+      {value.messages.map((message) => <Message key={`${message.index} ${message.first}`} message={message} />)}
       {!value.length && <p class="empty">No tokens are stored for this turn.</p>}
       {(before.length > 0 || next !== null) && (
         <nav class="pages" aria-label="Pages of tokens">
@@ -66,9 +60,7 @@ function Message({ message }: { message: TokenizedMessage }) {
         </span>
       </h2>
       <div class="boxes">
-        {message.tokens.map((token, at) => (
-          <Box key={first + at} token={token} />
-        ))}
+        {message.tokens.map((token, at) => <Box key={first + at} token={token} />)}
       </div>
     </section>
   );

@@ -16,6 +16,9 @@ pytestmark = pytest.mark.clients
 WIDTHS = (1360, 680, 390)
 """680 is a window of 1,360 at twice the size."""
 
+READ_MS = 30_000
+"""How long the reading of all turns may take beside other tests."""
+
 LONG = 300
 MOST_SECONDS = 3.0
 """How long such a conversation may take to open beside other tests; alone it takes a fifth of it."""
@@ -41,7 +44,7 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Servi
 
 def read_whole(page: Page) -> None:
     """Have all turns in the page, with all that is folded open."""
-    expect(page.locator(".turn .above")).to_have_count(TURNS)
+    expect(page.locator(".turn .above")).to_have_count(TURNS, timeout=READ_MS)
     page.evaluate("for (const each of document.querySelectorAll('.reading details')) each.open = true")
 
 
