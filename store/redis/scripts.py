@@ -657,6 +657,33 @@ def keep_container(turn: TurnKeys, *, record: bytes, before: bytes, most: int, k
 
 
 @script("clock")
+def keep_piece(
+    shard: ShardKeys,
+    *,
+    tenant: str,
+    file: str,
+    begins: bool,
+    total: int,
+    number: int,
+    piece: bytes,
+    lease_ms: int,
+    most: int,
+    most_bytes: int,
+    most_held: int,
+) -> None: ...
+
+
+@script("clock", out_of_memory=True)
+def keep_file(
+    shard: ShardKeys, *, tenant: str, file: str, record: bytes, total: int, pieces: int, until_ms: int, adopts: bool
+) -> None: ...
+
+
+@script("clock", out_of_memory=True)
+def drop_file(shard: ShardKeys, *, tenant: str, file: str, due: bool) -> None: ...
+
+
+@script("clock")
 def take_keyed(
     turn: TurnKeys, *, body: str, owner: str, lease_ms: int, kept_ms: int, most: int, not_after: int = 0
 ) -> None: ...

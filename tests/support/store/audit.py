@@ -35,6 +35,9 @@ SINGLES = {
     "archive-id",
     "older",
     "unarchived",
+    "files-held",
+    "files-recovered",
+    "files-until",
 }
 COUNTERS = ("responses", "tombstones", "trees", "bytes")
 LEAF_BYTES, LISTED_BYTES, INDEXED_BYTES, TREE_BYTES = 195, 135, 155, 290
@@ -211,7 +214,24 @@ def _shard_complaints(own: Dump, shard_name: int) -> list[str]:
     counts = {picture: int(value[b"turns"]) for picture, value in pictures.items()}
     if counts != _shown(nodes):
         wrong.append(f"pictures are shown {counts}, not {_shown(nodes)}")
-    return wrong + job_complaints(own, nodes, turns)
+    return wrong + job_complaints(own, nodes, turns) + _file_complaints(own)
+
+
+def _file_complaints(own: Dump) -> list[str]:
+    """All that doesn't add up of files: no upload is under way, and nothing waits to be deleted."""
+    wrong: list[str] = []
+    tenants = {key.partition(":")[2] for key in own if key.startswith(("files:", "file-room:"))}
+    held = sum(len(piece) for key in own if key.startswith("pieces:") for piece in own[key].values())
+    if held != int(own.get("files-held", 0)):
+        wrong.append(f"{held} bytes of files are held, and it counts {own.get('files-held')}")
+    for tenant in tenants:
+        room = {name: int(size) for name, size in own.get(f"file-room:{tenant}", {}).items()}
+        total = room.pop(b"*", 0)
+        if room.keys() != own.get(f"files:{tenant}", {}).keys() or total != sum(room.values()):
+            wrong.append(f"the files of {tenant} have the room {room}, {total} in all")
+    owners = {name for name in own if name.startswith("pieces:")}
+    known = {f"pieces:{tenant}/{id.decode()}" for tenant in tenants for id in own.get(f"files:{tenant}", {})}
+    return wrong + [f"{name} is of no file" for name in owners - known]
 
 
 def _turn_complaints(turn: tuple[str, str], node: dict[str, str], turns: Families, nodes: Nodes) -> list[str]:
@@ -306,7 +326,7 @@ def is_known(name: str) -> bool:
     """Whether a shard's key is one of those that jobs and webhooks share."""
     return (
         name in SHARED
-        or name.startswith(("registry:", "audit-of:", "changes:"))
+        or name.startswith(("registry:", "audit-of:", "changes:", "files:", "file-room:", "pieces:"))
         or bool(NOTES.fullmatch(name) or _PLACES.fullmatch(name))
     )
 
