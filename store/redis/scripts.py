@@ -653,6 +653,12 @@ def secret(shard: ShardKeys, *, made: bytes) -> None: ...
 
 
 @script("clock")
+def keep_batch(
+    turn: TurnKeys, *, record: bytes, before: bytes, under_way: bool, most: int, most_open: int, kept_ms: int
+) -> None: ...
+
+
+@script("clock")
 def keep_container(turn: TurnKeys, *, record: bytes, before: bytes, most: int, kept_ms: int) -> None: ...
 
 
