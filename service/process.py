@@ -13,6 +13,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, cast
 
+import msgspec
 import typer
 from fastapi import APIRouter
 
@@ -54,7 +55,7 @@ from service.shares import Room
 from service.spans import Tracer
 from service.tools.hosted import HostedTools
 from service.tools.port import Tool
-from service.web.dialect import Dialect
+from service.web.dialect import Dialect, Translate
 from store.errors import ArchiveRefused, ArchiveUnavailable, LayoutMismatch, StoreUnavailable, StoreUnconfirmed
 from store.history.caps import Caps
 from store.history.conversations import Conversations
@@ -92,6 +93,8 @@ FEATURES: Mapping[str, tuple[str, ...]] = {
     "chats": (),
     "open_responses": (),
     "client": (),
+    "files": (),
+    "batches": ("files",),
     "embedded": (),
     "operator": ("archive", "client", "sandbox", "webhooks"),
 }
@@ -197,6 +200,14 @@ class Feature:
 
     def responses_routers(self) -> Iterable[APIRouter]:
         """Its routes that belong to the Responses API, and are served in each dialect of it."""
+        return ()
+
+    def translations(self, settings: CoreSettings) -> Mapping[str, Translate]:
+        """The translations of other APIs' requests into those for responses, by their endpoints."""
+        return {}
+
+    def works(self, service: Service) -> Iterable[Chore]:
+        """Its work beside requests that needs the whole service."""
         return ()
 
     def state(self, service: Service, admission: Any) -> Mapping[str, object]:
@@ -309,7 +320,7 @@ def open_service(settings: CoreSettings, engine: Engine | None = None, compose: 
     if compose is not None:
         compose(parts)
     several = partial(getattr, settings, "several_tenants")
-    return Service(
+    service = Service(
         settings=settings,
         store=store,
         secret=parts.secret,
@@ -333,6 +344,8 @@ def open_service(settings: CoreSettings, engine: Engine | None = None, compose: 
         checks=tuple(parts.checks),
         announces=parts.announces,
     )
+    more = [chore for feature in features() for chore in feature.works(service)]
+    return msgspec.structs.replace(service, chores=(*service.chores, *more)) if more else service
 
 
 class _Watching(Watcher):

@@ -39,6 +39,7 @@ _SCOPES = (
     ("/trees", "api.responses"),
     ("/jobs", "api.responses"),
     ("/turns", "api.responses"),
+    ("/batches", "api.batches"),
 )
 
 

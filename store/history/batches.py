@@ -80,9 +80,9 @@ class StoredBatches:
         """The tenants and ids of all batches that are under way. Raises StoreUnavailable."""
         found = list[tuple[str, str]]()
         for shard in self.history.keyspace.all_shards():
-            for tenant in await self.history.server.command("SMEMBERS", shard.key_named("open-batches")):
+            for tenant in await self.history.server.command("SMEMBERS", shard.key_named("batching")):
                 name = tenant.decode()
-                opened = await self.history.server.command("SMEMBERS", self._key("open-batches", name))
+                opened = await self.history.server.command("SMEMBERS", self._key("batching", name))
                 found += [(name, PREFIX + digits.decode()) for digits in opened]
         return found
 

@@ -77,13 +77,15 @@ class LineScanner:
         return not self._is_hopeless and len(self.problems) < MOST_PROBLEMS
 
     def feed(self, piece: bytes) -> None:
+        if not self.goes_on:
+            return
         *whole, self._rest = (self._rest + piece).split(b"\n")
         for line in whole:
             if not self.goes_on:
                 return
             self._take(line)
             self._at += len(line) + 1
-        if len(self._rest) > self._most:
+        if self.goes_on and len(self._rest) > self._most:
             self._note("line_too_long", f"A line may have {self._most} bytes.", self._number + 1)
             self._is_hopeless = True
 

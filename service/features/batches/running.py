@@ -11,35 +11,37 @@ holder that can't renew its hold in time stops before another may begin.
 import asyncio
 import logging
 import random
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Generator, Mapping
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Collection, Generator, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from service import logs
-from service.api.request import CreateRequest, read_create
-from service.api.response import Response, ResponseStatus, decode_response
+from service.api.request import CreateBody, CreateRequest, Window, read_create
+from service.api.response import Response, ResponseStatus, Usage, decode_response
 from service.background.control import cancel
 from service.background.submit import submit
 from service.backoff import Backoff
 from service.engine.port import EngineError
 from service.entrance import Entry, Reservation
-from service.errors import ApiError, InvalidRequest
+from service.errors import ApiError, not_served, server_failure
 from service.features.batches.lines import BatchLine, LineReader, scan
-from service.features.batches.shapes import BatchProblem, BatchRecord, Tokens, Written, moved
+from service.features.batches.shapes import BatchProblem, BatchRecord, BatchStatus, Tokens, Written, moved
 from service.responses.make import Maker, Queued, make
 from service.responses.refusals import refusal_of
 from service.responses.service import Caller, Service
+from service.settings.core import CoreSettings
 from service.steps import in_steps
 from service.store_away import tolerate
-from service.web.dialect import OPENAI, Dialect, Translate
+from service.web.dialect import OPENAI, Dialect, Translate, Translation
+from service.web.errors import envelope
 from store.errors import Conflict, NotCancellable, NotFound, NotTerminal, StoreError
-from store.files.files import FileRecord, Files
+from store.files.files import FileRecord, Files, FilesFull, FileTooLarge, new_id
 from store.history.batches import StoredBatches
-from store.keys import digits_of, id_of
+from store.keys import digits_of
 from store.turn import TERMINAL
 
 logger = logging.getLogger(__name__)
@@ -72,14 +74,28 @@ MOST_TRIES = 5
 PAUSES = Backoff(0.5, 20.0)
 """The pauses before a line is queued again that was refused for now: the queue is full, or a limit is used up."""
 
-LATER = frozenset({408, 409, 429})
-"""Refusals below 500 that may be over in a while."""
-
 HOUR = 3600
+
+PART_PURPOSE = "batch_part"
+"""The purpose of a file that has a part of the answers: nobody is shown one."""
+
+OUTPUT_PURPOSE = "batch_output"
+PART_KEPT_SECONDS = 30 * 86_400
+
+OWN = "/v1/responses"
+"""The endpoint that needs no translation."""
 
 
 class BatchLost(Exception):
     """Another process holds the batch, or it was deleted."""
+
+
+class NoRoom(Exception):
+    """There is no file for the answers of a batch."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.problem = BatchProblem(code, message)
 
 
 class LineUnderWay(NamedTuple):
@@ -99,11 +115,18 @@ class Part:
         self.answers, self.failures = bytearray(), bytearray()
         self.places, self.ids = list[int](), list[str]()
         self.failed = 0
-        self.tokens = Counter[str]()
+        self.tokens = Tokens()
 
     @property
     def is_full(self) -> bool:
         return len(self.places) >= PART_LINES or len(self.answers) + len(self.failures) >= PART_BYTES
+
+    def note(self, place: int, usage: Usage | None, *, failed: bool = False) -> None:
+        """The line of this place is in it."""
+        self.places.append(place)
+        self.failed += failed
+        if usage is not None:
+            self.tokens = _sum_of(self.tokens, usage)
 
 
 class Batches:
@@ -118,7 +141,7 @@ class Batches:
 
     @property
     def endpoints(self) -> list[str]:
-        return ["/v1/responses", *self.translations]
+        return [OWN, *self.translations]
 
     def wake(self) -> None:
         """Look for batches now. Never blocks."""
@@ -162,15 +185,21 @@ class BatchRun:
 
     def __init__(self, batches: Batches, tenant: str, id: str) -> None:
         self.id = id
-        self._batches, self._service, self._files = batches, batches.service, batches.files
+        self._batches, self._files = batches, batches.files
+        self._service = msgspec.structs.replace(
+            batches.service, recogniser=None
+        )  # a line says itself what it continues
         self._store, self._tenant = batches.service.store, tenant
+        self._entry = Entry(tenant)
         self._token = self._store.token()
         self._changing = asyncio.Lock()
         self._record, self._encoded = BatchRecord("", "", "", 0, 0), b""
         self._safe_until = 0.0
         self._under_way = dict[str, LineUnderWay]()
         self._ended, self._awake = set[str](), asyncio.Event()
+        self._poll_at = 0.0
         self._part = Part()
+        self._reader: LineReader
 
     def note_end(self, id: str) -> None:
         """A response has ended. Never blocks."""
@@ -187,7 +216,10 @@ class BatchRun:
         try:
             async with asyncio.TaskGroup() as group:
                 renewing = group.create_task(self._renew())
-                await self._make()
+                try:
+                    await self._make()
+                except NoRoom as lack:
+                    await self._fail(lack.problem)
                 renewing.cancel()
         finally:
             if self._record.under_way:
@@ -205,7 +237,9 @@ class BatchRun:
         if not record.under_way or (record.holder and record.held_until > now):
             return False
         self._record, self._encoded = msgspec.structs.replace(record, holder=self._token), encoded
-        taken = msgspec.structs.replace(record, holder=self._token, held_until=now + HELD_SECONDS, tries=record.tries + 1)
+        taken = msgspec.structs.replace(
+            record, holder=self._token, held_until=now + HELD_SECONDS, tries=record.tries + 1
+        )
         return await self._keep(taken)
 
     async def _keep(self, record: BatchRecord) -> bool:
@@ -267,45 +301,53 @@ class BatchRun:
     async def _make_lines(self) -> None:
         """Queue the lines and gather their answers, until all are in files, or it is cancelled or too late."""
         written, failures = self._record.written, 0
-        doubtful = written.until + WINDOW if self._record.tries > 1 else 0  # an earlier holder may have queued them
         left = deque(sorted(set(range(written.until, self._record.total)).difference(written.behind)))
+        if self._record.tries > 1:
+            left = deque([place for place in left if not await self._resume(place, written.until + WINDOW)])
         while (left or self._under_way) and not self._is_stopped:
-            if left and left[0] < self._record.written.until + WINDOW and len(self._under_way) < QUEUED:
-                if await self._queue(left[0], doubts=left[0] < doubtful):
-                    left.popleft()
-                    failures = 0
-                    if not self._ended:
-                        continue
-                else:
-                    failures += 1
+            room = bool(left) and left[0] < self._record.written.until + WINDOW and len(self._under_way) < QUEUED
+            if room and await self._queue(left[0]):
+                left.popleft()
+                failures = 0
+                if not self._ended:
+                    continue
+            elif room:
+                failures += 1
             await self._gather(PAUSES.seconds(failures) if failures else LOOK_SECONDS)
         cancelled = self._record.status == "cancelling"
-        if left or self._under_way:
-            for place in left:
-                if place < doubtful:
-                    await self._resume(place)
-            await self._stop(left, cancelled=cancelled)
-        await self._finish("cancelled" if cancelled else "expired" if left else "completed")
+        is_whole = not (left or self._under_way)
+        if not is_whole:
+            await self._stop(() if cancelled else left)
+        await self._finish("cancelled" if cancelled else "completed" if is_whole else "expired")
 
     @property
     def _is_stopped(self) -> bool:
         return self._record.status == "cancelling" or self._store.clock() >= self._record.expires_at
 
-    async def _queue(self, place: int, *, doubts: bool) -> bool:
-        """Queue a line, unless it `doubts` and it is there; False where that has to wait. Raises StoreError."""
-        if asyncio.get_running_loop().time() >= self._safe_until:
+    async def _resume(self, place: int, before: int) -> bool:
+        """Whether an earlier holder has queued the line of this place, `before` which it may have. Raises StoreError."""
+        if place >= before:
             return False
         line = await self._reader.read(place)
-        id = ""
         try:
-            translated = await in_steps(self._translate(bytes(line.body), self._service.settings))
-            request, dialect = self._request_of(translated), translated.dialect
+            request, dialect = await self._read(line)
+            id = self._id_of(place, request)
+            await self._store.find(self._tenant, id, touches=False)
+        except (ApiError, NotFound):
+            return False
+        self._under_way[id] = LineUnderWay(place, line.custom_id, dialect, keeps=_keeps(line))
+        return True
+
+    async def _queue(self, place: int) -> bool:
+        """Queue a line, or note why it can't be made; False where it has to wait."""
+        if asyncio.get_running_loop().time() >= self._safe_until:
+            return False
+        line, id = await self._reader.read(place), ""
+        try:
+            request, dialect = await self._read(line)
             id = self._id_of(place, request)
             self._under_way[id] = LineUnderWay(place, line.custom_id, dialect, keeps=_keeps(line))
-            if not (doubts and await self._is_there(id)):
-                await self._submit(request, id)
-        except Conflict:
-            return True  # an earlier holder has queued it
+            await self._submit(request, id)
         except (ApiError, EngineError, StoreError) as error:
             self._under_way.pop(id, None)
             refusal = refusal_of(error)
@@ -314,43 +356,41 @@ class BatchRun:
             self._note_failure(place, line.custom_id, refusal)
         return True
 
-    def _id_of(self, place: int, request: CreateRequest | None = None) -> str:
-        """The id of a line's response: always the same. Raises ParentNotFound."""
-        parent, seed = request and request.previous_response_id, f"{self._tenant}/{self.id}/{place}".encode()
-        return self._store.new_id(parent, together=f"{self._tenant}/{self.id}", seed=seed)
-
-    def _request_of(self, translated: Translation) -> CreateRequest:
-        """The request of a line, as it is queued. Raises ApiError."""
+    async def _read(self, line: BatchLine) -> tuple[CreateRequest, Dialect]:
+        """The request of a line as it is queued, and the dialect of its answer. Raises ApiError."""
+        translate = self._batches.translations.get(self._record.endpoint, as_it_is)
+        translated = await in_steps(translate(bytes(line.body), self._service.settings))
         request = read_create(translated.body, store=True, kind=translated.kind)
         if request.conversation is not None:
             advice = "A conversation has an order, and the lines of a batch have none; see previous_response_id."
             raise not_served("conversation", request.conversation, advice)
         left = self._record.expires_at - self._store.clock()
         window: Window = "8h" if left > 8 * HOUR else "2h" if left > HOUR else "soonest"
-        return msgspec.structs.replace(
+        request = msgspec.structs.replace(
             request, background=True, store=True, stream=False, tier="default", window=window, continuation_id=self.id
         )
+        return request, translated.dialect
+
+    def _id_of(self, place: int, request: CreateRequest | None = None) -> str:
+        """The id of a line's response: always the same. Raises ParentNotFound."""
+        parent, seed = request and request.previous_response_id, f"{self._tenant}/{self.id}/{place}".encode()
+        return self._store.new_id(parent, together=f"{self._tenant}/{self.id}", seed=seed)
 
     async def _submit(self, request: CreateRequest, id: str) -> None:
         """Queue the response of a line. Raises ApiError, EngineError, StoreError."""
         caller = Caller(self._entry, response_id=id)
         async with AsyncExitStack() as resources:
-            made = await make(Maker(self._service, caller, self._reserve), lambda: request, resources)
-            assert isinstance(made, Queued)
-            await submit(Maker(self._service, caller, self._reserve), made)
+            maker = Maker(self._service, caller, self._reserve)
+            made = await make(maker, lambda: request, resources)
+            assert isinstance(made, Queued)  # it is a background response
+            with suppress(Conflict):  # an earlier holder has queued it
+                await submit(maker, made)
 
     async def _reserve(
         self, resources: AsyncExitStack, model: str, id: str, *, reads: int, writes: int
     ) -> Reservation | None:
         reserving = self._service.tenants.entrance.reserving
         return await resources.enter_async_context(reserving(self._entry, model, id, reads=reads, writes=writes))
-
-    async def _is_there(self, id: str) -> bool:
-        try:
-            await self._store.find(self._tenant, id, touches=False)
-        except NotFound:
-            return False
-        return True
 
     # --- its answers ---
 
@@ -398,14 +438,13 @@ class BatchRun:
         except ApiError as failure:
             self._note_failure(line.place, line.custom_id, failure)
             return
-        self._part.answers += _line_of(self._name(line.place), line.custom_id, 200, bytes(body))
+        self._part.answers += _line_of(self._name(line.place), line.custom_id, (200, bytes(body)))
         self._part.note(line.place, response.usage)
 
     def _note_failure(self, place: int, custom_id: str, failure: ApiError | None) -> None:
         """A line has no answer, as it failed; or the batch is over before it."""
-        body = None if failure is None else bytes(envelope(failure).body)
-        status = 0 if failure is None else failure.status
-        self._part.failures += _line_of(self._name(place), custom_id, status, body)
+        response = None if failure is None else (failure.status, bytes(envelope(failure).body))
+        self._part.failures += _line_of(self._name(place), custom_id, response)
         self._part.note(place, None, failed=True)
 
     def _name(self, place: int) -> str:
@@ -427,22 +466,36 @@ class BatchRun:
         if not content:
             return ()
         until = int(self._store.clock()) + PART_KEPT_SECONDS
-        kept = await self._files.create(
-            self._tenant, self.id, PART_PURPOSE, _in_one(bytes(content)), expires_at=until
-        )
-        return (kept.id,)
+        return (await self._file(f"{self.id}_part", PART_PURPOSE, lambda: _in_one(bytes(content)), until),)
+
+    async def _file(
+        self, name: str, purpose: str, content: Callable[[], AsyncIterator[bytes]], until: int | None, id: str = ""
+    ) -> str:
+        """The id of a new file, once there is room for it. Raises NoRoom when the batch is over by then, StoreError."""
+        while True:
+            now = self._store.clock()
+            wanted = FileRecord(id or new_id(int(now * 1e6)), name, purpose, 0, int(now), until)
+            try:
+                return (await self._files.store(self._tenant, wanted, content())).id
+            except FilesFull as full:
+                if now >= self._record.expires_at:
+                    raise NoRoom("files_full", f"There is no room for the answers ({full.bound}).") from full
+            except FileTooLarge as large:
+                raise NoRoom("output_too_large", f"A file may have {large.most} bytes.") from large
+            logs.event(logger, logging.WARNING, "a batch waits for room for files", batch=self.id)
+            await asyncio.sleep(PAUSES.most)
 
     # --- its end ---
 
-    async def _stop(self, left: Collection[int], *, cancelled: bool) -> None:
-        """Cancel all that is under way; those that are `left` have no answers. Raises BatchLost, StoreError."""
-        for id in [*self._under_way]:
+    async def _stop(self, left: Collection[int]) -> None:
+        """Cancel all that is under way; those that are `left` expire. Raises BatchLost, StoreError."""
+        for id in reversed([*self._under_way]):  # those that wait before those that run, or a worker begins them
             with suppress(NotFound, NotCancellable):
                 await cancel(self._service, self._tenant, id)
         while self._under_way:
             self._poll_at = 0.0
             await self._gather(PAUSES.first)
-        for place in () if cancelled else left:
+        for place in left:
             self._note_failure(place, (await self._reader.read(place)).custom_id, None)
             if self._part.is_full:
                 await self._write()
@@ -450,29 +503,18 @@ class BatchRun:
     async def _finish(self, status: BatchStatus) -> None:
         """Make the files whole, and end. Raises BatchLost, StoreError."""
         await self._write()
-        named = self._record.output_file_id or self._files.new_id(self._tenant)
-        errors = self._record.error_file_id or self._files.new_id(self._tenant)
-        final = "finalizing" if status == "completed" else self._record.status
-        now = self._store.clock
+        if status == "completed":
+            await self._change(lambda record: moved(record, "finalizing", self._store.clock()))
+        written, record = self._record.written, self._record
+        output = await self._whole("output", record.output_file_id, written.answers)
+        await self._change(lambda record: msgspec.structs.replace(record, output_file_id=output))
+        errors = await self._whole("error", record.error_file_id, written.failures)
+        now = self._store.clock()
         await self._change(
             lambda record: msgspec.structs.replace(
-                moved(record, final, now()), output_file_id=named, error_file_id=errors
-            )
-        )
-        written, kept = self._record.written, self._record.kept_seconds
-        expires_at = None if kept is None else int(now()) + kept
-        for id, kind, parts in ((named, "output", written.answers), (errors, "error", written.failures)):
-            if parts:
-                name = f"{self.id}_{kind}.jsonl"
-                content = self._joined(parts)
-                await self._files.create(
-                    self._tenant, name, "batch_output", content, expires_at=expires_at, id=id
-                )
-        await self._change(
-            lambda record: msgspec.structs.replace(
-                moved(record, status, now()),
-                output_file_id=named if written.answers else "",
-                error_file_id=errors if written.failures else "",
+                moved(record, status, now),
+                output_file_id=output,
+                error_file_id=errors,
                 completed=written.completed,
                 failed=written.failed,
                 written=Written(tokens=written.tokens),
@@ -482,6 +524,14 @@ class BatchRun:
         self._log()
         for id in (*written.answers, *written.failures):
             await self._files.delete(self._tenant, id)
+
+    async def _whole(self, kind: str, id: str, parts: Sequence[str]) -> str:
+        """The id of the file with all of these parts, which an earlier holder may have made; empty where none are."""
+        if not parts or (id and await self._files.find(self._tenant, id) is not None):
+            return id if parts else ""
+        kept = self._record.kept_seconds
+        until = None if kept is None else int(self._store.clock()) + kept
+        return await self._file(f"{self.id}_{kind}.jsonl", OUTPUT_PURPOSE, lambda: self._joined(parts), until)
 
     async def _fail(self, *problems: BatchProblem) -> None:
         now = self._store.clock()
@@ -494,7 +544,7 @@ class BatchRun:
         for id in parts:
             file = await self._files.find(self._tenant, id)
             if file is None:
-                raise FilesLost(self.id)
+                raise BatchLost(f"a part of the answers of {self.id} is gone")
             async for piece in self._files.read(self._tenant, file):
                 yield piece
 
@@ -502,3 +552,75 @@ class BatchRun:
         record = self._record
         counts = {"lines": record.total, "completed": record.completed, "failed": record.failed}
         logs.event(logger, logging.INFO, "batch ended", batch=self.id, status=record.status, **counts)
+
+
+async def _in_one(content: bytes) -> AsyncIterator[bytes]:
+    yield content
+
+
+def as_it_is(body: bytes, settings: CoreSettings) -> Generator[None, None, Translation]:
+    """A body of the Responses API."""
+    yield from ()
+    return Translation(body, CreateBody, OPENAI)
+
+
+class _Kept(msgspec.Struct):
+    store: bool | None = None
+
+
+def _keeps(line: BatchLine) -> bool:
+    """Whether the response of a line is kept, which it says itself: a batch shouldn't push conversations out."""
+    return msgspec.json.decode(line.body, type=_Kept).store is True
+
+
+def _begun(record: BatchRecord, *, total: int, model: str, now: float) -> BatchRecord:
+    """The record, once all of its lines are known."""
+    known = msgspec.structs.replace(record, total=total, model=model)
+    return moved(known, "in_progress", now) if record.status == "validating" else known
+
+
+def _sum_of(tokens: Tokens, usage: Usage) -> Tokens:
+    return Tokens(
+        tokens.input + usage.input_tokens,
+        tokens.cached + usage.input_tokens_details.cached_tokens,
+        tokens.output + usage.output_tokens,
+        tokens.reasoning + usage.output_tokens_details.reasoning_tokens,
+    )
+
+
+def _failure_of(response: Response) -> ApiError:
+    """The error in which a response has ended."""
+    if response.error is None:
+        return server_failure("The response was cancelled.", code="cancelled")
+    return server_failure(response.error.message, code=response.error.code)
+
+
+def _line_of(name: str, custom_id: str, response: tuple[int, bytes] | None) -> bytes:
+    """A line of an output, or of the errors: the status and the body of an answer, or None where it came too late."""
+    shown: dict[str, object] = {"id": name, "custom_id": custom_id, "response": None, "error": None}
+    if response is None:
+        shown["error"] = {"code": "batch_expired", "message": "The batch was over before this line was made."}
+    else:
+        status, body = response
+        shown["response"] = {"status_code": status, "request_id": name, "body": msgspec.Raw(body)}
+    return msgspec.json.encode(shown) + b"\n"
+
+
+def _with_part(record: BatchRecord, part: Part, answers: tuple[str, ...], failures: tuple[str, ...]) -> BatchRecord:
+    """The record once a part is in these files."""
+    before, until = record.written, record.written.until
+    behind = {*before.behind, *part.places}
+    while until in behind:
+        behind.remove(until)
+        until += 1
+    tokens = Tokens(*map(sum, zip(msgspec.structs.astuple(before.tokens), msgspec.structs.astuple(part.tokens))))
+    written = Written(
+        until=until,
+        behind=tuple(sorted(behind)),
+        answers=before.answers + answers,
+        failures=before.failures + failures,
+        completed=before.completed + len(part.places) - part.failed,
+        failed=before.failed + part.failed,
+        tokens=tokens,
+    )
+    return msgspec.structs.replace(record, written=written, completed=written.completed, failed=written.failed, tries=1)

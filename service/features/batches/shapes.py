@@ -188,7 +188,7 @@ class BatchResource(msgspec.Struct, frozen=True):
 
 def resource_of(id: str, record: BatchRecord) -> BatchResource:
     """A batch as it is shown. Its files are named once they are whole."""
-    tokens, over = record.written.tokens, not record.under_way
+    tokens, over, times = record.written.tokens, not record.under_way, record.times
     return BatchResource(
         id=id,
         endpoint=record.endpoint,
@@ -210,5 +210,11 @@ def resource_of(id: str, record: BatchRecord) -> BatchResource:
         output_file_id=(over and record.output_file_id) or None,
         error_file_id=(over and record.error_file_id) or None,
         metadata=record.metadata,
-        **{f"{status}_at": at for status, at in record.times.items()},
+        in_progress_at=times.get("in_progress"),
+        finalizing_at=times.get("finalizing"),
+        completed_at=times.get("completed"),
+        failed_at=times.get("failed"),
+        expired_at=times.get("expired"),
+        cancelling_at=times.get("cancelling"),
+        cancelled_at=times.get("cancelled"),
     )

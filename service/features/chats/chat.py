@@ -17,6 +17,8 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
 import msgspec
 from msgspec import Meta, Raw
 
+from service.responses.prompt.read import MAX_ITEMS, MAX_TOOLS, MAX_TOOLS_BYTES
+from service.settings.core import CoreSettings
 from service.api.content import MAX_PARTS, in_place_of, without_billing
 from service.api.history import MAX_CALLS
 from service.api.items import BYTES_A_STEP
@@ -283,6 +285,11 @@ class ChatLimits(NamedTuple):
     tools: int
     tools_bytes: int
     refuses: bool = False
+
+
+def limits_of(settings: CoreSettings) -> ChatLimits:
+    """The limits of a request to this service."""
+    return ChatLimits(MAX_ITEMS, MAX_TOOLS, MAX_TOOLS_BYTES, refuses=settings.picture_bounds is None)
 
 
 def read_chat(body: bytes, limits: ChatLimits) -> Generator[None, None, TranslatedChat]:

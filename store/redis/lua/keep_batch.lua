@@ -9,9 +9,9 @@
 -- Result:    {'ok'} | {'missing'} where it is not new, and not there | {'moved'} where something else is known by now
 --            | {'full'} | {'busy'} where so many are under way
 -- Invariant: a tenant has no more than `most`, no more than `most_open` are under way, and no change is lost. One that is
---            under way is in `open-batches:TENANT`, and its tenant in `open-batches`. A retry is 'ok'.
+--            under way is in `batching:TENANT`, and its tenant in `batching`. A retry is 'ok'.
 
-local batches, opened, tenants = shard_key('batches:' .. tenant), shard_key('open-batches:' .. tenant), shard_key('open-batches')
+local batches, opened, tenants = shard_key('batches:' .. tenant), shard_key('batching:' .. tenant), shard_key('batching')
 local known = redis.call('HGET', batches, digits)
 if not known and before ~= '' then
   return { 'missing' }
