@@ -21,7 +21,7 @@ import msgspec
 
 from service import logs
 from service.api.request import CreateBody, CreateRequest, Window, read_create
-from service.api.response import Response, ResponseStatus, Usage, decode_response
+from service.api.response import Response, ResponseStatus, decode_response
 from service.background.control import cancel
 from service.background.submit import submit
 from service.backoff import Backoff
@@ -29,7 +29,7 @@ from service.engine.port import EngineError
 from service.entrance import Entry, Reservation
 from service.errors import ApiError, not_served, server_failure
 from service.features.batches.lines import BatchLine, LineReader, scan
-from service.features.batches.shapes import BatchProblem, BatchRecord, BatchStatus, Tokens, Written, moved
+from service.features.batches.shapes import BatchProblem, BatchRecord, BatchStatus, Written, moved
 from service.responses.make import Maker, Queued, make
 from service.responses.refusals import refusal_of
 from service.responses.service import Caller, Service
@@ -39,7 +39,7 @@ from service.store_away import tolerate
 from service.web.dialect import OPENAI, Dialect, Translate, Translation
 from service.web.errors import envelope
 from store.errors import Conflict, NotCancellable, NotFound, NotTerminal, StoreError
-from store.files.files import FileRecord, Files, FilesFull, FileTooLarge, new_id
+from store.files.files import Files
 from store.history.batches import StoredBatches
 from store.keys import digits_of
 from store.turn import TERMINAL
@@ -68,8 +68,8 @@ QUEUED = 256
 PART_LINES, PART_BYTES = 128, 1 << 20
 """So many answers, or bytes of them, make a file of a part."""
 
-MOST_TRIES = 5
-"""After so many holders in a row that have written nothing, a batch fails."""
+MOST_TRIES = 20
+"""After so many holders in a row that have died and written nothing, a batch fails."""
 
 PAUSES = Backoff(0.5, 20.0)
 """The pauses before a line is queued again that was refused for now: the queue is full, or a limit is used up."""
@@ -90,14 +90,6 @@ class BatchLost(Exception):
     """Another process holds the batch, or it was deleted."""
 
 
-class NoRoom(Exception):
-    """There is no file for the answers of a batch."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.problem = BatchProblem(code, message)
-
-
 class LineUnderWay(NamedTuple):
     """A line whose response is queued or made."""
 
@@ -115,18 +107,15 @@ class Part:
         self.answers, self.failures = bytearray(), bytearray()
         self.places, self.ids = list[int](), list[str]()
         self.failed = 0
-        self.tokens = Tokens()
 
     @property
     def is_full(self) -> bool:
         return len(self.places) >= PART_LINES or len(self.answers) + len(self.failures) >= PART_BYTES
 
-    def note(self, place: int, usage: Usage | None, *, failed: bool = False) -> None:
+    def note(self, place: int, *, failed: bool = False) -> None:
         """The line of this place is in it."""
         self.places.append(place)
         self.failed += failed
-        if usage is not None:
-            self.tokens = _sum_of(self.tokens, usage)
 
 
 class Batches:
@@ -172,8 +161,7 @@ class Batches:
         except* BatchLost:
             pass
         except* (StoreError, EngineError) as errors:
-            reason = str(errors.exceptions[0])
-            logs.event(logger, logging.WARNING, "a batch waits", batch=run.id, reason=reason)
+            logs.event(logger, logging.WARNING, "a batch waits", batch=run.id, reason=str(errors.exceptions[0]))
         except* Exception:
             logger.exception("work on a batch failed", extra={"fields": {"batch": run.id}})
         finally:
@@ -213,18 +201,22 @@ class BatchRun:
         """
         if not await self._take():
             return
+        bug = 0
         try:
             async with asyncio.TaskGroup() as group:
                 renewing = group.create_task(self._renew())
-                try:
-                    await self._make()
-                except NoRoom as lack:
-                    await self._fail(lack.problem)
+                await self._make()
                 renewing.cancel()
+        except* (BatchLost, StoreError, EngineError):
+            raise
+        except* Exception:
+            bug = 1
+            raise
         finally:
             if self._record.under_way:
+                tries = self._record.tries - 1 + bug
                 with suppress(BatchLost, StoreError):
-                    await self._change(lambda record: msgspec.structs.replace(record, holder="", held_until=0.0))
+                    await self._change(lambda record: msgspec.structs.replace(record, holder="", tries=tries))
 
     # --- holding it ---
 
@@ -264,25 +256,17 @@ class BatchRun:
     async def _renew(self) -> None:
         while True:
             await asyncio.sleep(RENEWAL_SECONDS)
-            failed, made = self._part.failed, len(self._part.places) - self._part.failed
-            await self._change(
-                lambda record: msgspec.structs.replace(
-                    record, completed=record.written.completed + made, failed=record.written.failed + failed
-                )
-            )
+            await self._change(partial(_counted, part=self._part))
             self._awake.set()
-
-    @property
-    def _is_safe(self) -> bool:
-        return asyncio.get_running_loop().time() < self._safe_until
 
     # --- making it ---
 
     async def _make(self) -> None:
         """Make what is not made yet. Raises BatchLost, StoreError, EngineError."""
         record, file = self._record, await self._files.find(self._tenant, self._record.input_file_id)
-        if record.tries > MOST_TRIES:
-            await self._fail(BatchProblem("server_error", "The service failed on this batch. Its log has the reason."))
+        if record.tries > MOST_TRIES or self._store.clock() > record.expires_at + HOUR:
+            message = "The service failed on this batch. Its log has the reason."
+            await self._fail(BatchProblem("server_error", message))
         elif record.status == "finalizing":
             await self._finish("completed")
         elif file is None:
@@ -296,13 +280,15 @@ class BatchRun:
             self._reader = LineReader(self._files, self._tenant, file, scanned.places)
             self._entry = await self._service.tenants.entrance.returning(self._tenant, record.key)
             await self._change(partial(_begun, total=len(scanned.places), model=scanned.model, now=self._store.clock()))
-            await self._make_lines()
+            await self._make_lines(resumes="in_progress" in record.times)
 
-    async def _make_lines(self) -> None:
-        """Queue the lines and gather their answers, until all are in files, or it is cancelled or too late."""
+    async def _make_lines(self, *, resumes: bool) -> None:
+        """Queue the lines and gather their answers, until all are in files, or it is cancelled or too late. With
+        `resumes` an earlier holder may have queued some.
+        """
         written, failures = self._record.written, 0
         left = deque(sorted(set(range(written.until, self._record.total)).difference(written.behind)))
-        if self._record.tries > 1:
+        if resumes:
             left = deque([place for place in left if not await self._resume(place, written.until + WINDOW)])
         while (left or self._under_way) and not self._is_stopped:
             room = bool(left) and left[0] < self._record.written.until + WINDOW and len(self._under_way) < QUEUED
@@ -325,7 +311,7 @@ class BatchRun:
         return self._record.status == "cancelling" or self._store.clock() >= self._record.expires_at
 
     async def _resume(self, place: int, before: int) -> bool:
-        """Whether an earlier holder has queued the line of this place, `before` which it may have. Raises StoreError."""
+        """Whether an earlier holder has queued this line, which may be of those `before` a place. Raises StoreError."""
         if place >= before:
             return False
         line = await self._reader.read(place)
@@ -439,13 +425,13 @@ class BatchRun:
             self._note_failure(line.place, line.custom_id, failure)
             return
         self._part.answers += _line_of(self._name(line.place), line.custom_id, (200, bytes(body)))
-        self._part.note(line.place, response.usage)
+        self._part.note(line.place)
 
     def _note_failure(self, place: int, custom_id: str, failure: ApiError | None) -> None:
         """A line has no answer, as it failed; or the batch is over before it."""
         response = None if failure is None else (failure.status, bytes(envelope(failure).body))
         self._part.failures += _line_of(self._name(place), custom_id, response)
-        self._part.note(place, None, failed=True)
+        self._part.note(place, failed=True)
 
     def _name(self, place: int) -> str:
         return f"batch_req_{digits_of(self._id_of(place))}"
@@ -466,24 +452,11 @@ class BatchRun:
         if not content:
             return ()
         until = int(self._store.clock()) + PART_KEPT_SECONDS
-        return (await self._file(f"{self.id}_part", PART_PURPOSE, lambda: _in_one(bytes(content)), until),)
+        return (await self._file(f"{self.id}_part", PART_PURPOSE, _in_one(bytes(content)), until),)
 
-    async def _file(
-        self, name: str, purpose: str, content: Callable[[], AsyncIterator[bytes]], until: int | None, id: str = ""
-    ) -> str:
-        """The id of a new file, once there is room for it. Raises NoRoom when the batch is over by then, StoreError."""
-        while True:
-            now = self._store.clock()
-            wanted = FileRecord(id or new_id(int(now * 1e6)), name, purpose, 0, int(now), until)
-            try:
-                return (await self._files.store(self._tenant, wanted, content())).id
-            except FilesFull as full:
-                if now >= self._record.expires_at:
-                    raise NoRoom("files_full", f"There is no room for the answers ({full.bound}).") from full
-            except FileTooLarge as large:
-                raise NoRoom("output_too_large", f"A file may have {large.most} bytes.") from large
-            logs.event(logger, logging.WARNING, "a batch waits for room for files", batch=self.id)
-            await asyncio.sleep(PAUSES.most)
+    async def _file(self, name: str, purpose: str, content: AsyncIterator[bytes], until: int | None) -> str:
+        """The id of a new file. Raises StoreError, also where there is no room: that may be another time."""
+        return (await self._files.create(self._tenant, name, purpose, content, expires_at=until)).id
 
     # --- its end ---
 
@@ -517,7 +490,7 @@ class BatchRun:
                 error_file_id=errors,
                 completed=written.completed,
                 failed=written.failed,
-                written=Written(tokens=written.tokens),
+                written=Written(),
                 holder="",
             )
         )
@@ -531,7 +504,7 @@ class BatchRun:
             return id if parts else ""
         kept = self._record.kept_seconds
         until = None if kept is None else int(self._store.clock()) + kept
-        return await self._file(f"{self.id}_{kind}.jsonl", OUTPUT_PURPOSE, lambda: self._joined(parts), until)
+        return await self._file(f"{self.id}_{kind}.jsonl", OUTPUT_PURPOSE, self._joined(parts), until)
 
     async def _fail(self, *problems: BatchProblem) -> None:
         now = self._store.clock()
@@ -579,15 +552,6 @@ def _begun(record: BatchRecord, *, total: int, model: str, now: float) -> BatchR
     return moved(known, "in_progress", now) if record.status == "validating" else known
 
 
-def _sum_of(tokens: Tokens, usage: Usage) -> Tokens:
-    return Tokens(
-        tokens.input + usage.input_tokens,
-        tokens.cached + usage.input_tokens_details.cached_tokens,
-        tokens.output + usage.output_tokens,
-        tokens.reasoning + usage.output_tokens_details.reasoning_tokens,
-    )
-
-
 def _failure_of(response: Response) -> ApiError:
     """The error in which a response has ended."""
     if response.error is None:
@@ -613,7 +577,6 @@ def _with_part(record: BatchRecord, part: Part, answers: tuple[str, ...], failur
     while until in behind:
         behind.remove(until)
         until += 1
-    tokens = Tokens(*map(sum, zip(msgspec.structs.astuple(before.tokens), msgspec.structs.astuple(part.tokens))))
     written = Written(
         until=until,
         behind=tuple(sorted(behind)),
@@ -621,6 +584,11 @@ def _with_part(record: BatchRecord, part: Part, answers: tuple[str, ...], failur
         failures=before.failures + failures,
         completed=before.completed + len(part.places) - part.failed,
         failed=before.failed + part.failed,
-        tokens=tokens,
     )
     return msgspec.structs.replace(record, written=written, completed=written.completed, failed=written.failed, tries=1)
+
+
+def _counted(record: BatchRecord, part: Part) -> BatchRecord:
+    """The record with the answers that are in no file yet among its counts."""
+    completed = record.written.completed + len(part.places) - part.failed
+    return msgspec.structs.replace(record, completed=completed, failed=record.written.failed + part.failed)

@@ -1,6 +1,6 @@
 """Batches on the wire and in the store: the request for one, what is known of it, and how it is shown.
 
-Source of the keys: openai 3.57's `types/batch.py`, `batch_create_params.py`, `batch_error.py`, `batch_usage.py`.
+Source of the keys: openai 3.57's `types/batch.py`, `batch_create_params.py`, `batch_error.py`.
 """
 
 from typing import Annotated, Literal
@@ -32,15 +32,6 @@ class BatchProblem(msgspec.Struct, frozen=True):
     param: str | None = None
 
 
-class Tokens(msgspec.Struct, frozen=True):
-    """The tokens of all answers of a batch so far."""
-
-    input: int = 0
-    cached: int = 0
-    output: int = 0
-    reasoning: int = 0
-
-
 class Written(msgspec.Struct, frozen=True, omit_defaults=True):
     """The lines whose answers are in files: all before `until` in the order of work, and some of those `behind` it.
 
@@ -53,13 +44,12 @@ class Written(msgspec.Struct, frozen=True, omit_defaults=True):
     failures: tuple[str, ...] = ()
     completed: int = 0
     failed: int = 0
-    tokens: Tokens = Tokens()
 
 
 class BatchRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is known of a batch. `times` has the moment of each status that it had, in seconds since 1970.
 
-    `holder` works on it until `held_until`, and it is the holder of this number in a row that has written nothing.
+    `holder` works on it until `held_until`, and it is the number `tries` of those in a row that died and had written nothing.
     """
 
     endpoint: str
@@ -143,22 +133,6 @@ class _Counts(msgspec.Struct, frozen=True):
     failed: int
 
 
-class _InputTokens(msgspec.Struct, frozen=True):
-    cached_tokens: int
-
-
-class _OutputTokens(msgspec.Struct, frozen=True):
-    reasoning_tokens: int
-
-
-class _BatchUsage(msgspec.Struct, frozen=True):
-    input_tokens: int
-    input_tokens_details: _InputTokens
-    output_tokens: int
-    output_tokens_details: _OutputTokens
-    total_tokens: int
-
-
 class BatchResource(msgspec.Struct, frozen=True):
     """A batch as it is shown."""
 
@@ -170,7 +144,6 @@ class BatchResource(msgspec.Struct, frozen=True):
     created_at: int
     expires_at: int
     request_counts: _Counts
-    usage: _BatchUsage
     errors: _Problems | None = None
     model: str | None = None
     output_file_id: str | None = None
@@ -188,7 +161,7 @@ class BatchResource(msgspec.Struct, frozen=True):
 
 def resource_of(id: str, record: BatchRecord) -> BatchResource:
     """A batch as it is shown. Its files are named once they are whole."""
-    tokens, over, times = record.written.tokens, not record.under_way, record.times
+    over, times = not record.under_way, record.times
     return BatchResource(
         id=id,
         endpoint=record.endpoint,
@@ -198,13 +171,6 @@ def resource_of(id: str, record: BatchRecord) -> BatchResource:
         created_at=record.created_at,
         expires_at=record.expires_at,
         request_counts=_Counts(record.total, record.completed, record.failed),
-        usage=_BatchUsage(
-            input_tokens=tokens.input,
-            input_tokens_details=_InputTokens(tokens.cached),
-            output_tokens=tokens.output,
-            output_tokens_details=_OutputTokens(tokens.reasoning),
-            total_tokens=tokens.input + tokens.output,
-        ),
         errors=_Problems(record.problems) if record.problems else None,
         model=record.model or None,
         output_file_id=(over and record.output_file_id) or None,
