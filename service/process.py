@@ -94,7 +94,7 @@ FEATURES: Mapping[str, tuple[str, ...]] = {
     "open_responses": (),
     "client": (),
     "files": (),
-    "batches": ("files",),
+    "batches": ("client", "files"),
     "embedded": (),
     "operator": ("archive", "client", "sandbox", "webhooks"),
 }

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import typer
 from fastapi import APIRouter
 
 from service.features.files.feature import files_of
@@ -32,6 +33,11 @@ class BatchesFeature(Feature):
         from service.features.batches.door import BatchDoor
 
         return {"batches": BatchDoor(service, files_of(service), tuple(_translations(service)))}
+
+    def commands(self, app: typer.Typer) -> None:
+        from service.features.batches import command
+
+        app.add_typer(command.app, name="")
 
 
 def _translations(service: Service) -> dict[str, Translate]:

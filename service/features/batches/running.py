@@ -420,7 +420,7 @@ class BatchRun:
         try:
             if response.status in (ResponseStatus.FAILED, ResponseStatus.CANCELLED):
                 raise _failure_of(response)
-            body = line.dialect.answer(found.response).body
+            body = line.dialect.answer(msgspec.structs.replace(response, store=line.keeps)).body
         except ApiError as failure:
             self._note_failure(line.place, line.custom_id, failure)
             return

@@ -49,7 +49,7 @@ class Written(msgspec.Struct, frozen=True, omit_defaults=True):
 class BatchRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is known of a batch. `times` has the moment of each status that it had, in seconds since 1970.
 
-    `holder` works on it until `held_until`, and it is the number `tries` of those in a row that died and had written nothing.
+    `holder` works on it until `held_until`, as number `tries` of those in a row that died and had written nothing.
     """
 
     endpoint: str
