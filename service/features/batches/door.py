@@ -83,8 +83,10 @@ class BatchDoor:
             if record.status not in ("validating", "in_progress"):
                 message = f"The batch is {record.status}, so it can't be cancelled."
                 raise ApiError(409, message, code="invalid_batch_status", param="batch_id")
-            cancelled = moved(record, "cancelling", self._service.store.clock())
-            if await self._stored.keep(tenant, id, msgspec.msgpack.encode(cancelled), encoded, under_way=True):
+            over = record.status == "validating" and not record.holder
+            cancelled = moved(record, "cancelled" if over else "cancelling", self._service.store.clock())
+            kept, under_way = msgspec.msgpack.encode(cancelled), cancelled.under_way
+            if await self._stored.keep(tenant, id, kept, encoded, under_way=under_way):
                 return cancelled
         raise ApiError(409, "The batch changes all the time. Try again in a moment.", param="batch_id", retry_after=1)
 

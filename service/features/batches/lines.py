@@ -26,8 +26,8 @@ MOST_PROBLEMS = 100
 MAX_ID_CHARS = 512
 DIGEST_BYTES = 12
 
-PIECES = 8
-"""The pieces of an input that are in memory at once: lines that begin alike may stand far apart."""
+PIECES = 2
+"""The pieces of an input that are in memory at once."""
 
 
 class BatchLine(msgspec.Struct):

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import NamedTuple
@@ -46,18 +46,16 @@ from store.turn import TERMINAL
 
 logger = logging.getLogger(__name__)
 
-HELD_SECONDS = 20.0
-"""For how long a batch is held without a sign of its holder."""
-
-RENEWAL_SECONDS = 4.0
-SAFE_SECONDS = 12.0
-"""After so many seconds without a renewal its holder queues nothing more: the rest is for an operation under way."""
+HELD, RENEWED, SAFE = 2.0, 0.4, 1.2
+"""For how many leases of a job a batch is held without a sign of its holder; how often that gives one; and after how
+many without one it queues nothing more, so that the rest is for an operation under way.
+"""
 
 LOOK_SECONDS = 2.0
 """How often a process looks for batches that nobody holds, and for answers from other processes."""
 
-AT_ONCE = 8
-"""The most batches that one process holds."""
+AT_ONCE = 32
+"""The most batches that one process holds: one of each tenant, so that none keeps others out."""
 
 WINDOW = 512
 """The most lines of a batch between the first that isn't in a file and the last that is queued."""
@@ -67,9 +65,6 @@ QUEUED = 256
 
 PART_LINES, PART_BYTES = 128, 1 << 20
 """So many answers, or bytes of them, make a file of a part."""
-
-MOST_TRIES = 20
-"""After so many holders in a row that have died and written nothing, a batch fails."""
 
 PAUSES = Backoff(0.5, 20.0)
 """The pauses before a line is queued again that was refused for now: the queue is full, or a limit is used up."""
@@ -126,15 +121,7 @@ class Batches:
         self.service, self.files, self.translations = service, files, translations
         self.stored = StoredBatches(service.store)
         self._runs = dict[str, BatchRun]()
-        self._awake = asyncio.Event()
-
-    @property
-    def endpoints(self) -> list[str]:
-        return [OWN, *self.translations]
-
-    def wake(self) -> None:
-        """Look for batches now. Never blocks."""
-        self._awake.set()
+        """By their tenants."""
 
     def ended(self, id: str) -> None:
         """A response has ended in this process. Never blocks."""
@@ -145,15 +132,13 @@ class Batches:
         """Work on batches until cancelled."""
         async with asyncio.TaskGroup() as group:
             while True:
-                self._awake.clear()
                 with tolerate(self.service.store, "no batch is begun"):
                     await self.service.know_ids()
                     for tenant, id in await self.stored.under_way():
-                        if id not in self._runs and len(self._runs) < AT_ONCE:
-                            self._runs[id] = run = BatchRun(self, tenant, id)
+                        if tenant not in self._runs and len(self._runs) < AT_ONCE:
+                            self._runs[tenant] = run = BatchRun(self, tenant, id)
                             group.create_task(self._work(run))
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._awake.wait(), LOOK_SECONDS * random.uniform(0.5, 1))
+                await asyncio.sleep(LOOK_SECONDS * random.uniform(0.5, 1))
 
     async def _work(self, run: "BatchRun") -> None:
         try:
@@ -165,21 +150,20 @@ class Batches:
         except* Exception:
             logger.exception("work on a batch failed", extra={"fields": {"batch": run.id}})
         finally:
-            del self._runs[run.id]
+            del self._runs[run.tenant]
 
 
 class BatchRun:
     """The work of this process on one batch, from taking it to its end."""
 
     def __init__(self, batches: Batches, tenant: str, id: str) -> None:
-        self.id = id
+        self.tenant, self.id = tenant, id
         self._batches, self._files = batches, batches.files
-        self._service = msgspec.structs.replace(
-            batches.service, recogniser=None
-        )  # a line says itself what it continues
-        self._store, self._tenant = batches.service.store, tenant
+        # a line says itself what it continues
+        self._service = msgspec.structs.replace(batches.service, recogniser=None)
+        self._store = batches.service.store
         self._entry = Entry(tenant)
-        self._token = self._store.token()
+        self._token, self._lease = self._store.token(), batches.service.jobs.limits.lease_seconds
         self._changing = asyncio.Lock()
         self._record, self._encoded = BatchRecord("", "", "", 0, 0), b""
         self._safe_until = 0.0
@@ -201,53 +185,44 @@ class BatchRun:
         """
         if not await self._take():
             return
-        bug = 0
         try:
             async with asyncio.TaskGroup() as group:
                 renewing = group.create_task(self._renew())
                 await self._make()
                 renewing.cancel()
-        except* (BatchLost, StoreError, EngineError):
+        except asyncio.CancelledError:  # this process stops, and another one can go on at once
+            with suppress(BatchLost, StoreError):
+                await self._change(lambda record: msgspec.structs.replace(record, holder=""))
             raise
-        except* Exception:
-            bug = 1
-            raise
-        finally:
-            if self._record.under_way:
-                tries = self._record.tries - 1 + bug
-                with suppress(BatchLost, StoreError):
-                    await self._change(lambda record: msgspec.structs.replace(record, holder="", tries=tries))
 
     # --- holding it ---
 
     async def _take(self) -> bool:
         """Whether this process holds it now."""
-        encoded = await self._batches.stored.get(self._tenant, self.id)
+        encoded = await self._batches.stored.get(self.tenant, self.id)
         if encoded is None:
             return False
         record, now = msgspec.msgpack.decode(encoded, type=BatchRecord), await self._store.now()
         if not record.under_way or (record.holder and record.held_until > now):
             return False
         self._record, self._encoded = msgspec.structs.replace(record, holder=self._token), encoded
-        taken = msgspec.structs.replace(
-            record, holder=self._token, held_until=now + HELD_SECONDS, tries=record.tries + 1
-        )
-        return await self._keep(taken)
+        held_until = now + HELD * self._lease
+        return await self._keep(msgspec.structs.replace(record, holder=self._token, held_until=held_until))
 
     async def _keep(self, record: BatchRecord) -> bool:
         encoded, began = msgspec.msgpack.encode(record), asyncio.get_running_loop().time()
         keep = self._batches.stored.keep
-        if not await keep(self._tenant, self.id, encoded, self._encoded, under_way=record.under_way):
+        if not await keep(self.tenant, self.id, encoded, self._encoded, under_way=record.under_way):
             return False
-        self._record, self._encoded, self._safe_until = record, encoded, began + SAFE_SECONDS
+        self._record, self._encoded, self._safe_until = record, encoded, began + SAFE * self._lease
         return True
 
     async def _change(self, change: Callable[[BatchRecord], BatchRecord]) -> None:
         """Change the record, and hold the batch for a while longer. Raises BatchLost, StoreError."""
         async with self._changing:
-            held_until = await self._store.now() + HELD_SECONDS
+            held_until = await self._store.now() + HELD * self._lease
             while not await self._keep(change(msgspec.structs.replace(self._record, held_until=held_until))):
-                encoded = await self._batches.stored.get(self._tenant, self.id)  # somebody wants it cancelled
+                encoded = await self._batches.stored.get(self.tenant, self.id)  # somebody wants it cancelled
                 record = msgspec.msgpack.decode(encoded, type=BatchRecord) if encoded is not None else self._record
                 if encoded in (None, self._encoded) or record.holder != self._token:
                     raise BatchLost
@@ -255,7 +230,7 @@ class BatchRun:
 
     async def _renew(self) -> None:
         while True:
-            await asyncio.sleep(RENEWAL_SECONDS)
+            await asyncio.sleep(RENEWED * self._lease)
             await self._change(partial(_counted, part=self._part))
             self._awake.set()
 
@@ -263,8 +238,8 @@ class BatchRun:
 
     async def _make(self) -> None:
         """Make what is not made yet. Raises BatchLost, StoreError, EngineError."""
-        record, file = self._record, await self._files.find(self._tenant, self._record.input_file_id)
-        if record.tries > MOST_TRIES or self._store.clock() > record.expires_at + HOUR:
+        record, file = self._record, await self._files.find(self.tenant, self._record.input_file_id)
+        if self._store.clock() > record.expires_at + HOUR:
             message = "The service failed on this batch. Its log has the reason."
             await self._fail(BatchProblem("server_error", message))
         elif record.status == "finalizing":
@@ -273,12 +248,12 @@ class BatchRun:
             await self._fail(BatchProblem("file_gone", "The input file was deleted, or has expired."))
         else:
             most = self._service.settings.max_body_bytes
-            scanned = await scan(self._files, self._tenant, file, record.endpoint, most)
+            scanned = await scan(self._files, self.tenant, file, record.endpoint, most)
             if scanned.problems:
                 await self._fail(*scanned.problems)
                 return
-            self._reader = LineReader(self._files, self._tenant, file, scanned.places)
-            self._entry = await self._service.tenants.entrance.returning(self._tenant, record.key)
+            self._reader = LineReader(self._files, self.tenant, file, scanned.places)
+            self._entry = await self._service.tenants.entrance.returning(self.tenant, record.key)
             await self._change(partial(_begun, total=len(scanned.places), model=scanned.model, now=self._store.clock()))
             await self._make_lines(resumes="in_progress" in record.times)
 
@@ -289,6 +264,7 @@ class BatchRun:
         written, failures = self._record.written, 0
         left = deque(sorted(set(range(written.until, self._record.total)).difference(written.behind)))
         if resumes:
+            await self._forget(written.last)
             left = deque([place for place in left if not await self._resume(place, written.until + WINDOW)])
         while (left or self._under_way) and not self._is_stopped:
             room = bool(left) and left[0] < self._record.written.until + WINDOW and len(self._under_way) < QUEUED
@@ -318,11 +294,19 @@ class BatchRun:
         try:
             request, dialect = await self._read(line)
             id = self._id_of(place, request)
-            await self._store.find(self._tenant, id, touches=False)
+            await self._store.find(self.tenant, id, touches=False)
         except (ApiError, NotFound):
             return False
         self._under_way[id] = LineUnderWay(place, line.custom_id, dialect, keeps=_keeps(line))
         return True
+
+    async def _forget(self, places: Iterable[int]) -> None:
+        """Delete the responses of lines that an earlier holder may have kept, when it died. Raises StoreError."""
+        for place in places:
+            line = await self._reader.read(place)
+            if not _keeps(line):
+                with suppress(ApiError, NotFound, NotTerminal):
+                    await self._store.forget(self.tenant, self._id_of(place, (await self._read(line))[0]))
 
     async def _queue(self, place: int) -> bool:
         """Queue a line, or note why it can't be made; False where it has to wait."""
@@ -334,10 +318,12 @@ class BatchRun:
             id = self._id_of(place, request)
             self._under_way[id] = LineUnderWay(place, line.custom_id, dialect, keeps=_keeps(line))
             await self._submit(request, id)
-        except (ApiError, EngineError, StoreError) as error:
+        except Exception as error:
             self._under_way.pop(id, None)
             refusal = refusal_of(error)
-            if refusal.retry:
+            if not isinstance(error, ApiError | EngineError | StoreError):
+                logger.exception("a line of a batch can't be queued", extra={"fields": {"batch": self.id}})
+            elif refusal.retry:
                 return False
             self._note_failure(place, line.custom_id, refusal)
         return True
@@ -359,8 +345,8 @@ class BatchRun:
 
     def _id_of(self, place: int, request: CreateRequest | None = None) -> str:
         """The id of a line's response: always the same. Raises ParentNotFound."""
-        parent, seed = request and request.previous_response_id, f"{self._tenant}/{self.id}/{place}".encode()
-        return self._store.new_id(parent, together=f"{self._tenant}/{self.id}", seed=seed)
+        parent, seed = request and request.previous_response_id, f"{self.tenant}/{self.id}/{place}".encode()
+        return self._store.new_id(parent, together=f"{self.tenant}/{self.id}", seed=seed)
 
     async def _submit(self, request: CreateRequest, id: str) -> None:
         """Queue the response of a line. Raises ApiError, EngineError, StoreError."""
@@ -401,7 +387,7 @@ class BatchRun:
         if line is None:
             return
         try:
-            found = await self._store.find(self._tenant, id, touches=False)
+            found = await self._store.find(self.tenant, id, touches=False)
         except NotFound:
             gone = ApiError(410, "The response was deleted before its answer was written.", code="response_gone")
             self._note_failure(line.place, line.custom_id, gone)
@@ -445,7 +431,7 @@ class BatchRun:
         self._part = Part()
         for id in part.ids:
             with suppress(NotFound, NotTerminal):
-                await self._store.forget(self._tenant, id)
+                await self._store.forget(self.tenant, id)
 
     async def _keep_part(self, content: bytearray) -> tuple[str, ...]:
         """The id of the file with this content, if there is any; it goes by itself where nobody comes for it."""
@@ -456,7 +442,7 @@ class BatchRun:
 
     async def _file(self, name: str, purpose: str, content: AsyncIterator[bytes], until: int | None) -> str:
         """The id of a new file. Raises StoreError, also where there is no room: that may be another time."""
-        return (await self._files.create(self._tenant, name, purpose, content, expires_at=until)).id
+        return (await self._files.create(self.tenant, name, purpose, content, expires_at=until)).id
 
     # --- its end ---
 
@@ -464,7 +450,7 @@ class BatchRun:
         """Cancel all that is under way; those that are `left` expire. Raises BatchLost, StoreError."""
         for id in reversed([*self._under_way]):  # those that wait before those that run, or a worker begins them
             with suppress(NotFound, NotCancellable):
-                await cancel(self._service, self._tenant, id)
+                await cancel(self._service, self.tenant, id)
         while self._under_way:
             self._poll_at = 0.0
             await self._gather(PAUSES.first)
@@ -496,11 +482,11 @@ class BatchRun:
         )
         self._log()
         for id in (*written.answers, *written.failures):
-            await self._files.delete(self._tenant, id)
+            await self._files.delete(self.tenant, id)
 
     async def _whole(self, kind: str, id: str, parts: Sequence[str]) -> str:
         """The id of the file with all of these parts, which an earlier holder may have made; empty where none are."""
-        if not parts or (id and await self._files.find(self._tenant, id) is not None):
+        if not parts or (id and await self._files.find(self.tenant, id) is not None):
             return id if parts else ""
         kept = self._record.kept_seconds
         until = None if kept is None else int(self._store.clock()) + kept
@@ -515,10 +501,10 @@ class BatchRun:
 
     async def _joined(self, parts: Sequence[str]) -> AsyncIterator[bytes]:
         for id in parts:
-            file = await self._files.find(self._tenant, id)
+            file = await self._files.find(self.tenant, id)
             if file is None:
                 raise BatchLost(f"a part of the answers of {self.id} is gone")
-            async for piece in self._files.read(self._tenant, file):
+            async for piece in self._files.read(self.tenant, file):
                 yield piece
 
     def _log(self) -> None:
@@ -584,8 +570,9 @@ def _with_part(record: BatchRecord, part: Part, answers: tuple[str, ...], failur
         failures=before.failures + failures,
         completed=before.completed + len(part.places) - part.failed,
         failed=before.failed + part.failed,
+        last=tuple(part.places),
     )
-    return msgspec.structs.replace(record, written=written, completed=written.completed, failed=written.failed, tries=1)
+    return msgspec.structs.replace(record, written=written, completed=written.completed, failed=written.failed)
 
 
 def _counted(record: BatchRecord, part: Part) -> BatchRecord:

@@ -35,7 +35,8 @@ class BatchProblem(msgspec.Struct, frozen=True):
 class Written(msgspec.Struct, frozen=True, omit_defaults=True):
     """The lines whose answers are in files: all before `until` in the order of work, and some of those `behind` it.
 
-    `answers` and `failures` are the ids of the files, in order; each has a part of the output, or of the errors.
+    `answers` and `failures` are the ids of the files, in order; each has a part of the output, or of the errors. The
+    responses of the `last` lines may be there still.
     """
 
     until: int = 0
@@ -44,12 +45,13 @@ class Written(msgspec.Struct, frozen=True, omit_defaults=True):
     failures: tuple[str, ...] = ()
     completed: int = 0
     failed: int = 0
+    last: tuple[int, ...] = ()
 
 
 class BatchRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is known of a batch. `times` has the moment of each status that it had, in seconds since 1970.
 
-    `holder` works on it until `held_until`, as number `tries` of those in a row that died and had written nothing.
+    `holder` works on it until `held_until`.
     """
 
     endpoint: str
@@ -72,7 +74,6 @@ class BatchRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     error_file_id: str = ""
     holder: str = ""
     held_until: float = 0.0
-    tries: int = 0
 
     @property
     def under_way(self) -> bool:
