@@ -39,7 +39,7 @@ _SCOPES = (
     ("/trees", "api.responses"),
     ("/jobs", "api.responses"),
     ("/turns", "api.responses"),
-    ("/batches", "api.batches"),
+    ("/batches", "api.responses"),
 )
 
 

@@ -17,7 +17,7 @@ from msgspec import Meta
 from service.decoding import ABSENT, decode
 from service.errors import ApiError
 from service.features.batches.shapes import BatchProblem
-from store.files.files import PIECE_BYTES, FileRecord, Files
+from store.files.files import PIECE_BYTES, FileGone, FileRecord, Files
 
 MOST_LINES = 50_000
 MOST_PROBLEMS = 100
@@ -175,6 +175,8 @@ class LineReader:
         piece = self._pieces.pop(number, None)
         if piece is None:
             piece = await self._files.piece(self._tenant, self._file, number)
+            if piece is None:
+                raise FileGone(self._file.id)
         self._pieces[number] = piece
         if len(self._pieces) > PIECES:
             self._pieces.popitem(last=False)

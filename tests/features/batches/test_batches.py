@@ -5,15 +5,15 @@ from typing import Any
 
 import openai
 import pytest
-from openai import AsyncOpenAI
 from openai.types import Batch
 
 from service.features.batches import shapes
-from service.process import Settings
+from service.process import Settings, load_settings
 from tests.support.batches import answers_of, begun, ended, lines
 from tests.support.engine.scripted import Stall
-from tests.support.service.background import changed
-from tests.support.service.inside import Inside, answer, opened, scripted, serving
+from tests.support.service import background
+from tests.support.service.background import changed, submitted
+from tests.support.service.inside import answer, opened, scripted, serving
 from tests.support.service.process import MODEL
 from tests.support.waiting import until
 
@@ -155,6 +155,56 @@ async def test_a_batch_that_is_over_says_of_each_line_that_it_came_too_late(
         assert (batch.status, counts_of(batch)) == ("expired", (600, 1, 599))
         late = await answers_of(client, batch.error_file_id)
         assert {each["error"]["code"] for each in late.values()} == {"batch_expired"}
+
+
+async def test_its_lines_wait_until_no_other_response_does(settings: Settings) -> None:
+    engine = scripted([answer("Hello.")])
+    asked = lines(*({"input": str(number)} for number in range(300)))
+    async with serving(changed(settings, worker_concurrency=1), engine) as inside, inside.client() as client:
+        batch = await begun(client, asked)
+        await until(lambda: len(engine.generations) >= 5, 30)
+        before = len(engine.generations)
+        plain = await submitted(client)
+        await background.ended(client, plain.id)
+        first = next(n for n, each in enumerate(engine.generations) if each.id == plain.id)
+        assert first - before <= 5, "the lines that ran by then, and those begun before it was there"
+        assert (await ended(client, batch.id)).status == "completed"
+
+
+async def test_another_process_goes_on_where_one_was_stopped(settings: Settings) -> None:
+    engine = scripted([answer("Hello.")])
+    asked = lines(*({"input": str(number)} for number in range(400)))
+    async with serving(settings, engine) as inside, inside.client() as client:
+        batch = await begun(client, asked)
+        await until(lambda: len(engine.generations) >= 50, 30)
+    again = scripted([answer("Hello.")])
+    async with serving(settings, again) as inside, inside.client() as client:
+        batch = await ended(client, batch.id)
+        assert (batch.status, counts_of(batch)) == ("completed", (400, 400, 0))
+        assert len(await answers_of(client, batch.output_file_id)) == 400
+        assert len(engine.generations) + len(again.generations) <= 400 + settings.worker_concurrency
+
+
+async def test_another_tenant_s_batch_is_not_there(settings: Settings) -> None:
+    keys = load_settings(redis_url=settings.redis_url, key_prefix=settings.key_prefix, api_keys="ada:sk-ada,bob:sk-bob")
+    async with serving(keys, scripted([answer("Hello.")])) as inside:
+        ada, bob = inside.client("sk-ada"), inside.client("sk-bob")
+        batch = await ended(ada, (await begun(ada, lines({"input": "a"}))).id)
+        told = list[str]()
+        for id in (batch.id, "batch_" + "0" * 48):
+            with pytest.raises(openai.NotFoundError) as refused:
+                await bob.batches.retrieve(id)
+            with pytest.raises(openai.NotFoundError):
+                await bob.batches.cancel(id)
+            told.append(refused.value.message.replace(id, "ID"))
+        assert told[0] == told[1]
+        assert [each async for each in bob.batches.list()] == []
+        with pytest.raises(openai.BadRequestError):
+            await bob.batches.create(
+                input_file_id=batch.input_file_id, endpoint="/v1/responses", completion_window="24h"
+            )
+        await ada.close()
+        await bob.close()
 
 
 def counts_of(batch: Batch) -> tuple[int, int, int]:
