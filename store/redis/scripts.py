@@ -653,13 +653,18 @@ def secret(shard: ShardKeys, *, made: bytes) -> None: ...
 
 
 @script("clock")
-def keep_batch(
-    turn: TurnKeys, *, record: bytes, before: bytes, under_way: bool, most: int, most_open: int, kept_ms: int
+def keep_record(
+    turn: TurnKeys,
+    *,
+    kind: str,
+    record: bytes,
+    before: bytes,
+    works: str,
+    under_way: bool,
+    most: int,
+    most_open: int,
+    kept_ms: int,
 ) -> None: ...
-
-
-@script("clock")
-def keep_container(turn: TurnKeys, *, record: bytes, before: bytes, most: int, kept_ms: int) -> None: ...
 
 
 @script("clock")

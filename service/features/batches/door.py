@@ -4,11 +4,11 @@ import msgspec
 
 from service.errors import ApiError, InvalidRequest, invalid_value, not_served
 from service.features.batches.running import OWN
-from service.features.batches.shapes import BatchRecord, moved, read_batch
+from service.features.batches.shapes import BATCHES, BatchRecord, moved, read_batch
 from service.responses.service import Service
 from store.errors import StoreFull
 from store.files.files import Files
-from store.history.batches import MOST_OPEN, StoredBatches
+from store.history.records import TenantRecords
 
 RETRY_SECONDS = 60
 """When a client may come back that has as many batches under way as it may."""
@@ -23,7 +23,7 @@ class BatchDoor:
     def __init__(self, service: Service, files: Files, translated: tuple[str, ...]) -> None:
         """`translated` are the endpoints beside the Responses API's."""
         self._service, self._files, self._endpoints = service, files, (OWN, *translated)
-        self._stored = StoredBatches(service.store)
+        self._stored = TenantRecords(service.store, BATCHES)
 
     async def create(self, tenant: str, key: str, body: bytes) -> tuple[str, BatchRecord]:
         """A new batch. Raises ApiError, StoreError."""
@@ -49,7 +49,7 @@ class BatchDoor:
                     break
         raise ApiError(
             429,
-            f"{MOST_OPEN} of your batches are under way. Wait until one has ended, or cancel one.",
+            f"{BATCHES.most_open} of your batches are under way. Wait until one has ended, or cancel one.",
             type="rate_limit_error",
             code="batches_full",
             retry_after=RETRY_SECONDS,
@@ -59,7 +59,7 @@ class BatchDoor:
         """Delete the oldest batch that has ended, if there are too many."""
         batches = await self.all(tenant)
         over = [id for id, record in batches if not record.under_way]
-        if len(batches) - len(over) >= MOST_OPEN or not over:
+        if len(batches) - len(over) >= BATCHES.most_open or not over:
             return False
         await self._stored.drop(tenant, over[-1])
         return True

@@ -29,7 +29,7 @@ from service.engine.port import EngineError
 from service.entrance import Entry, Reservation
 from service.errors import ApiError, not_served, server_failure
 from service.features.batches.lines import BatchLine, LineReader, scan
-from service.features.batches.shapes import BatchProblem, BatchRecord, BatchStatus, Written, moved
+from service.features.batches.shapes import BATCHES, BatchProblem, BatchRecord, BatchStatus, Written, moved
 from service.responses.make import Maker, Queued, make
 from service.responses.refusals import refusal_of
 from service.responses.service import Caller, Service
@@ -40,7 +40,7 @@ from service.web.dialect import OPENAI, Dialect, Translate, Translation
 from service.web.errors import envelope
 from store.errors import Conflict, NotCancellable, NotFound, NotTerminal, StoreError
 from store.files.files import Files
-from store.history.batches import StoredBatches
+from store.history.records import TenantRecords
 from store.keys import digits_of
 from store.turn import TERMINAL
 
@@ -119,7 +119,7 @@ class Batches:
     def __init__(self, service: Service, files: Files, translations: Mapping[str, Translate]) -> None:
         """`translations` are the readers of bodies that aren't the Responses API's, by their endpoints."""
         self.service, self.files, self.translations = service, files, translations
-        self.stored = StoredBatches(service.store)
+        self.stored = TenantRecords(service.store, BATCHES)
         self._runs = dict[str, BatchRun]()
         """By their tenants."""
 

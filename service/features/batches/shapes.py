@@ -10,12 +10,17 @@ from msgspec import Meta
 
 from service.api.request import read_metadata
 from service.decoding import ABSENT, decode
+from store.history.records import RecordKind
 
 WINDOWS = {"2h": 2 * 3600, "8h": 8 * 3600, "24h": 24 * 3600}
 """The seconds that each window has."""
 
 LEAST_KEPT, MOST_KEPT = 3600, 30 * 86_400
 """For how many seconds the files of a batch may be kept."""
+
+BATCHES = RecordKind(
+    "batches", "batch_", b"batch:".hex(), most=256, kept_ms=30 * 86_400_000, works="batching", most_open=16
+)
 
 BatchStatus = Literal[
     "validating", "failed", "in_progress", "finalizing", "completed", "expired", "cancelling", "cancelled"

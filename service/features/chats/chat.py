@@ -17,8 +17,6 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
 import msgspec
 from msgspec import Meta, Raw
 
-from service.responses.prompt.read import MAX_ITEMS, MAX_TOOLS, MAX_TOOLS_BYTES
-from service.settings.core import CoreSettings
 from service.api.content import MAX_PARTS, in_place_of, without_billing
 from service.api.history import MAX_CALLS
 from service.api.items import BYTES_A_STEP
@@ -28,6 +26,8 @@ from service.api.response import CustomToolCall, FunctionCall, Message, Reasonin
 from service.api.tools.read import check_bytes
 from service.decoding import ABSENT, Json, decode, decode_list, shown_raw
 from service.errors import ApiError, InvalidRequest, invalid_value, missing, not_served
+from service.responses.prompt.read import MAX_ITEMS, MAX_TOOLS, MAX_TOOLS_BYTES
+from service.settings.core import CoreSettings
 
 T = TypeVar("T")
 
