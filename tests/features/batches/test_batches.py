@@ -159,7 +159,7 @@ async def test_a_batch_that_is_over_says_of_each_line_that_it_came_too_late(
 
 async def test_its_lines_wait_until_no_other_response_does(settings: Settings) -> None:
     engine = scripted([answer("Hello.")])
-    asked = lines(*({"input": str(number)} for number in range(300)))
+    asked = lines(*({"input": str(number)} for number in range(60)))
     async with serving(changed(settings, worker_concurrency=1), engine) as inside, inside.client() as client:
         batch = await begun(client, asked)
         await until(lambda: len(engine.generations) >= 5, 30)
@@ -173,16 +173,16 @@ async def test_its_lines_wait_until_no_other_response_does(settings: Settings) -
 
 async def test_another_process_goes_on_where_one_was_stopped(settings: Settings) -> None:
     engine = scripted([answer("Hello.")])
-    asked = lines(*({"input": str(number)} for number in range(400)))
+    asked = lines(*({"input": str(number)} for number in range(200)))
     async with serving(settings, engine) as inside, inside.client() as client:
         batch = await begun(client, asked)
         await until(lambda: len(engine.generations) >= 50, 30)
     again = scripted([answer("Hello.")])
     async with serving(settings, again) as inside, inside.client() as client:
         batch = await ended(client, batch.id)
-        assert (batch.status, counts_of(batch)) == ("completed", (400, 400, 0))
-        assert len(await answers_of(client, batch.output_file_id)) == 400
-        assert len(engine.generations) + len(again.generations) <= 400 + settings.worker_concurrency
+        assert (batch.status, counts_of(batch)) == ("completed", (200, 200, 0))
+        assert len(await answers_of(client, batch.output_file_id)) == 200
+        assert len(engine.generations) + len(again.generations) <= 200 + settings.worker_concurrency
 
 
 async def test_another_tenant_s_batch_is_not_there(settings: Settings) -> None:

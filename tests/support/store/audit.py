@@ -70,8 +70,8 @@ NOTES = re.compile(
     r"(?:approvals|approved|batches|containers|groups|keyed|keyed-until|reserved):[A-Za-z0-9_.-]+|fence:[^/]+/.+|"
     r"archive-away|archiver|short"
 )
-"""The traces of calls for their repeats; and what is noted of approvals, batches, containers, keyed requests, limits and
-usage; these expire.
+"""The traces of calls for their repeats; and what is noted of approvals, batches, containers, keyed requests, limits
+and usage; these expire.
 """
 _PLACES = re.compile(r"(?:queued|turn):[0-5]|accepted:[45]|line:[0-5]:[A-Za-z0-9_.-]+")
 
