@@ -14,7 +14,7 @@ process that dies in between is followed by one that goes on. Never show a file 
 import asyncio
 import re
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, cast
@@ -61,11 +61,11 @@ Bound = Literal["files", "bytes", "held", "memory"]
 class FileRecord(msgspec.Struct, frozen=True):
     """The record of a file; times are seconds since 1970. `archived` is whether the archive has its pieces."""
 
-    id: str
-    filename: str
-    purpose: str
-    bytes: int
-    created_at: int
+    id: str = ""
+    filename: str = ""
+    purpose: str = ""
+    bytes: int = 0
+    created_at: int = 0
     expires_at: int | None = None
     archived: bool = False
 
@@ -147,11 +147,18 @@ class Files:
         What was stored of one that fails, or is cancelled, is deleted again. Raises FilesFull, FileTooLarge, FileGone,
         and the errors of `content`.
         """
-        record = FileRecord("", filename, purpose, 0, 0, expires_at, archived=self.archive is not None)
-        return await self.store(tenant, record, content)
+        return await self.store(tenant, FileRecord("", filename, purpose, expires_at=expires_at), content)
 
-    async def store(self, tenant: str, wanted: FileRecord, content: AsyncIterator[bytes]) -> FileRecord:
-        """Store a file under the id that its record has, or a new one. Its bytes are counted. Raises as `create`."""
+    async def store(
+        self,
+        tenant: str,
+        wanted: FileRecord,
+        content: AsyncIterator[bytes],
+        complete: Callable[[FileRecord], FileRecord] = lambda record: record,
+    ) -> FileRecord:
+        """Store a file under the id that its record has, or a new one. The record is made `complete` once all of the
+        content came. Raises as `create`, and the errors of `complete`.
+        """
         now_us = await self._now_us(tenant)
         if not wanted.id:
             wanted = msgspec.structs.replace(wanted, id=new_id(now_us), created_at=now_us // 1_000_000)
@@ -162,6 +169,7 @@ class Files:
             async for piece in _pieces(content):
                 await upload.add(piece)
             record = msgspec.structs.replace(wanted, bytes=upload.total, archived=self.archive is not None)
+            record = complete(record)
             await upload.finish(record)
         except BaseException:
             with suppress(StoreUnavailable, ArchiveUnavailable):  # then the next sweep does it
@@ -284,6 +292,11 @@ class Files:
             await _clear(self.archive, folder_of(tenant, id))
         await self.server.command("ZREM", shard.key_named("files-until"), f"{tenant}/{id}")
         return True
+
+    async def close(self) -> None:
+        """Give back what is held."""
+        if self.archive is not None:
+            await self.archive.close()
 
     async def _now_us(self, tenant: str) -> int:
         async with self.server.operation() as operation:
