@@ -31,6 +31,7 @@ from service.logs import event
 from service.metrics.counters import Metrics, make_metrics
 from service.pacing import Pacing
 from service.ports import Chore, ReadyCheck
+from service.responses.attachments import NO_ATTACHMENTS, Attachments
 from service.responses.pictures import (
     FETCHED_BYTES,
     FETCHED_PARTS,
@@ -88,6 +89,7 @@ FEATURES: Mapping[str, tuple[str, ...]] = {
     "python": ("sandbox",),
     "catalogue": (),
     "archive": ("catalogue",),
+    "files": ("archive",),
     "sockets": (),
     "console": ("catalogue", "models"),
     "chats": (),
@@ -162,6 +164,7 @@ class Parts:
     approvals: Approvals = NO_APPROVALS
     cite: Cite = cite_nothing
     fetch_picture: Fetch = fetch_nothing
+    attachments: Attachments = NO_ATTACHMENTS
     chores: list[Chore] = field(default_factory=list[Chore])
     checks: list[ReadyCheck] = field(default_factory=list[ReadyCheck])
 
@@ -342,6 +345,7 @@ def open_service(settings: CoreSettings, engine: Engine | None = None, compose: 
         chores=tuple(parts.chores),
         recogniser=parts.recogniser,
         checks=tuple(parts.checks),
+        attachments=parts.attachments,
         announces=parts.announces,
     )
     more = [chore for feature in features() for chore in feature.works(service)]

@@ -35,6 +35,7 @@ _SCOPES = (
     ("/responses", "api.responses"),
     ("/conversations", "api.conversations"),
     ("/containers", "api.containers"),
+    ("/files", "api.files"),
     ("/models", "api.model"),
     ("/trees", "api.responses"),
     ("/jobs", "api.responses"),

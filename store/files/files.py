@@ -14,7 +14,7 @@ process that dies in between is followed by one that goes on. Never show a file 
 import asyncio
 import re
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, cast
@@ -52,7 +52,7 @@ _DIGITS = "-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"
 
 _TIME_DIGITS, _RANDOM_BYTES = 9, 11
 _ID = re.compile(rf"{PREFIX}[A-Za-z0-9_-]{{24}}", re.ASCII)
-_RECORD_KEY = re.compile(rf"{ROOT}t\.([A-Za-z0-9_.-]{{1,64}})/({_ID.pattern})/{RECORD}", re.ASCII)
+_KEY = re.compile(rf"{ROOT}t\.([A-Za-z0-9_.-]{{1,64}})/({_ID.pattern})/({RECORD}|0|[1-9][0-9]{{0,8}})", re.ASCII)
 _MEMORY = re.compile(rb"used_memory:(\d+).*?maxmemory:(\d+)", re.DOTALL)
 
 Bound = Literal["files", "bytes", "held", "memory"]
@@ -61,11 +61,11 @@ Bound = Literal["files", "bytes", "held", "memory"]
 class FileRecord(msgspec.Struct, frozen=True):
     """The record of a file; times are seconds since 1970. `archived` is whether the archive has its pieces."""
 
-    id: str
-    filename: str
-    purpose: str
-    bytes: int
-    created_at: int
+    id: str = ""
+    filename: str = ""
+    purpose: str = ""
+    bytes: int = 0
+    created_at: int = 0
     expires_at: int | None = None
     archived: bool = False
 
@@ -147,11 +147,18 @@ class Files:
         What was stored of one that fails, or is cancelled, is deleted again. Raises FilesFull, FileTooLarge, FileGone,
         and the errors of `content`.
         """
-        record = FileRecord("", filename, purpose, 0, 0, expires_at, archived=self.archive is not None)
-        return await self.store(tenant, record, content)
+        return await self.store(tenant, FileRecord("", filename, purpose, expires_at=expires_at), content)
 
-    async def store(self, tenant: str, wanted: FileRecord, content: AsyncIterator[bytes]) -> FileRecord:
-        """Store a file under the id that its record has, or a new one. Its bytes are counted. Raises as `create`."""
+    async def store(
+        self,
+        tenant: str,
+        wanted: FileRecord,
+        content: AsyncIterator[bytes],
+        complete: Callable[[FileRecord], FileRecord] = lambda record: record,
+    ) -> FileRecord:
+        """Store a file under the id that its record has, or a new one. The record is made `complete` once all of the
+        content came. Raises as `create`, and the errors of `complete`.
+        """
         now_us = await self._now_us(tenant)
         if not wanted.id:
             wanted = msgspec.structs.replace(wanted, id=new_id(now_us), created_at=now_us // 1_000_000)
@@ -162,6 +169,7 @@ class Files:
             async for piece in _pieces(content):
                 await upload.add(piece)
             record = msgspec.structs.replace(wanted, bytes=upload.total, archived=self.archive is not None)
+            record = complete(record)
             await upload.finish(record)
         except BaseException:
             with suppress(StoreUnavailable, ArchiveUnavailable):  # then the next sweep does it
@@ -231,12 +239,28 @@ class Files:
 
     async def erase(self, tenant: str) -> int:
         """Delete all files of a tenant, and what is being uploaded; how many these were."""
-        shard, erased = self._shard(tenant), 0
-        for id in await self.server.command("HKEYS", shard.key_named(f"file-room:{tenant}")):
-            if id != b"*":
-                await self._drop(tenant, id.decode())
-                erased += 1
-        return erased
+        found = await self.server.command("HKEYS", self._shard(tenant).key_named(f"file-room:{tenant}"))
+        ids = dict.fromkeys(id.decode() for id in found if id != b"*")
+        if self.archive is not None:  # Redis may have lost their records
+            ids |= {record.id: None async for _, record in archived_files(self.archive, tenant)}
+        for id in ids:
+            await self._drop(tenant, id)
+        return len(ids)
+
+    async def all(self) -> AsyncGenerator[tuple[str, FileRecord]]:
+        """The files of all tenants that Redis knows, with whose they are."""
+        for shard in self._keyspace.all_shards():
+            prefix, cursor = shard.key_named("files:"), b"0"
+            while True:
+                cursor, keys = await self.server.command(
+                    "SCAN", cursor, "MATCH", f"{prefix}*", "COUNT", 1_000, at=shard.clock
+                )
+                for key in keys:
+                    tenant = key.decode().removeprefix(prefix)
+                    for record in (await self.page(tenant)).files:
+                        yield tenant, record
+                if cursor == b"0":
+                    break
 
     async def sweep(self) -> int:
         """Delete files that have expired, and what died amid an upload or a deletion; how many these were."""
@@ -284,6 +308,11 @@ class Files:
             await _clear(self.archive, folder_of(tenant, id))
         await self.server.command("ZREM", shard.key_named("files-until"), f"{tenant}/{id}")
         return True
+
+    async def close(self) -> None:
+        """Give back what is held."""
+        if self.archive is not None:
+            await self.archive.close()
 
     async def _now_us(self, tenant: str) -> int:
         async with self.server.operation() as operation:
@@ -397,11 +426,26 @@ async def archived_files(archive: Archive, tenant: str | None = None) -> AsyncGe
     """The files whose records an archive has, those of a tenant or all, with whose they are. Raises ArchiveDamaged."""
     folder = ROOT if tenant is None else f"{ROOT}t.{checked_tenant(tenant)}/"
     async for key in _keys(archive, folder):
-        if (match := _RECORD_KEY.fullmatch(key)) and (stored := await archive.get(key)) is not None:
-            try:
-                yield match[1], _decoder.decode(stored.value)
-            except msgspec.MsgspecError as error:
-                raise ArchiveDamaged(f"{key} can't be read: {error}") from error
+        if key.endswith(f"/{RECORD}") and (stored := await archive.get(key)) is not None:
+            match, record = check_value(key, stored.value)
+            if record is not None:
+                yield match, record
+
+
+def check_value(key: str, value: bytes) -> tuple[str, FileRecord | None]:
+    """Whose a value of an archive is, and the record that it is, None for a piece. Raises ArchiveDamaged."""
+    match = _KEY.fullmatch(key)
+    if match is None or len(value) > PIECE_BYTES:
+        raise ArchiveDamaged(f"{key[:200]} can't be of a file")
+    if match[3] != RECORD:
+        return match[1], None
+    try:
+        record = _decoder.decode(value)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ArchiveDamaged(f"{key} can't be read: {error}") from error
+    if record.id != match[2] or record.bytes < 0:
+        raise ArchiveDamaged(f"{key} is the record of another file")
+    return match[1], record
 
 
 async def _clear(archive: Archive, folder: str) -> None:

@@ -6,11 +6,12 @@ from typing import Any
 import typer
 from fastapi import APIRouter
 
-from service.features.files.feature import files_of
+from service.features.files.inputs import StoredAttachments
 from service.ports import Chore
 from service.process import Feature, Offered, features
 from service.responses.service import Service
 from service.web.dialect import Translate
+from store.files.files import Files
 
 
 class BatchesFeature(Feature):
@@ -38,6 +39,12 @@ class BatchesFeature(Feature):
         from service.features.batches import command
 
         app.add_typer(command.app, name="")
+
+
+def files_of(service: Service) -> Files:
+    attachments = service.attachments
+    assert isinstance(attachments, StoredAttachments)  # there are no batches without the feature of files
+    return attachments.files
 
 
 def _translations(service: Service) -> dict[str, Translate]:

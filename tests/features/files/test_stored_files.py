@@ -1,14 +1,23 @@
 """Files in a store: whole or not there, bounded, each tenant's apart, and nothing left of what died or was deleted."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from hashlib import sha256
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
 
 from store.archive.archive import Archive
+from store.archive.opening import open_archive
+from store.backup.archiving.marks import Marks
+from store.backup.ownership import join
+from store.backup.upkeep.backup import Backup, BackupScope
+from store.backup.upkeep.erasing import erase
+from store.backup.upkeep.restore import Restore, Restored
 from store.errors import ArchiveUnavailable
 from store.files.files import (
     PIECE_BYTES,
@@ -23,6 +32,9 @@ from store.files.files import (
     new_id,
 )
 from store.history.history import ConversationHistoryStore
+from tests.support import ROOT as ROOT_FOLDER
+from tests.support.archive.opened import new_name, opened, place_of
+from tests.support.store.fixtures import OpenStore
 from tests.support.waiting import until
 
 TEXT = b"what is said in a file\n"
@@ -344,3 +356,92 @@ async def test_a_file_from_before_the_archive_is_still_read(
     record = await create(Files(history))
     assert await content_of(Files(history, archive), record) == TEXT
     assert await Files(history, archive).delete("acme", record.id)
+
+
+# --- backups, and erasing ---
+
+
+async def backed_up(history: ConversationHistoryStore, archive: Archive | None, path: Path) -> None:
+    async with aclosing(Backup(history, archive).run(path, BackupScope(), release="test")) as steps:
+        async for _ in steps:
+            pass
+
+
+async def restored(history: ConversationHistoryStore, archive: Archive | None, path: Path) -> tuple[int, int]:
+    async with aclosing(Restore(history, archive).run(path, release="test")) as steps:
+        *_, found = [step async for step in steps]
+    assert isinstance(found, Restored)
+    return found.files, found.files_left
+
+
+@pytest.mark.parametrize("into", ["redis", "archive"])
+async def test_files_come_back_from_a_backup(
+    files: Files, history: ConversationHistoryStore, open_store: OpenStore, tmp_path: Path, into: str
+) -> None:
+    path, content = tmp_path / "backup", bytes(range(256)) * 5000
+    if files.archive is not None:
+        await join(history, files.archive)
+    kept, other = await create(files, content), await create(files, tenant="globex")
+    await backed_up(history, files.archive, path)
+    await files.delete("acme", kept.id)
+    with place_of("sqlite", tmp_path / "other") as place:
+        async with opened(place) as archive:
+            store, target = open_store(f"test-{new_name()}"), archive if into == "archive" else None
+            assert await restored(store, target, path) == (2, 0)
+            assert await restored(store, target, path) == (0, 0), "they are there"
+            again = Files(store, target)
+            found = await again.find("acme", kept.id)
+            assert found is not None
+            assert (found.filename, found.created_at, found.archived) == (
+                kept.filename,
+                kept.created_at,
+                into == "archive",
+            )
+            assert await content_of(again, found) == content
+            assert await again.find("globex", other.id) is not None
+            await again.erase("acme")
+            await again.erase("globex")
+
+
+async def test_a_tenants_files_are_erased_with_its_conversations(
+    history: ConversationHistoryStore, archive: Archive
+) -> None:
+    await join(history, archive)
+    files = Files(history, archive)
+    await create(files)
+    other = await create(files, tenant="globex")
+    done = await erase(archive, Marks(archive), "acme", await history.cut_time(), history)
+    assert done.files == 1
+    assert (await files.page("acme")).files == []
+    assert all(other.id in key for key in await left_in(archive))
+
+
+@pytest.mark.parametrize("kind", ["redis", "archive"])
+async def test_an_upload_whose_process_is_killed_leaves_nothing_after_the_sweep(
+    history: ConversationHistoryStore, server_url: str, redis: Redis, prefix: str, tmp_path: Path, kind: str
+) -> None:
+    folder = str(tmp_path / "archive") if kind == "archive" else ""
+    command = [sys.executable, "-m", "tests.features.files.uploading", server_url, prefix, folder, "2"]
+    process = await asyncio.create_subprocess_exec(*command, cwd=ROOT_FOLDER, stdout=asyncio.subprocess.PIPE)
+    assert process.stdout is not None
+    assert await process.stdout.readline() == b"stored\n"
+    process.kill()
+    await process.wait()
+
+    archive = open_archive(f"sqlite://{folder}", Path("/nowhere")) if folder else None
+    files = Files(history, archive)
+    assert await left_in(archive) != [] if folder else await redis.keys(f"{prefix}:*pieces*") != []
+    assert (await files.page("acme")).files == []
+    assert await until(files.sweep) == 1
+    assert await left_in(archive) == []
+    assert [key async for key in redis.scan_iter(f"{prefix}:*")] == []
+    await files.close()
+
+
+async def test_files_are_there_after_a_restart(
+    history: ConversationHistoryStore, archive: Archive, open_store: OpenStore
+) -> None:
+    kept, own = await create(Files(history, archive)), await create(Files(history))
+    later = Files(open_store(), archive)
+    assert (await later.page("acme")).files == [own, kept]
+    assert [await content_of(later, record) for record in (kept, own)] == [TEXT, TEXT]
