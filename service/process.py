@@ -95,7 +95,6 @@ FEATURES: Mapping[str, tuple[str, ...]] = {
     "chats": (),
     "open_responses": (),
     "client": (),
-    "files": (),
     "batches": ("client", "files"),
     "embedded": (),
     "operator": ("archive", "client", "sandbox", "webhooks"),

@@ -73,6 +73,11 @@ class FileRecord(msgspec.Struct, frozen=True):
     def pieces(self) -> int:
         return -(-self.bytes // PIECE_BYTES)
 
+    @property
+    def shown(self) -> bool:
+        """Whether its tenant sees it: a purpose with a point before it is the service's own."""
+        return not self.purpose.startswith(".")
+
 
 class FilePage(NamedTuple):
     """Some files of a tenant, and whether there are more behind them."""
@@ -205,7 +210,7 @@ class Files:
         records = [
             record
             for record in map(_decoder.decode, found)
-            if purpose in (None, record.purpose) and not _has_expired(record, int(seconds))
+            if purpose in (None, record.purpose) and record.shown and not _has_expired(record, int(seconds))
         ]
         records.sort(key=lambda record: record.id, reverse=not ascending)
         if after is not None:

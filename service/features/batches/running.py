@@ -71,7 +71,7 @@ PAUSES = Backoff(0.5, 20.0)
 
 HOUR = 3600
 
-PART_PURPOSE = "batch_part"
+PART_PURPOSE = ".part"
 """The purpose of a file that has a part of the answers: nobody is shown one."""
 
 OUTPUT_PURPOSE = "batch_output"

@@ -165,7 +165,7 @@ def resource_of(record: FileRecord) -> FileResource:
 async def _found(request: Received, id: str) -> FileRecord:
     """The record of a file. Raises ApiError 404."""
     record = await files_of(request).find(request.tenant, id)
-    if record is None:
+    if record is None or not record.shown:
         raise no_file(id)
     return record
 

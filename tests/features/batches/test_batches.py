@@ -30,6 +30,8 @@ async def test_each_line_is_answered_once_and_found_by_its_own_name(settings: Se
         assert sorted(made) == sorted(json.loads(line)["custom_id"] for line in asked)
         assert {text_of(each) for each in made.values()} == {"Hello."}
         assert batch.error_file_id is None
+        purposes = [file.purpose async for file in client.files.list()]
+        assert sorted(purposes) == ["batch", "batch_output"], "parts of an output are nobody's business"
 
 
 async def test_a_response_stays_only_if_its_line_asks_for_that(settings: Settings) -> None:
