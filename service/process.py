@@ -13,6 +13,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, cast
 
+import msgspec
 import typer
 from fastapi import APIRouter
 
@@ -30,6 +31,7 @@ from service.logs import event
 from service.metrics.counters import Metrics, make_metrics
 from service.pacing import Pacing
 from service.ports import Chore, ReadyCheck
+from service.responses.attachments import NO_ATTACHMENTS, Attachments
 from service.responses.pictures import (
     FETCHED_BYTES,
     FETCHED_PARTS,
@@ -54,7 +56,7 @@ from service.shares import Room
 from service.spans import Tracer
 from service.tools.hosted import HostedTools
 from service.tools.port import Tool
-from service.web.dialect import Dialect
+from service.web.dialect import Dialect, Translate
 from store.errors import ArchiveRefused, ArchiveUnavailable, LayoutMismatch, StoreUnavailable, StoreUnconfirmed
 from store.history.caps import Caps
 from store.history.conversations import Conversations
@@ -87,11 +89,13 @@ FEATURES: Mapping[str, tuple[str, ...]] = {
     "python": ("sandbox",),
     "catalogue": (),
     "archive": ("catalogue",),
+    "files": ("archive",),
     "sockets": (),
     "console": ("catalogue", "models"),
     "chats": (),
     "open_responses": (),
     "client": (),
+    "batches": ("client", "files"),
     "embedded": (),
     "operator": ("archive", "client", "sandbox", "webhooks"),
 }
@@ -159,6 +163,7 @@ class Parts:
     approvals: Approvals = NO_APPROVALS
     cite: Cite = cite_nothing
     fetch_picture: Fetch = fetch_nothing
+    attachments: Attachments = NO_ATTACHMENTS
     chores: list[Chore] = field(default_factory=list[Chore])
     checks: list[ReadyCheck] = field(default_factory=list[ReadyCheck])
 
@@ -199,6 +204,14 @@ class Feature:
 
     def responses_routers(self) -> Iterable[APIRouter]:
         """Its routes that belong to the Responses API, and are served in each dialect of it."""
+        return ()
+
+    def translations(self, settings: CoreSettings) -> Mapping[str, Translate]:
+        """The translations of other APIs' requests into those for responses, by their endpoints."""
+        return {}
+
+    def works(self, service: Service) -> Iterable[Chore]:
+        """Its work beside requests that needs the whole service."""
         return ()
 
     def state(self, service: Service, admission: Any) -> Mapping[str, object]:
@@ -311,7 +324,7 @@ def open_service(settings: CoreSettings, engine: Engine | None = None, compose: 
     if compose is not None:
         compose(parts)
     several = partial(getattr, settings, "several_tenants")
-    return Service(
+    service = Service(
         settings=settings,
         store=store,
         secret=parts.secret,
@@ -333,8 +346,11 @@ def open_service(settings: CoreSettings, engine: Engine | None = None, compose: 
         chores=tuple(parts.chores),
         recogniser=parts.recogniser,
         checks=tuple(parts.checks),
+        attachments=parts.attachments,
         announces=parts.announces,
     )
+    more = [chore for feature in features() for chore in feature.works(service)]
+    return msgspec.structs.replace(service, chores=(*service.chores, *more)) if more else service
 
 
 class _Watching(Watcher):

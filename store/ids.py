@@ -44,11 +44,11 @@ class Ids:
     def proves(self) -> bool:
         return bool(self._secret)
 
-    def new(self, beside: str = "", *, mark: str = "", shard: int | None = None) -> str:
+    def new(self, beside: str = "", *, mark: str = "", shard: int | None = None, seed: bytes = b"") -> str:
         """The digits of a new id: in the shard and tree of the turn with the digits `beside`, or else in a new tree, in
-        `shard` or any. `mark` is that of its kind (keys.py).
+        `shard` or any. `mark` is that of its kind (keys.py). The same `seed` makes the same id again.
         """
-        entropy = self._entropy(ENTROPY_BYTES)
+        entropy = blake2b(seed, digest_size=ENTROPY_BYTES).digest() if seed else self._entropy(ENTROPY_BYTES)
         random = entropy.hex()
         if beside:
             place = beside[:SHARD_DIGITS]

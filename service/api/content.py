@@ -54,7 +54,7 @@ Only its own members are in it, so that nothing behind them goes with it.
 
 _DATA_URL = re.compile(r"data:[^,]{0,256};base64,")
 _PDF = b"%PDF-"
-_ADVICE = "Only text files are read here; send what the file says as text."
+_ADVICE = "Only text files and PDFs are read here; send what the file says as text."
 
 
 def without_billing(instructions: str) -> str:
@@ -99,14 +99,22 @@ def _lay_out(parts: Sequence[dict[str, Any]]) -> tuple[str, list[tuple[int, dict
     return text, places
 
 
-def checked_file(data: str | None, name: str | None, elsewhere: dict[str, str | None], where: str) -> dict[str, Any]:
-    """An input_file part as it is listed. `elsewhere` has the members that point to a file stored elsewhere.
+def no_such_file(where: str, id: str) -> InvalidRequest:
+    """The refusal of a file that nobody has put in the place of its id: another tenant's is as one that never was."""
+    return invalid_value(where, id, "You have no file with this id here. Upload it again, or send the file itself.")
+
+
+def checked_file(
+    data: str | None, name: str | None, file_id: str | None, url: str | None, where: str
+) -> dict[str, Any]:
+    """An input_file part as it is listed.
 
     Raises InvalidRequest for a file by its id or URL, one that is no text, or whose name isn't one line.
     """
-    for member, value in elsewhere.items():
-        if value is not None:
-            raise not_served(f"{where}.{member}", value, "Send the file itself, as 'file_data'.")
+    if file_id is not None:
+        raise no_such_file(f"{where}.file_id", file_id)
+    if url is not None:
+        raise not_served(f"{where}.file_url", url, "Send the file itself, as 'file_data'.")
     if data is None:
         raise missing(f"{where}.file_data", "Send the file as base64.")
     if name is not None and (len(name) > MAX_FILE_NAME_CHARS or not name.isprintable()):
@@ -493,7 +501,7 @@ def _list_part(part: ContentPart, kind: str, where: str, images: Images | None) 
         images.append((_image(part, where), where))
         return images[-1][0]
     if part.type == "input_file" and kind == "input_text":
-        return checked_file(part.file_data, part.filename, {"file_id": part.file_id, "file_url": part.file_url}, where)
+        return checked_file(part.file_data, part.filename, part.file_id, part.file_url, where)
     raise not_served(f"{where}.type", part.type, _TEXT_ONLY)
 
 

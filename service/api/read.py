@@ -22,6 +22,7 @@ from service.api import items as listed
 from service.api.content import (
     USUAL_BOUNDS,
     ContentPart,
+    no_such_file,
     parts_in_steps,
     read_parts,
     read_picture,
@@ -621,8 +622,7 @@ def _read_pictures(gathered: listed.Gathered, *, stored: bool) -> Generator[None
         where = f"{place}.image_url"
         try:
             if part["file_id"] is not None and not stored:
-                advice = "Send the picture itself: a data URL in 'image_url'."
-                raise not_served(f"{place}.file_id", part["file_id"], advice)
+                raise no_such_file(f"{place}.file_id", part["file_id"])
             found = yield from read_picture(part, where, bounds)
         except InvalidRequest:
             if stored or gathered.leaving_out is None:

@@ -181,6 +181,7 @@ async def _render(
 ) -> tuple[list[InputItem], Messages, tuple[Picture, ...]]:
     """Items, the messages that a prompt shows of them, and their pictures. Raises InvalidRequest, StoreUnavailable."""
     gathered = Gathered(service.settings.picture_bounds)
+    sent = await service.attachments.read_into(caller.entry, sent)
     items = await in_steps(read_input(sent, gathered, max_items=MAX_ITEMS))
     await refuse_known(service.store, caller.tenant, chain.ids, gathered.ids, code="item_already_in_conversation")
     for place, item in enumerate(items):

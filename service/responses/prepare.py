@@ -279,8 +279,10 @@ class _Preparation:
         parent = self.parent
         builtins = self.service.toolbox.builtins if self.model.speech is None else ()  # no other was trained with them
         found = (looked.offers, builtins, parent.loaded, looked.routed)
+        sent = await self.service.attachments.read_into(self.caller.entry, self.request.input)
+        request = msgspec.structs.replace(self.request, input=sent)
         read = await in_steps(
-            read_request(self.request, opener, parent.standing, *found, bounds=self.service.settings.picture_bounds)
+            read_request(request, opener, parent.standing, *found, bounds=self.service.settings.picture_bounds)
         )
         if self.continuation is None or not self.continuation.recognised:  # it sends its whole history on purpose
             await refuse_known(self.service.store, self.caller.tenant, parent.responses, read.ids)

@@ -12,6 +12,7 @@ from service.loans import Loans
 from service.metrics.counters import Metrics, Mode
 from service.pacing import Pacing
 from service.ports import Chore, ReadyCheck
+from service.responses.attachments import NO_ATTACHMENTS, Attachments
 from service.responses.output.machine import Machine
 from service.responses.pictures import PictureFetcher
 from service.responses.plan import Plan
@@ -88,6 +89,8 @@ class Service(msgspec.Struct, frozen=True):
     """Recognises conversations by what they say; None where that isn't wanted."""
     checks: tuple[ReadyCheck, ...] = ()
     """The looks at what features depend on."""
+    attachments: Attachments = NO_ATTACHMENTS
+    """The files that requests name by their ids."""
     announces: bool = False
     """Whether the ends of background responses are announced."""
 

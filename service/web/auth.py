@@ -35,10 +35,12 @@ _SCOPES = (
     ("/responses", "api.responses"),
     ("/conversations", "api.conversations"),
     ("/containers", "api.containers"),
+    ("/files", "api.files"),
     ("/models", "api.model"),
     ("/trees", "api.responses"),
     ("/jobs", "api.responses"),
     ("/turns", "api.responses"),
+    ("/batches", "api.responses"),
 )
 
 

@@ -4,7 +4,12 @@ Answers are OpenAI's where nothing says another: a router of a feature's does, f
 the edge, of the same responses and the same events: what is stored, queued, logged and counted knows no dialect.
 """
 
+from collections.abc import Callable, Generator
+from typing import NamedTuple
+
+from service.api.request import CreateBody
 from service.errors import ApiError
+from service.settings.core import CoreSettings
 from service.web.errors import JsonResponse
 from service.web.sse import Encoder
 
@@ -27,3 +32,15 @@ class Dialect:
 
 
 OPENAI = Dialect()
+
+
+class Translation(NamedTuple):
+    """A request of another API as one for a response: its body, the kind of that, and the dialect of its answer."""
+
+    body: bytes
+    kind: type[CreateBody]
+    dialect: Dialect
+
+
+Translate = Callable[[bytes, CoreSettings], Generator[None, None, Translation]]
+"""Translates a body in steps. Raises InvalidRequest."""

@@ -68,7 +68,7 @@ async def _form_of(form: FormData) -> Form:
     encoding = file.headers.get("content-transfer-encoding", "binary").strip().lower()
     if encoding not in _AS_IT_IS:
         raise _refusal(f"has the file as {encoding[:80]!r}: send its bytes as they are")
-    name, kind = _file_name(file.filename or ""), file.content_type or ""
+    name, kind = file_name(file.filename or ""), file.content_type or ""
     fields = tuple((each, value) for each, value in form.multi_items() if isinstance(value, str))
     return Form(name, kind, await file.read(), fields)
 
@@ -84,7 +84,7 @@ def _refusal(why: str) -> InvalidRequest:
     return InvalidRequest(f"The form {why}.", code="invalid_value", param="file")
 
 
-def _file_name(sent: str) -> str:
+def file_name(sent: str) -> str:
     """The last part of the path that a form gives a file. Raises InvalidRequest."""
     name = sent.replace("\\", "/").rpartition("/")[2]
     if _UNSEEN.search(name):

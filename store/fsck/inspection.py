@@ -36,9 +36,9 @@ TURNS = 25
 
 KINDS = {
     **dict.fromkeys(("clock", "logged", "looked", "secret"), "string"),
-    **dict.fromkeys(("archive", "archive-id", "archive-user", "older"), "string"),
+    **dict.fromkeys(("archive", "archive-id", "archive-user", "older", "files-held", "files-recovered"), "string"),
     **dict.fromkeys(
-        ("tombstones", "trees", "leases", "logs", "outbox", "outbox-ages", "reservations", "unarchived"),
+        ("tombstones", "trees", "leases", "logs", "outbox", "outbox-ages", "reservations", "unarchived", "files-until"),
         "zset",
     ),
     **dict.fromkeys((f"usage:{field}" for field in COUNTERS), "zset"),
@@ -172,13 +172,16 @@ _REGISTRY = rb"registry:[a-z-]+(?:/[A-Za-z0-9_.-]{1,64})?|audit-of:@?[A-Za-z0-9_
 
 _NOTE = re.compile(
     rb"(?:claim|outbox-take|spent-by):[0-9a-f]+|spent:[0-9]{1,9}|"
-    rb"(?:approvals|approved|containers|groups|keyed|keyed-until|reserved):[A-Za-z0-9_.-]{1,64}|"
+    rb"(?:approvals|approved|batches|containers|groups|keyed|keyed-until|reserved):[A-Za-z0-9_.-]{1,64}|"
     rb"archive-away|archiver|short|fence:[A-Za-z0-9_.-]{1,64}/[*x-][0-9a-f]{48}|%b" % _LIMIT
 )
 _CHANGED = re.compile(rb"changes:[A-Za-z0-9_.-]{1,64}/[0-9a-f]{48}")
 """The changes of one tree that the archive lacks."""
 
-_OTHER = re.compile(rb"%b|%b|%b" % (_NOTE.pattern, _REGISTRY, _CHANGED.pattern))
+_FILES = rb"(?:files|file-room):[A-Za-z0-9_.-]{1,64}|pieces:[A-Za-z0-9_.-]{1,64}/file-[A-Za-z0-9_-]{24}"
+_BATCHES = rb"batching|batching:[A-Za-z0-9_.-]{1,64}"
+
+_OTHER = re.compile(rb"%b|%b|%b|%b|%b" % (_NOTE.pattern, _REGISTRY, _CHANGED.pattern, _FILES, _BATCHES))
 
 _MEMBER = re.compile(rb"[A-Za-z0-9_.-]{1,64}/[0-9a-f]{48}")
 _DIGITS = re.compile(rb"[0-9a-f]{48}")

@@ -155,10 +155,13 @@ class ConversationHistoryStore:
         self.full = False
         """Whether the last turn was refused because the server's disk is nearly full: the next may be, too."""
 
-    def new_id(self, parent: str | None = None, *, together: str = "") -> str:
-        """A new id, in the parent's tree or any shard; in one for all that are `together`. Raises ParentNotFound."""
+    def new_id(self, parent: str | None = None, *, together: str = "", seed: bytes = b"") -> str:
+        """A new id, in the parent's tree or any shard; in one for all that are `together`. The same `seed` makes the
+        same id. Raises ParentNotFound.
+        """
         shard = self._shard_of(together) if together else None
-        return id_of(self.ids.new("" if parent is None else self._parent_digits(parent), shard=shard))
+        beside = "" if parent is None else self._parent_digits(parent)
+        return id_of(self.ids.new(beside, shard=shard, seed=seed))
 
     def _shard_of(self, together: str) -> int:
         return crc32(together.encode()) % self.keyspace.shards

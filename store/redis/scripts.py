@@ -653,7 +653,45 @@ def secret(shard: ShardKeys, *, made: bytes) -> None: ...
 
 
 @script("clock")
-def keep_container(turn: TurnKeys, *, record: bytes, before: bytes, most: int, kept_ms: int) -> None: ...
+def keep_record(
+    turn: TurnKeys,
+    *,
+    kind: str,
+    record: bytes,
+    before: bytes,
+    works: str,
+    under_way: bool,
+    most: int,
+    most_open: int,
+    kept_ms: int,
+) -> None: ...
+
+
+@script("clock")
+def keep_piece(
+    shard: ShardKeys,
+    *,
+    tenant: str,
+    file: str,
+    begins: bool,
+    total: int,
+    number: int,
+    piece: bytes,
+    lease_ms: int,
+    most: int,
+    most_bytes: int,
+    most_held: int,
+) -> None: ...
+
+
+@script("clock", out_of_memory=True)
+def keep_file(
+    shard: ShardKeys, *, tenant: str, file: str, record: bytes, total: int, pieces: int, until_ms: int, adopts: bool
+) -> None: ...
+
+
+@script("clock", out_of_memory=True)
+def drop_file(shard: ShardKeys, *, tenant: str, file: str, due: bool) -> None: ...
 
 
 @script("clock")

@@ -26,6 +26,8 @@ from service.api.response import CustomToolCall, FunctionCall, Message, Reasonin
 from service.api.tools.read import check_bytes
 from service.decoding import ABSENT, Json, decode, decode_list, shown_raw
 from service.errors import ApiError, InvalidRequest, invalid_value, missing, not_served
+from service.responses.prompt.read import MAX_ITEMS, MAX_TOOLS, MAX_TOOLS_BYTES
+from service.settings.core import CoreSettings
 
 T = TypeVar("T")
 
@@ -283,6 +285,11 @@ class ChatLimits(NamedTuple):
     tools: int
     tools_bytes: int
     refuses: bool = False
+
+
+def limits_of(settings: CoreSettings) -> ChatLimits:
+    """The limits of a request to this service."""
+    return ChatLimits(MAX_ITEMS, MAX_TOOLS, MAX_TOOLS_BYTES, refuses=settings.picture_bounds is None)
 
 
 def read_chat(body: bytes, limits: ChatLimits) -> Generator[None, None, TranslatedChat]:

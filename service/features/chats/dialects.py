@@ -3,13 +3,14 @@ their servers' words for a refusal.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import ClassVar
 
 import msgspec
 
 from service.api import events
 from service.api.events import Event
+from service.api.request import ChatBody
 from service.api.response import FunctionCall, Reasoning, Response, decode_response, with_bytes
 from service.decoding import Json
 from service.errors import ApiError
@@ -22,6 +23,8 @@ from service.features.chats.chat import (
     facts_of,
     failure_of,
     finish_reason,
+    limits_of,
+    read_chat,
     usage_of,
 )
 from service.features.chats.messages import (
@@ -32,7 +35,8 @@ from service.features.chats.messages import (
     stop_of,
     tokens_of,
 )
-from service.web.dialect import Dialect
+from service.settings.core import CoreSettings
+from service.web.dialect import Dialect, Translation
 from service.web.errors import JsonResponse, of_messages
 from service.web.sse import KEEP_ALIVE, OBFUSCATION_STEP, Encoder
 
@@ -83,6 +87,12 @@ class ChatCompletions(Translated):
     def encoder(self, *, obfuscate: bool) -> Encoder:
         """See Dialect."""
         return ChatEncoder(self._request, obfuscate=obfuscate)
+
+
+def translate(body: bytes, settings: CoreSettings) -> Generator[None, None, Translation]:
+    """The translation of a chat completion's body, for whoever has no request. Raises InvalidRequest."""
+    translated = yield from read_chat(body, limits_of(settings))
+    return Translation(translated.body, ChatBody, ChatCompletions(translated))
 
 
 class Messages(Translated):

@@ -1,11 +1,13 @@
 """Chat Completions and Messages in a process: their routes, and the recognition of conversations."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from fastapi import APIRouter
 
 from service.process import Feature, Offered, Parts
 from service.responses.seen import Recogniser
+from service.settings.core import CoreSettings
+from service.web.dialect import Translate
 
 
 class ChatsFeature(Feature):
@@ -16,6 +18,13 @@ class ChatsFeature(Feature):
             from service.features.chats.recognise import digest_after, see
 
             parts.recogniser = Recogniser(see, digest_after)
+
+    def translations(self, settings: CoreSettings) -> Mapping[str, Translate]:
+        if settings.chats == "refused":
+            return {}
+        from service.features.chats.dialects import translate
+
+        return {"/v1/chat/completions": translate}
 
     def routers(self, offered: Offered) -> Iterable[APIRouter]:
         if not offered.remembers:

@@ -166,6 +166,7 @@ class _Source(msgspec.Struct):
     media_type: str = ""
     data: Raw = ABSENT
     url: Raw = ABSENT
+    file_id: str | None = None
     content: Raw = ABSENT
 
 
@@ -221,7 +222,7 @@ _RULES = rules(
     (r"instructions", "system"),
     (r"input|previous_response_id", "messages"),
 )
-_INSIDE = rules((r"\.(?:image_url|file_data)", ".source"), (r"\.filename", ".title"))
+_INSIDE = rules((r"\.file_id", ".source.file_id"), (r"\.(?:image_url|file_data)", ".source"), (r"\.filename", ".title"))
 
 
 # --- requests ---
@@ -555,6 +556,9 @@ def _part(block: _Block, where: str) -> bytes:
         raise missing(f"{where}.source", "It has the file.")
     if block.type == "image" and source.type == "url":
         return b'{"type":"input_image","image_url":%b}' % bytes(source.url)
+    if source.type == "file" and source.file_id is not None:
+        kind, id = "image" if block.type == "image" else "file", msgspec.json.encode(source.file_id)
+        return b'{"type":"input_%b","file_id":%b}' % (kind.encode(), id)
     if source.type != "base64" and (block.type, source.type) != ("document", "text"):
         raise not_served(f"{where}.source.type", source.type, "Send the file itself, as base64.")
     data = bytes(source.data)

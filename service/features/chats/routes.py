@@ -12,10 +12,9 @@ from fastapi import Query as InQuery
 from starlette.responses import Response
 
 from service.api.request import ChatBody
-from service.features.chats.chat import ChatLimits, TranslatedChat, read_chat
+from service.features.chats.chat import ChatLimits, TranslatedChat, limits_of, read_chat
 from service.features.chats.dialects import ChatCompletions, Messages, Translated
 from service.features.chats.messages import read_messages
-from service.responses.prompt.read import MAX_ITEMS, MAX_TOOLS, MAX_TOOLS_BYTES
 from service.steps import in_steps
 from service.web.entering import Aside, Asks
 from service.web.errors import JsonResponse
@@ -55,9 +54,8 @@ async def _translate(
     """
     request.exchange.entry.require("api.responses.write")
     body = await request.body()
-    limits = ChatLimits(MAX_ITEMS, MAX_TOOLS, MAX_TOOLS_BYTES, refuses=request.service.settings.picture_bounds is None)
     async with request.preparing(len(body)):
-        translated = await in_steps(read(body, limits))
+        translated = await in_steps(read(body, limits_of(request.service.settings)))
     request.exchange.dialect = dialect(translated)
     request.exchange.left_out(translated.tools_left_out, translated.left_out)
     return translated.body

@@ -5,16 +5,25 @@ http.client is enough for one request at a time, and is there in no time. Every 
 
 import http.client
 import json
+import os
+import re
+import secrets
+import shutil
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from typing import cast
+from itertools import chain
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, cast
 from urllib.parse import urlencode, urlsplit
 
 from service.features.client.errors import EXIT_FAILED, ClientError, RefusedByService, ServiceUnreachable
 from service.features.client.printing import Json
 from service.features.client.profile import Profile
+
+PIECE_BYTES = 1 << 18
+"""How much of a file is read at once to be sent."""
 
 TERMINAL_EVENTS = ("response.completed", "response.incomplete", "response.failed")
 TERMINAL_STATUSES = ("completed", "incomplete", "failed", "cancelled")
@@ -40,6 +49,27 @@ class ClientBounds:
 BOUNDS = ClientBounds()
 
 
+class SentForm(NamedTuple):
+    """A form to be sent: the mark between its parts, how many bytes it has, and these, piece by piece."""
+
+    mark: str
+    size: int
+    pieces: Iterable[bytes]
+
+
+def _form_of(name: str, content: BinaryIO, fields: Mapping[str, str]) -> SentForm:
+    """A form (RFC 7578) with a file of this name, and fields."""
+    mark, lines = f"harmonium-{secrets.token_hex(16)}", list[str]()
+    for field, value in fields.items():
+        lines += [f"--{mark}", f'Content-Disposition: form-data; name="{field}"', "", value]
+    safe = re.sub(r'[\x00-\x1f"\x7f]', "_", name)
+    lines += [f"--{mark}", f'Content-Disposition: form-data; name="file"; filename="{safe}"', "", ""]
+    head = "\r\n".join(lines).encode()
+    tail = f"\r\n--{mark}--\r\n".encode()
+    size = len(head) + os.fstat(content.fileno()).st_size + len(tail)
+    return SentForm(mark, size, chain([head], iter(lambda: content.read(PIECE_BYTES), b""), [tail]))
+
+
 class RemoteService:
     """The service of a profile. Each call raises ClientError."""
 
@@ -56,6 +86,22 @@ class RemoteService:
         """The JSON that a request is answered with. What is None isn't in the query."""
         with self._answer(method, path, body, query) as answer:
             return object_in(self._whole(answer))
+
+    def upload(self, path: str, file: Path, /, **fields: str) -> Json:
+        """The JSON that a form with a file and fields is answered with."""
+        try:
+            with (
+                file.open("rb") as content,
+                self._answer("POST", path, _form_of(file.name, content, fields), {}) as answer,
+            ):
+                return object_in(self._whole(answer))
+        except OSError as error:
+            raise ClientError(f"can't read {file}: {error.strerror}") from error
+
+    def download(self, path: str, file: Path) -> None:
+        """Write the content that is at a path into a file."""
+        with self._answer("GET", path, None, {}) as answer, file.open("wb") as kept:
+            shutil.copyfileobj(answer, kept)
 
     def find(self, path: str) -> Json | None:
         """The JSON that is there, None where nothing is."""
@@ -113,7 +159,7 @@ class RemoteService:
 
     @contextmanager
     def _answer(
-        self, method: str, path: str, body: Json | None, query: dict[str, str | int | None]
+        self, method: str, path: str, body: "Json | SentForm | None", query: dict[str, str | int | None]
     ) -> Generator[http.client.HTTPResponse]:
         """The answer to a request, unread, if it is no error."""
         url = urlsplit(self._profile.url)
@@ -124,9 +170,13 @@ class RemoteService:
         headers = {"user-agent": "harmonium"}
         if self._profile.key is not None:
             headers["authorization"] = f"Bearer {self._profile.key}"
-        if body is not None:
+        content: bytes | Iterable[bytes] | None = None
+        if isinstance(body, SentForm):
+            content = body.pieces
+            headers |= {"content-type": f"multipart/form-data; boundary={body.mark}", "content-length": str(body.size)}
+        elif body is not None:
             headers["content-type"] = "application/json"
-        content = None if body is None else json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
+            content = json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
         with closing(kind(url.hostname, url.port, timeout=self._bounds.silence_seconds)) as connection:
             try:
                 connection.request(method, where, content, headers)

@@ -30,7 +30,9 @@ from service.features.sandbox.port import (
 )
 from service.logs import event
 from store.errors import StoreError, StoreFull, StoreUnavailable
-from store.history.containers import StoredContainers as Records
+from store.history.records import RecordKind, TenantRecords
+
+CONTAINERS = RecordKind("containers", "cntr_", b"contnr".hex(), most=128, kept_ms=86_400_000)
 
 FRESH_SECONDS = 10.0
 """The time by which a record's last use may be too early."""
@@ -95,7 +97,12 @@ class Containers:
     """The containers of all tenants."""
 
     def __init__(
-        self, records: Records, sandbox: Sandbox, place: str, clock: Callable[[], float], again: Backoff | None = None
+        self,
+        records: TenantRecords,
+        sandbox: Sandbox,
+        place: str,
+        clock: Callable[[], float],
+        again: Backoff | None = None,
     ) -> None:
         """`place` is how records name the sandbox. With `again`, one that can't be used at the start is tried later."""
         self.sandbox = sandbox

@@ -6,7 +6,7 @@ from time import time
 from fastapi import APIRouter
 
 from service.backoff import Backoff
-from service.features.python.containers import Containers
+from service.features.python.containers import CONTAINERS, Containers
 from service.features.python.interpreter import CodeInterpreter
 from service.features.sandbox.choose import sandbox_of
 from service.features.sandbox.port import Sandbox
@@ -14,7 +14,7 @@ from service.features.sandbox.settings import LOCAL, SandboxSettings
 from service.ports import Chore
 from service.process import Feature, Offered, Parts
 from service.settings.sources import variable
-from store.history.containers import StoredContainers
+from store.history.records import TenantRecords
 
 SANDBOX_AWAY = Backoff(1.0, 30.0)
 """The pauses in seconds between tries to use a sandbox that was away when this service began."""
@@ -42,7 +42,7 @@ def run_in(sandbox: Sandbox, parts: Parts) -> None:
     # those of a sandbox of this process alone have its mark
     place = settings.sandbox if settings.sandbox not in ("", LOCAL) else f"{LOCAL} {store.token()}"
     again = None if place.startswith(LOCAL) else SANDBOX_AWAY
-    containers = Containers(StoredContainers(store), sandbox, place, time, again)
+    containers = Containers(TenantRecords(store, CONTAINERS), sandbox, place, time, again)
     parts.tools.append(CodeInterpreter(containers, seconds=settings.tool_seconds))
     parts.chores.append(
         Chore("the sandbox", containers.start_later, start=containers.start, close=containers.sandbox.aclose)

@@ -70,6 +70,7 @@ SCOPES = (
     *("api.responses.read", "api.responses.write"),
     *("api.conversations.read", "api.conversations.write"),
     *("api.containers.read", "api.containers.write"),
+    *("api.files.read", "api.files.write"),
     *("api.model.read", "api.model.request"),
 )
 """`api.model.request` is for what is passed on to the engine's server."""

@@ -11,7 +11,7 @@ Nothing here writes to the store, or to its archive.
 import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from pathlib import Path
 from time import monotonic
 
@@ -30,6 +30,8 @@ from store.backup.upkeep.backup_file import BackupHeader, BackupProgress, Backup
 from store.backup.upkeep.carrying import Carrier, ErasedTenant, batches, has_turn, side_by_side
 from store.backup.upkeep.walking import marks, trees_of
 from store.errors import NotFound
+from store.files.files import RECORD, FileGone, Files
+from store.files.files import folder_of as files_folder
 from store.history.history import ConversationHistoryStore
 from store.ids import tree_of
 from store.keys import SECRET_BYTES, ShardKeys, checked_tenant, id_of, shard_of
@@ -120,6 +122,9 @@ class Backup:
                     await side_by_side(self._save(keeping, reader, member) for member in some)
                     yield
                     await pause(self._turns_per_second, self._turns - before, began)
+        if digits is None:
+            async for _ in self._files(file, tenant):
+                yield
         if self._archive is None:
             return
         for number, keys in enumerate(self._keyspace.all_shards()):
@@ -141,6 +146,20 @@ class Backup:
         for kind in (GONE, HOLD):
             async for whose, value in marks(self._archive, kind, tenant):
                 await put(file, mark_key(kind, whose), value)
+
+    async def _files(self, file: Archive, tenant: str | None) -> AsyncGenerator[None]:
+        """Write files to the file, a step for each. One that is deleted meanwhile has no record in it."""
+        files = Files(self._history, self._archive)
+        async for whose, record in files.all():
+            if tenant not in (None, whose):
+                continue
+            with suppress(FileGone):
+                number = 0
+                async for piece in files.read(whose, record):
+                    await put(file, f"{files_folder(whose, record.id)}{number}", piece)
+                    number += 1
+                await put(file, f"{files_folder(whose, record.id)}{RECORD}", msgspec.msgpack.encode(record))
+            yield
 
     async def _with(self, reader: ShardReader, tenant: str | None, digits: str) -> AsyncGenerator[str]:
         """The conversation in memory that has a turn, which one of all tenants may have."""

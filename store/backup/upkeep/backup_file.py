@@ -2,6 +2,7 @@
 
     v1/SHARD/t.TENANT/TREE/NUMBER    trees, v1/00/gone/ and v1/00/hold/ marks, v1/store/secret where it was asked for:
                                      all as in any archive
+    files/v1/t.TENANT/FILE/…         files, as in any archive, of Redis too
     backup/header                    what the backup is of, and its totals, in JSON
     backup/digest                    a digest of all other keys and values
 
@@ -33,6 +34,8 @@ from store.backup.ownership import SECRET_KEY
 from store.backup.records import Saved, are_json
 from store.backup.upkeep.walking import ROOT, TreeParts, trees
 from store.errors import ArchiveDamaged, ArchiveRefused, BadBackup, NewerFormat, NotFound
+from store.files.files import ROOT as FILES
+from store.files.files import check_value
 from store.keys import MAX_SHARDS, SECRET_BYTES, Keyspace, checked_tenant, digits_of, shard_of
 from store.turn import SAID_BYTES, TERMINAL
 
@@ -203,6 +206,10 @@ class Contents:
 
     def _other(self, key: str, value: bytes) -> None:
         """Raises ArchiveDamaged and ValueError for a key or a value that can't be there."""
+        if key.startswith(FILES):
+            check_value(key, value)
+            self._sum(key, sha256(value).digest())
+            return
         kind, _, name = key.removeprefix(ROOT).rpartition("/")
         tenant = name.removeprefix("t.")
         if key == SECRET_KEY and len(value) == SECRET_BYTES:

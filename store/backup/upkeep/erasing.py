@@ -16,6 +16,7 @@ from store.backup.archiving.parts import Part, decode, encode
 from store.backup.heads import Heads
 from store.backup.upkeep.walking import ROOT, TreeParts, entries, trees_of
 from store.errors import ArchiveDamaged, ArchiveUnavailable, NewerFormat, NotFound, NotTerminal, StoreError
+from store.files.files import Files
 from store.history.delete import forget_tree
 from store.history.history import ConversationHistoryStore
 from store.history.listing import TreeListing
@@ -42,13 +43,14 @@ class OnHold(StoreError):
 
 class Erased(msgspec.Struct):
     """How many values were deleted, and how many were written anew without the turns from before the mark; how many
-    trees Redis had, and how many stay as they are `under_way`.
+    trees Redis had, how many stay as they are `under_way`, and how many files there were.
     """
 
     deleted: int = 0
     cut: int = 0
     trees_in_redis: int = 0
     under_way: int = 0
+    files: int = 0
 
 
 async def erase(
@@ -62,14 +64,15 @@ async def erase(
     if await marks.is_held(tenant):
         raise OnHold(tenant)
     await marks.erase(tenant, at)
-    trees = under_way = 0
+    trees = under_way = files = 0
     if history is not None:
+        files = await Files(history, archive).erase(tenant)
         trees, under_way = await forget_all(history, tenant)
         await Heads(history.server, history.keyspace, archive).raise_everywhere()
     done = await clear(archive, tenant, at)
     if not await archive.list(f"v1/{GONE}/", limit=1):
         raise ArchiveUnavailable("it lists nothing, and has the mark of the erasure: a gateway may have answered")
-    done.trees_in_redis, done.under_way = trees, under_way
+    done.trees_in_redis, done.under_way, done.files = trees, under_way, files
     return done
 
 

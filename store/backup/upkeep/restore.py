@@ -29,16 +29,21 @@ from store.backup.upkeep.memory import Memory
 from store.backup.upkeep.refilling import Refill, Refilled
 from store.backup.upkeep.walking import TreeParts, listed_at, marks, trees_of
 from store.errors import LayoutMismatch, NotFound
+from store.files.files import FileGone, FileLimits, Files, FilesFull, archived_files
 from store.history.history import ConversationHistoryStore
 from store.keys import digits_of, id_of
 from store.layout import Layout, Terms
 from store.redis import scripts
+
+MOST, MOST_HELD = 1 << 53, 1 << 30
+"""The bounds of files that come back: none but in Redis, where conversations have no bound."""
 
 
 class Restored(Refilled, kw_only=True):
     """The outcome of a restore of the part of a file that was `backup`.
 
     `removed` turns were in the store, and are deleted now, as the file says that they are.
+    `files` were restored, and for `files_left` there was no room, or they have pieces that are missing.
     `secret` is `restored`, `kept` where the store has the same, `other` where it has another one, or `none` where the
     file has none. `archived` says that the turns are in the archive, and then no trees are counted.
     """
@@ -47,6 +52,8 @@ class Restored(Refilled, kw_only=True):
     secret: str
     archived: bool
     removed: int
+    files: int
+    files_left: int
     seconds: float
 
 
@@ -62,7 +69,7 @@ class Restore:
         self._history, self._archive = history, archive
         self._server, self._keyspace = history.server, history.keyspace
         self._turns_per_second = turns_per_second
-        self._removed = 0
+        self._removed = self._restored = self._left = 0
 
     async def run(
         self, path: Path, *, release: str, tenant: str | None = None, tree: str | None = None
@@ -118,11 +125,16 @@ class Restore:
                 async for some in self._carry(file, self._archive, trees_of(file, tenant, digits), done):
                     at += some
                     yield BackupProgress(min(at, size), size, "restoring")
+            if digits is None:
+                async for _ in self._files(file, tenant):
+                    yield BackupProgress(size, size, "restoring files")
         yield Restored(
             backup=checked,
             secret=secret,
             archived=self._archive is not None,
             removed=self._removed,
+            files=self._restored,
+            files_left=self._left,
             seconds=round(monotonic() - began, 3),
             **msgspec.structs.asdict(done),
         )
@@ -147,6 +159,25 @@ class Restore:
             yield size
         heads = Heads(self._server, self._keyspace, archive)
         await heads.look_through_again()  # what the file knows as deleted goes from memory, too
+
+    async def _files(self, file: Archive, tenant: str | None) -> AsyncGenerator[None]:
+        """Store the files of a file that aren't there, a step for each, but for those from before their tenant was
+        erased.
+        """
+        held = self._history.caps.bytes // 4 or MOST_HELD
+        files = Files(self._history, self._archive, FileLimits(MOST, MOST, MOST, held))
+        source = Files(self._history, file)
+        marks = None if self._archive is None else Marks(self._archive)
+        async for whose, record in archived_files(file, tenant):
+            erased = marks is not None and record.created_at * 1e6 <= await marks.erased_until(whose)
+            if not erased and await files.find(whose, record.id) is None:
+                saved = msgspec.structs.replace(record, archived=True)
+                try:
+                    await files.store(whose, record, source.read(whose, saved))
+                    self._restored += 1
+                except (FilesFull, FileGone):
+                    self._left += 1
+            yield
 
     async def _mark(self, file: Archive, archive: Archive, tenant: str | None) -> None:
         """Take over the marks of a file, or those of a tenant."""

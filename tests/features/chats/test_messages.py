@@ -195,8 +195,8 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "a picture in a file": (
         content({"type": "image", "source": {"type": "file", "file_id": "x"}}),
-        "messages[1].content[0].source.type",
-        "base64",
+        "messages[1].content[0].source.file_id",
+        "no file with this id",
     ),
     "a result in a result": (
         {"messages": [HI, CALLED, heard(RESULT | {"content": [RESULT]})]},

@@ -10,21 +10,21 @@ from service.api.outcome import HostedCall, Outcome
 from service.api.tools.callee import Hosted
 from service.backoff import Backoff
 from service.errors import InvalidRequest
-from service.features.python.containers import FRESH_SECONDS, Containers
+from service.features.python.containers import CONTAINERS, FRESH_SECONDS, Containers
 from service.features.python.interpreter import PythonRun
 from service.features.python.shapes import WantedContainer
 from service.features.sandbox.port import Cell, Full, OpenedSession, SessionFile, SessionGone, SessionLimits, Unusable
 from service.process import Settings
 from store.errors import StoreUnavailable
-from store.history.containers import StoredContainers as Records
 from store.history.history import ConversationHistoryStore
+from store.history.records import TenantRecords
 from store.redis.connection import connect
 from tests.support.waiting import until
 
 TENANT = "ada"
 
 
-class Away(Records):
+class Away(TenantRecords):
     """Records of a store that goes away."""
 
     away = False
@@ -37,9 +37,9 @@ class Away(Records):
         self._ask()
         return await super().get(tenant, id)
 
-    async def keep(self, tenant: str, id: str, record: bytes, before: bytes = b"") -> bool:
+    async def keep(self, tenant: str, id: str, record: bytes, before: bytes = b"", *, under_way: bool = False) -> bool:
         self._ask()
-        return await super().keep(tenant, id, record, before)
+        return await super().keep(tenant, id, record, before, under_way=under_way)
 
 
 class Clock:
@@ -108,7 +108,7 @@ class Sandbox:
 @pytest.fixture
 async def records(settings: Settings) -> AsyncIterator[Away]:
     store = ConversationHistoryStore(connect(settings.redis_url), prefix=settings.key_prefix)
-    yield Away(store)
+    yield Away(store, CONTAINERS)
     await store.close()
 
 

@@ -49,7 +49,7 @@ def test_every_lua_file_is_a_declared_script_or_shared_by_some() -> None:
 
 def test_what_only_reads_is_permitted_no_write_and_only_what_adds_something_needs_memory() -> None:
     reads = "lineage recognise look page inspect_turns gauge describe sum_up tips climb jobs_of"
-    adds = "append submit succeed steer restore amend keep_container take_keyed"
+    adds = "append submit succeed steer restore amend keep_piece keep_record take_keyed"
     assert {each.name for each in ALL if "no-writes" in each.flags} == set(reads.split())
     assert {each.name for each in ALL if "allow-oom" not in each.flags} == set(adds.split())
 

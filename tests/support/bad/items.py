@@ -88,12 +88,12 @@ PARTS: Table = {
         VALUE, "image_url", "base64", {"type": "input_image", "image_url": "data:image/png;base64,@@@"}
     ),
     "an image at no URL": part(VALUE, "image_url", "http", {"type": "input_image", "image_url": "a.png"}),
-    "an image that is stored": part(UNSUPPORTED, "file_id", "data URL", {"type": "input_image", "file_id": "file_1"}),
+    "an image of nobody": part(VALUE, "file_id", "no file with this id", {"type": "input_image", "file_id": "file_1"}),
     "a file that is nowhere": part(MISSING, "file_data", "base64", file(filename="a.txt")),
-    "a file that is stored": part(UNSUPPORTED, "file_id", "file_data", file(file_id="file_1")),
+    "a file of nobody": part(VALUE, "file_id", "no file with this id", file(file_id="file_1")),
     "a file from elsewhere": part(UNSUPPORTED, "file_url", "example.org", file(file_url="https://example.org/x.txt")),
     "a file that is no base64": part(VALUE, "file_data", "base64", file(file_data="hello!")),
-    "a PDF": part(VALUE, "file_data", "text files", file(file_data=encoded(b"%PDF-1.7 words"))),
+    "a picture as a file": part(VALUE, "file_data", "text files", file(file_data=encoded(b"\x89PNG\0"))),
     "a file named in two lines": part(VALUE, "filename", "printable", file(file_data=encoded(b"a"), filename="a\nb")),
 }
 

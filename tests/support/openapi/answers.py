@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from service.api import conversation, events, items, response
+from service.features.files import routes as files
 from service.features.python import shapes as containers
 from service.responses.prompt.compaction import Compacted
 from service.web.routes.create import InputTokens
@@ -184,6 +185,7 @@ def page(name: str, kind: Any, says: str) -> Any:
 ItemList = page("ItemList", ListedItem, "A page of items.")
 ContainerList = page("ContainerList", containers.ContainerResource, "A page of containers.")
 ContainerFileList = page("ContainerFileList", containers.ContainerFile, "A page of a container's files.")
+FileList = page("FileList", files.FileResource, "A page of files.")
 ConversationList = page("ConversationList", conversation.Conversation, "A page of conversations.")
 
 OutputItem = response.Item
@@ -213,5 +215,6 @@ ALL: tuple[Any, ...] = (
     *(conversation.Conversation, ConversationList, conversation.ConversationDeleted, Model, ModelList),
     *(containers.ContainerResource, ContainerList, containers.ContainerDeleted),
     *(containers.ContainerFile, ContainerFileList, containers.ContainerFileDeleted),
+    *(files.FileResource, FileList, files.FileDeleted),
     *(Health, Readiness, Welcome, Error, MessagesError, PassedOn),
 )

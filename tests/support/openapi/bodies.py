@@ -365,6 +365,21 @@ class Upload(Struct):
     file: Binary
 
 
+class FileExpiry(Struct):
+    """When a file is deleted by itself."""
+
+    anchor: Literal["created_at"]
+    seconds: Annotated[int, Meta(ge=3_600, le=2_592_000)]
+
+
+class FileUpload(Struct):
+    """A form with a file, and what it is for."""
+
+    file: Binary
+    purpose: Literal["assistants", "batch", "user_data", "vision"]
+    expires_after: FileExpiry | None = None
+
+
 ChangedConversation = shown(conversation._Changed, "UpdateConversation", "metadata", metadata=Metadata | None)
 AddedItems = shown(conversation._Added, "AddItems", "items", items=some(Item, conversation.MAX_ITEMS, least=1))
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from service.api import conversation, response
+from service.features.files import routes as files
 from service.features.python import shapes as containers
 from service.responses.prompt.compaction import Compacted
 from service.web.routes.create import InputTokens
@@ -135,6 +136,17 @@ OPERATIONS: dict[str, Operation] = {
         None, {200: None}, (404, 503), "What the file has.", texts=("application/octet-stream",)
     ),
     "deleteContainerFile": Operation(None, {200: containers.ContainerFileDeleted}, (404, 503), "It is gone."),
+    "createFile": Operation(
+        bodies.FileUpload,
+        {200: files.FileResource},
+        (*BODY, 503, 507),
+        "The file, which may be named from now on.",
+        form=True,
+    ),
+    "listFiles": Operation(None, {200: answers.FileList}, (503,), "A page of files."),
+    "retrieveFile": Operation(None, {200: files.FileResource}, (404, 503), "The file."),
+    "downloadFile": Operation(None, {200: None}, (404, 503), "What the file has.", texts=("application/octet-stream",)),
+    "deleteFile": Operation(None, {200: files.FileDeleted}, (404, 503), "It is gone."),
     "listModels": Operation(
         None, {200: answers.ModelList}, (), "The models.", not_ours=("limit", "after_id", "before_id")
     ),

@@ -14,6 +14,7 @@ KEY = "An API key of the service. One that was started without keys needs none. 
 TAGS = {
     "Responses": "Made, followed, steered, cancelled, deleted.",
     "Containers": "Sessions in which code runs, and their files.",
+    "Files": "Files that requests name by their ids.",
     "Conversations": "With an id: made, changed, listed, and what is in them.",
     "Models": "What is served.",
     "Passed on": "To the engine's server, where it has these endpoints. With `HARMONIUM_CHATS=remembered` chat "
@@ -42,7 +43,8 @@ PARAMETERS = {
     "conversation_id": "The id of a conversation.",
     "item_id": "The id of an item.",
     "container_id": "The id of a container.",
-    "file_id": "The id of a container's file.",
+    "file_id": "The id of a file, or of a container's file.",
+    "purpose": "Only those of this purpose.",
     "name": "Only those of this name.",
     "model_id": "A name of a model; it may have slashes.",
     "stream": "Give the events of a response that was made with `background` and `stream`.",

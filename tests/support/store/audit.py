@@ -34,7 +34,11 @@ SINGLES = {
     "archive-failed",
     "archive-id",
     "older",
+    "batching",
     "unarchived",
+    "files-held",
+    "files-recovered",
+    "files-until",
 }
 COUNTERS = ("responses", "tombstones", "trees", "bytes")
 LEAF_BYTES, LISTED_BYTES, INDEXED_BYTES, TREE_BYTES = 195, 135, 155, 290
@@ -63,11 +67,11 @@ RUNNING = {"queued", "in_progress"}
 SHARED = {"leases", "looked", "logs", "logged", "waiting-bytes", "outbox", "outbox-ages", "outbox-tries"}
 NOTES = re.compile(
     r"(?:claim|outbox-take|spent-by):[0-9a-f]+|spent:[0-9]+|(?:limits|parallel):[^/]+/.+|"
-    r"(?:approvals|approved|containers|groups|keyed|keyed-until|reserved):[A-Za-z0-9_.-]+|fence:[^/]+/.+|"
+    r"(?:approvals|approved|batches|containers|groups|keyed|keyed-until|reserved):[A-Za-z0-9_.-]+|fence:[^/]+/.+|"
     r"archive-away|archiver|short"
 )
-"""The traces of calls for their repeats; and what of approvals, containers, keyed requests, limits and usage is noted;
-these expire.
+"""The traces of calls for their repeats; and what is noted of approvals, batches, containers, keyed requests, limits
+and usage; these expire.
 """
 _PLACES = re.compile(r"(?:queued|turn):[0-5]|accepted:[45]|line:[0-5]:[A-Za-z0-9_.-]+")
 
@@ -211,7 +215,24 @@ def _shard_complaints(own: Dump, shard_name: int) -> list[str]:
     counts = {picture: int(value[b"turns"]) for picture, value in pictures.items()}
     if counts != _shown(nodes):
         wrong.append(f"pictures are shown {counts}, not {_shown(nodes)}")
-    return wrong + job_complaints(own, nodes, turns)
+    return wrong + job_complaints(own, nodes, turns) + _file_complaints(own)
+
+
+def _file_complaints(own: Dump) -> list[str]:
+    """All that doesn't add up of files: no upload is under way, and nothing waits to be deleted."""
+    wrong: list[str] = []
+    tenants = {key.partition(":")[2] for key in own if key.startswith(("files:", "file-room:"))}
+    held = sum(len(piece) for key in own if key.startswith("pieces:") for piece in own[key].values())
+    if held != int(own.get("files-held", 0)):
+        wrong.append(f"{held} bytes of files are held, and it counts {own.get('files-held')}")
+    for tenant in tenants:
+        room = {name: int(size) for name, size in own.get(f"file-room:{tenant}", {}).items()}
+        total = room.pop(b"*", 0)
+        if room.keys() != own.get(f"files:{tenant}", {}).keys() or total != sum(room.values()):
+            wrong.append(f"the files of {tenant} have the room {room}, {total} in all")
+    owners = {name for name in own if name.startswith("pieces:")}
+    known = {f"pieces:{tenant}/{id.decode()}" for tenant in tenants for id in own.get(f"files:{tenant}", {})}
+    return wrong + [f"{name} is of no file" for name in owners - known]
 
 
 def _turn_complaints(turn: tuple[str, str], node: dict[str, str], turns: Families, nodes: Nodes) -> list[str]:
@@ -306,7 +327,7 @@ def is_known(name: str) -> bool:
     """Whether a shard's key is one of those that jobs and webhooks share."""
     return (
         name in SHARED
-        or name.startswith(("registry:", "audit-of:", "changes:"))
+        or name.startswith(("registry:", "audit-of:", "changes:", "files:", "file-room:", "pieces:", "batching:"))
         or bool(NOTES.fullmatch(name) or _PLACES.fullmatch(name))
     )
 

@@ -9,13 +9,14 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from service.features.python.containers import CONTAINERS
 from store.errors import LeaseLost, NotCancellable, NotFound, NotSteerable, ParentNotFound, StoreUnavailable
 from store.history.approvals import StoredApprovals
-from store.history.containers import StoredContainers
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
 from store.history.idempotency import Keyed, KeyedRequests
 from store.history.listing import TreeListing
+from store.history.records import TenantRecords
 from store.history.tree_turns import shown_of, turns_of, under_way
 from store.jobs.jobs import Jobs
 from store.jobs.log import LogEntry
@@ -186,12 +187,16 @@ OPERATIONS: dict[str, Deed] = {
     "approval ask": lambda store, id: StoredApprovals(store).ask(TENANT, id, {0: "00ff"}),
     "approval look": lambda store, id: StoredApprovals(store).look(TENANT, id, 0, "00ff"),
     "approval use_up": lambda store, id: StoredApprovals(store).use_up(TENANT, id, 0, "00ff", by=id, run="one"),
-    "container keep": lambda store, id: StoredContainers(store).keep(
-        TENANT, StoredContainers(store).new_id(TENANT), b"record"
+    "container keep": lambda store, id: TenantRecords(store, CONTAINERS).keep(
+        TENANT, TenantRecords(store, CONTAINERS).new_id(TENANT), b"record"
     ),
-    "container get": lambda store, id: StoredContainers(store).get(TENANT, StoredContainers(store).new_id(TENANT)),
-    "container all": lambda store, id: StoredContainers(store).all(TENANT),
-    "container drop": lambda store, id: StoredContainers(store).drop(TENANT, StoredContainers(store).new_id(TENANT)),
+    "container get": lambda store, id: TenantRecords(store, CONTAINERS).get(
+        TENANT, TenantRecords(store, CONTAINERS).new_id(TENANT)
+    ),
+    "container all": lambda store, id: TenantRecords(store, CONTAINERS).all(TENANT),
+    "container drop": lambda store, id: TenantRecords(store, CONTAINERS).drop(
+        TENANT, TenantRecords(store, CONTAINERS).new_id(TENANT)
+    ),
     "limits admit": lambda store, id: Limits(store, held_seconds=60, usual_tokens=100).admit(
         TENANT, store.new_id(id), [Check("all", "requests", "minute", 9)], reads=1, writes=1
     ),

@@ -1,0 +1,183 @@
+"""The lines of a batch's input: where each is, in which order they are made, and what is wrong with them.
+
+All lines are looked at before the first is made. They are then made in the order in which they stand, but those that
+begin alike (model, instructions, tools, first message) one after the other, so that the engine finds what they share in
+its cache. The order depends on the file alone, so whoever takes a batch over has the same.
+"""
+
+import asyncio
+from array import array
+from collections import OrderedDict
+from hashlib import blake2b
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from service.decoding import ABSENT, decode
+from service.errors import ApiError
+from service.features.batches.shapes import BatchProblem
+from store.files.files import PIECE_BYTES, FileGone, FileRecord, Files
+
+MOST_LINES = 50_000
+MOST_PROBLEMS = 100
+"""The most problems that are shown."""
+
+MAX_ID_CHARS = 512
+DIGEST_BYTES = 12
+
+PIECES = 2
+"""The pieces of an input that are in memory at once."""
+
+
+class BatchLine(msgspec.Struct):
+    """A line as sent: a request with a name of its own."""
+
+    custom_id: Annotated[str, Meta(min_length=1, max_length=MAX_ID_CHARS)]
+    method: Literal["POST"]
+    url: str
+    body: msgspec.Raw
+
+
+class _Beginning(msgspec.Struct):
+    """The members of a request that say how its prompt begins."""
+
+    model: msgspec.Raw = ABSENT
+    instructions: msgspec.Raw = ABSENT
+    tools: msgspec.Raw = ABSENT
+    input: msgspec.Raw = ABSENT
+    messages: msgspec.Raw = ABSENT
+    stream: bool | None = None
+
+
+class LinePlaces:
+    """Where the lines of an input are, in the order in which they are made."""
+
+    def __init__(self) -> None:
+        self.starts, self.sizes, self.order = array("Q"), array("L"), array("L")
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+
+class LineScanner:
+    """Reads an input piece by piece: `feed` all pieces, then `finish`. Takes milliseconds a piece, in any thread."""
+
+    def __init__(self, endpoint: str, most_bytes: int) -> None:
+        """`most_bytes` is the longest line."""
+        self.places, self.problems, self.model = LinePlaces(), list[BatchProblem](), ""
+        self._endpoint, self._most = endpoint, most_bytes
+        self._rest, self._at, self._number = b"", 0, 0
+        self._ids, self._groups, self._group_of = set[bytes](), dict[bytes, int](), array("L")
+        self._is_hopeless = False
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the rest of the input matters."""
+        return not self._is_hopeless and len(self.problems) < MOST_PROBLEMS
+
+    def feed(self, piece: bytes) -> None:
+        if not self.goes_on:
+            return
+        *whole, self._rest = (self._rest + piece).split(b"\n")
+        for line in whole:
+            if not self.goes_on:
+                return
+            self._take(line)
+            self._at += len(line) + 1
+        if self.goes_on and len(self._rest) > self._most:
+            self._note("line_too_long", f"A line may have {self._most} bytes.", self._number + 1)
+            self._is_hopeless = True
+
+    def finish(self) -> None:
+        """The input ends here: the last line needs no end, and the order of all is known."""
+        if self.goes_on and self._rest:
+            self._take(self._rest)
+        if not self.places and not self.problems:
+            self._note("empty_file", "The file has no lines.", None)
+        groups = self._group_of
+        self.places.order = array("L", sorted(range(len(self.places)), key=groups.__getitem__))
+
+    def _take(self, line: bytes) -> None:
+        self._number += 1
+        if not line.strip():
+            return
+        if len(self.places) >= MOST_LINES:
+            self._note("too_many_lines", f"A batch has {MOST_LINES} lines at most.", self._number)
+            self._is_hopeless = True
+            return
+        try:
+            sent = decode(line, BatchLine)
+            beginning = decode(bytes(sent.body), _Beginning, "body")
+        except ApiError as refusal:
+            self._note("invalid_line", refusal.message, self._number, refusal.param)
+            return
+        name = blake2b(sent.custom_id.encode(), digest_size=DIGEST_BYTES).digest()
+        if name in self._ids:
+            message = f"The custom_id '{sent.custom_id[:80]}' names an earlier line, too."
+            self._note("duplicate_custom_id", message, self._number, "custom_id")
+        if sent.url != self._endpoint:
+            message = f"The url '{sent.url[:80]}' is not the endpoint of the batch, '{self._endpoint}'."
+            self._note("mismatched_url", message, self._number, "url")
+        if beginning.stream:
+            self._note("invalid_line", "A line of a batch can't stream.", self._number, "body.stream")
+        self._ids.add(name)
+        self._add(line, beginning)
+
+    def _add(self, line: bytes, beginning: _Beginning) -> None:
+        first = beginning.messages if beginning.messages != ABSENT else beginning.input
+        if bytes(memoryview(first)[:1]) == b"[":
+            first = next(iter(msgspec.json.decode(first, type=list[msgspec.Raw])), ABSENT)
+        digest = blake2b(digest_size=DIGEST_BYTES)
+        for part in (beginning.model, beginning.instructions, beginning.tools, first):
+            digest.update(b"%d " % len(part))
+            digest.update(part)
+        self._group_of.append(self._groups.setdefault(digest.digest(), len(self._groups)))
+        self.places.starts.append(self._at)
+        self.places.sizes.append(len(line))
+        if not self.model and bytes(memoryview(beginning.model)[:1]) == b'"':
+            self.model = msgspec.json.decode(beginning.model, type=str)
+
+    def _note(self, code: str, message: str, line: int | None, param: str | None = None) -> None:
+        self.problems.append(BatchProblem(code, message, line, param))
+
+
+async def scan(files: Files, tenant: str, file: FileRecord, endpoint: str, most_bytes: int) -> LineScanner:
+    """The lines of an input. Raises StoreError, ArchiveUnavailable."""
+    scanner = LineScanner(endpoint, most_bytes)
+    async for piece in files.read(tenant, file):
+        await asyncio.to_thread(scanner.feed, piece)
+        if not scanner.goes_on:
+            break
+    await asyncio.to_thread(scanner.finish)
+    return scanner
+
+
+class LineReader:
+    """Reads the lines of an input by their places in the order of work."""
+
+    def __init__(self, files: Files, tenant: str, file: FileRecord, places: LinePlaces) -> None:
+        self._files, self._tenant, self._file, self._places = files, tenant, file, places
+        self._pieces: OrderedDict[int, bytes] = OrderedDict()
+
+    async def read(self, place: int) -> BatchLine:
+        """The line that is made as number `place`. Raises StoreError, ArchiveUnavailable."""
+        at = self._places.order[place]
+        start = self._places.starts[at]
+        end = start + self._places.sizes[at]
+        parts = list[bytes]()
+        for number in range(start // PIECE_BYTES, (end - 1) // PIECE_BYTES + 1):
+            piece = await self._piece(number)
+            parts.append(piece[max(0, start - number * PIECE_BYTES) : end - number * PIECE_BYTES])
+        return msgspec.json.decode(b"".join(parts), type=BatchLine)
+
+    async def _piece(self, number: int) -> bytes:
+        piece = self._pieces.pop(number, None)
+        if piece is None:
+            piece = await self._files.piece(self._tenant, self._file, number)
+            if piece is None:
+                raise FileGone(self._file.id)
+        self._pieces[number] = piece
+        if len(self._pieces) > PIECES:
+            self._pieces.popitem(last=False)
+        return piece

@@ -1,0 +1,241 @@
+"""The Files API, as OpenAI's SDKs speak it: uploaded as a form, listed, shown, sent and deleted.
+
+store/files/files.py keeps them. Never answer for a file of another tenant: it is as one that never was.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator
+from typing import Annotated, Any, Literal, cast
+from urllib.parse import quote
+
+import msgspec
+from fastapi import APIRouter
+from fastapi import Query as InQuery
+from pydantic import Field
+from starlette.responses import Response, StreamingResponse
+
+from service.errors import ApiError, ClientGone, InvalidRequest, invalid_value, missing, server_failure, unavailable
+from service.features.files.form import UploadForm
+from service.features.files.inputs import StoredAttachments
+from service.features.files.settings import FileSettings
+from service.settings.sources import variable
+from service.web.entering import Aside, UploadsAside
+from service.web.errors import JsonResponse
+from service.web.queries import ListPage, Query
+from service.web.received import Received
+from store.files.files import PIECE_BYTES, FileGone, FileRecord, Files, FilesFull, FileTooLarge
+
+PURPOSES = ("assistants", "batch", "user_data", "vision")
+"""The purposes of files that are uploaded. A batch makes those of its output itself."""
+
+EXPIRES = (3_600, 2_592_000)
+"""The least and the most seconds after which a file may expire."""
+
+MOST_PAGE = 10_000
+HELD_BYTES = 2 * PIECE_BYTES
+"""About what an upload or a download has in memory."""
+
+BEGINS_AFTER = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
+
+router = APIRouter(prefix="/v1", tags=["Files"])
+
+
+class FileResource(msgspec.Struct, frozen=True):
+    """A file as it is shown."""
+
+    id: str
+    bytes: int
+    created_at: int
+    filename: str
+    purpose: str
+    expires_at: int | None = None
+    object: Literal["file"] = "file"
+    status: Literal["processed"] = "processed"
+    status_details: str | None = None
+
+
+class FileDeleted(msgspec.Struct, frozen=True):
+    """A file that is no longer there."""
+
+    id: str
+    object: Literal["file"] = "file"
+    deleted: bool = True
+
+
+class FilesQuery(Query):
+    """The query for a page of files."""
+
+    limit: Annotated[int, Field(ge=1, le=MOST_PAGE)] = MOST_PAGE
+    order: Literal["asc", "desc"] = "desc"
+    after: str | None = None
+    purpose: str | None = None
+
+
+@router.post("/files", summary="Upload a file", operation_id="createFile")
+async def create(request: UploadsAside) -> Response:
+    """Store a file: a form with a part `file`, a `purpose` and perhaps `expires_after`."""
+    limits = FileSettings.of(request.service.settings).file_limits
+    announced = request.header(b"content-length")
+    if announced.isdecimal() and int(announced[:20]) > limits.file_bytes + HELD_BYTES:
+        raise too_large(limits.file_bytes)
+    request.admitted.slot.take_body(HELD_BYTES)
+    form = UploadForm(request.header(b"content-type"), _body(request))
+    files = files_of(request)
+
+    def complete(record: FileRecord) -> FileRecord:
+        seconds, fields = _seconds(form.fields), form.fields
+        return msgspec.structs.replace(
+            record,
+            filename=form.filename,
+            purpose=_purpose(fields),
+            expires_at=None if seconds is None else record.created_at + seconds,
+        )
+
+    try:
+        made = await files.store(request.tenant, FileRecord(), form.file(), complete)
+    except FileTooLarge as error:
+        raise too_large(error.most) from None
+    except FilesFull as error:
+        raise _full(error) from None
+    except FileGone:
+        raise unavailable("The file could not be stored as a whole. Send it again.") from None
+    return JsonResponse(resource_of(made))
+
+
+@router.get("/files", summary="List files", operation_id="listFiles")
+async def list_files(request: Aside, query: Annotated[FilesQuery, InQuery()]) -> Response:
+    """All files, or those of a `purpose`, by when they were uploaded, page by page."""
+    found = await files_of(request).page(
+        request.tenant, after=query.after, limit=query.limit, ascending=query.order == "asc", purpose=query.purpose
+    )
+    shown = [resource_of(record) for record in found.files]
+    ids: list[Any] = [each.id for each in shown] or [None]
+    return request.with_room(ListPage(shown, ids[0], ids[-1], has_more=found.has_more))
+
+
+@router.get("/files/{file_id}", summary="Retrieve a file", operation_id="retrieveFile")
+async def retrieve(request: Aside, file_id: str) -> Response:
+    """A file's name, size and purpose."""
+    return JsonResponse(resource_of(await _found(request, file_id)))
+
+
+@router.get("/files/{file_id}/content", summary="Download a file", operation_id="downloadFile")
+async def content(request: Aside, file_id: str) -> Response:
+    """The content of a file, as it is."""
+    record = await _found(request, file_id)
+    request.admitted.slot.take_body(HELD_BYTES)
+    pieces = files_of(request).read(request.tenant, record)
+    try:
+        first = await anext(pieces, b"")  # what fails before anything is sent has a status of its own
+    except FileGone:
+        raise no_file(file_id) from None
+
+    async def whole() -> AsyncGenerator[bytes]:
+        yield first
+        async for piece in pieces:
+            yield piece
+
+    headers = {
+        "content-length": str(record.bytes),
+        "content-disposition": f"attachment; filename*=UTF-8''{quote(record.filename, safe='')}",
+        "x-content-type-options": "nosniff",
+    }
+    return StreamingResponse(whole(), media_type="application/octet-stream", headers=headers)
+
+
+@router.delete("/files/{file_id}", summary="Delete a file", operation_id="deleteFile")
+async def delete(request: Aside, file_id: str) -> Response:
+    """Delete a file. What was read of it stays in the conversations that have it."""
+    if not await files_of(request).delete(request.tenant, file_id):
+        raise no_file(file_id)
+    return JsonResponse(FileDeleted(file_id))
+
+
+def files_of(request: Received) -> Files:
+    """The files of this process."""
+    return cast(StoredAttachments, request.service.attachments).files
+
+
+def resource_of(record: FileRecord) -> FileResource:
+    """A file as it is shown."""
+    return FileResource(record.id, record.bytes, record.created_at, record.filename, record.purpose, record.expires_at)
+
+
+async def _found(request: Received, id: str) -> FileRecord:
+    """The record of a file. Raises ApiError 404."""
+    record = await files_of(request).find(request.tenant, id)
+    if record is None or not record.shown:
+        raise no_file(id)
+    return record
+
+
+async def _body(request: Received) -> AsyncGenerator[bytes]:
+    """The body as it comes, at least as fast as any other has to. Raises ApiError 408, ClientGone."""
+    settings, size = request.service.settings, 0
+    began = asyncio.get_running_loop().time()
+    while True:
+        allowed = settings.send_seconds * (1 + size // settings.max_body_bytes)
+        try:
+            async with asyncio.timeout_at(began + allowed):
+                message = await request.receive()
+        except TimeoutError:
+            raise ApiError(
+                408, f"The file didn't arrive within {allowed:g} s. Send it faster.", code="request_timeout"
+            ) from None
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        chunk = message.get("body", b"")
+        size += len(chunk)
+        yield chunk
+        if not message.get("more_body", False):
+            return
+
+
+def _purpose(fields: dict[str, str]) -> str:
+    """The purpose of a form. Raises InvalidRequest."""
+    purpose = fields.get("purpose")
+    if purpose is None:
+        raise missing("purpose", f"It is one of {', '.join(PURPOSES)}.")
+    if purpose not in PURPOSES:
+        raise invalid_value("purpose", purpose, f"It is one of {', '.join(PURPOSES)}.")
+    return purpose
+
+
+def _seconds(fields: dict[str, str]) -> int | None:
+    """The seconds after which a file expires, None for never. Raises InvalidRequest."""
+    anchor, seconds = fields.get("expires_after[anchor]"), fields.get("expires_after[seconds]")
+    if anchor is seconds is None:
+        return None
+    if anchor != "created_at":
+        raise invalid_value("expires_after.anchor", anchor, "It is 'created_at'.")
+    least, most = EXPIRES
+    if seconds is None or not BEGINS_AFTER.fullmatch(seconds) or not least <= int(seconds) <= most:
+        raise invalid_value("expires_after.seconds", seconds, f"It is a number from {least} to {most}.")
+    return int(seconds)
+
+
+def no_file(id: str) -> ApiError:
+    """404 for a file that isn't there for this tenant, in OpenAI's words."""
+    return ApiError(404, f"No such File object: {id[:80]}", param="id")
+
+
+def too_large(most: int) -> ApiError:
+    """413 for a file that is too long."""
+    told = f"A file may have {most} bytes ({variable('file_max_bytes')}). Split it."
+    return ApiError(413, told, code="file_too_large", param="file")
+
+
+def _full(error: FilesFull) -> ApiError:
+    """The refusal where there is no room for a file."""
+    if error.bound in ("files", "bytes"):
+        setting = variable("files_max" if error.bound == "files" else "files_bytes")
+        told = f"There are as many {error.bound} of files as you may have ({setting}). Delete some."
+        return InvalidRequest(told, code="too_many_files", param="file")
+    setting = variable("max_bytes")
+    if error.bound == "held":
+        told = f"The files of all tenants take all that they may in Redis, a quarter of {setting}."
+    else:
+        told = "The server of the store has too little memory for more files: raise its maxmemory."
+    told = f"{told} Have {variable('archive_url')} name an archive, which then has them, or delete some."
+    return server_failure(told, status=507, code="files_full")

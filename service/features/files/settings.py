@@ -1,0 +1,37 @@
+"""The settings of files."""
+
+from pydantic import Field
+
+from service.settings.core import CoreSettings
+from service.settings.units import MIB
+from store.files.files import FileLimits
+
+HELD_SHARE = 4
+"""Files in Redis may take one in so many of the bytes that conversations may."""
+
+HELD_BYTES = 1024 * MIB
+"""The same where those have no bound."""
+
+
+class FileSettings(CoreSettings):
+    """How much may be uploaded. Where there is no archive, the files of all tenants in a shard may come to a quarter of
+    MAX_BYTES in Redis, beside it.
+    """
+
+    heading = "Files"
+
+    files_max: int = Field(1_000, ge=0, le=10_000)
+    """The most files of a tenant, those that are being uploaded included. 0 takes none."""
+    files_bytes: int = Field(10 * 1024 * MIB, ge=0)
+    """The most bytes of a tenant's files together."""
+    file_max_bytes: int = Field(512 * MIB, ge=0, le=64 * 1024 * MIB)
+    """The most bytes of one file."""
+
+    @property
+    def file_limits(self) -> FileLimits:
+        """The limits of the store."""
+        held = self.max_bytes // HELD_SHARE if self.max_bytes else HELD_BYTES
+        return FileLimits(self.files_max, self.file_max_bytes, self.files_bytes, held)
+
+
+GROUP = FileSettings

@@ -1,0 +1,489 @@
+"""Files: what a tenant uploaded, in pieces of a MiB, with a record that makes it known once it is whole.
+
+    files/v1/t.TENANT/FILE/NUMBER    a piece in the archive
+    files/v1/t.TENANT/FILE/record    its record there, for a Redis that has lost its own
+
+Records are in Redis, in the tenant's shard. Pieces are in the archive, or in Redis where there is none. An upload has
+its room before each piece is written, so uploads at the same time don't pass a bound together; its entry has a lease,
+so a sweep deletes what a dead process left.
+
+A file is deleted in two steps: first nobody knows it, then its pieces go. Its name waits for that in Redis, so a
+process that dies in between is followed by one that goes on. Never show a file before all of it is stored.
+"""
+
+import asyncio
+import re
+import secrets
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, cast
+from zlib import crc32
+
+import msgspec
+
+from store.archive.archive import Archive
+from store.archive.port import MOST_DELETED, MOST_LISTED
+from store.errors import ArchiveDamaged, ArchiveUnavailable, StoreError, StoreUnavailable
+from store.history.history import ConversationHistoryStore
+from store.keys import Key, ShardKeys, checked_tenant
+from store.redis import scripts
+
+PREFIX = "file-"
+PIECE_BYTES = 1 << 20
+ROOT = "files/v1/"
+RECORD = "record"
+"""Where a record is among the pieces of its file."""
+
+LEASE_SECONDS = 60.0
+"""For how long after its last sign of life an upload isn't taken for dead."""
+
+SWEPT = 100
+"""How many files of a shard are deleted between two looks for more."""
+
+FREE_SHARE = 0.1
+"""The share of a Redis's memory that files leave free, so that turns are stored as long as there is room for them."""
+
+RECOVERED = "files-recovered"
+"""The key in the first shard by which the records in the archive were read back into this Redis."""
+
+_DIGITS = "-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"
+"""Digits in the order of their codes: ids have the order of the times in them."""
+
+_TIME_DIGITS, _RANDOM_BYTES = 9, 11
+_ID = re.compile(rf"{PREFIX}[A-Za-z0-9_-]{{24}}", re.ASCII)
+_KEY = re.compile(rf"{ROOT}t\.([A-Za-z0-9_.-]{{1,64}})/({_ID.pattern})/({RECORD}|0|[1-9][0-9]{{0,8}})", re.ASCII)
+_MEMORY = re.compile(rb"used_memory:(\d+).*?maxmemory:(\d+)", re.DOTALL)
+
+Bound = Literal["files", "bytes", "held", "memory"]
+
+
+class FileRecord(msgspec.Struct, frozen=True):
+    """The record of a file; times are seconds since 1970. `archived` is whether the archive has its pieces."""
+
+    id: str = ""
+    filename: str = ""
+    purpose: str = ""
+    bytes: int = 0
+    created_at: int = 0
+    expires_at: int | None = None
+    archived: bool = False
+
+    @property
+    def pieces(self) -> int:
+        return -(-self.bytes // PIECE_BYTES)
+
+    @property
+    def shown(self) -> bool:
+        """Whether its tenant sees it: a purpose with a point before it is the service's own."""
+        return not self.purpose.startswith(".")
+
+
+class FilePage(NamedTuple):
+    """Some files of a tenant, and whether there are more behind them."""
+
+    files: list[FileRecord]
+    has_more: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FileLimits:
+    """The most files of a tenant, and of bytes: of one file, of a tenant's, and of a shard's in Redis."""
+
+    files: int = 1_000
+    file_bytes: int = 512 << 20
+    bytes: int = 1 << 30
+    held_bytes: int = 1 << 30
+
+
+class FilesFull(StoreError):
+    """There is no room for a file: the tenant's `files` or `bytes`, those of all that Redis may have (`held`), or the
+    `memory` of its server.
+    """
+
+    def __init__(self, bound: Bound) -> None:
+        super().__init__(f"no room for a file ({bound})")
+        self.bound: Bound = bound
+
+
+class FileTooLarge(StoreError):
+    """A file has more than the `most` bytes that one may have."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"a file may have {most} bytes")
+        self.most = most
+
+
+class FileGone(StoreError):
+    """A file was deleted while it was read or written, or its server has lost a part of it."""
+
+    def __init__(self, id: str) -> None:
+        super().__init__(f"file {id!r} is gone")
+        self.id = id
+
+
+_decoder = msgspec.msgpack.Decoder(FileRecord)
+
+
+class Files:
+    """The files of all tenants. All raise StoreUnavailable and ArchiveUnavailable, and ValueError for a malformed
+    tenant.
+    """
+
+    def __init__(
+        self,
+        history: ConversationHistoryStore,
+        archive: Archive | None = None,
+        limits: FileLimits | None = None,
+        *,
+        lease_seconds: float = LEASE_SECONDS,
+    ) -> None:
+        self.archive = archive
+        self.limits = limits or FileLimits()
+        self.server, self.confirmer = history.server, history.confirmer
+        self.lease_ms = round(lease_seconds * 1000)
+        self._keyspace = history.keyspace
+
+    async def create(
+        self, tenant: str, filename: str, purpose: str, content: AsyncIterator[bytes], *, expires_at: int | None = None
+    ) -> FileRecord:
+        """Store a file that comes in chunks of any length, and return its record once it is known and as safe as turns.
+
+        What was stored of one that fails, or is cancelled, is deleted again. Raises FilesFull, FileTooLarge, FileGone,
+        and the errors of `content`.
+        """
+        return await self.store(tenant, FileRecord("", filename, purpose, expires_at=expires_at), content)
+
+    async def store(
+        self,
+        tenant: str,
+        wanted: FileRecord,
+        content: AsyncIterator[bytes],
+        complete: Callable[[FileRecord], FileRecord] = lambda record: record,
+    ) -> FileRecord:
+        """Store a file under the id that its record has, or a new one. The record is made `complete` once all of the
+        content came. Raises as `create`, and the errors of `complete`.
+        """
+        now_us = await self._now_us(tenant)
+        if not wanted.id:
+            wanted = msgspec.structs.replace(wanted, id=new_id(now_us), created_at=now_us // 1_000_000)
+        upload = _Upload(self, self._shard(tenant), tenant, wanted.id)
+        await upload.reserve(0, begins=True)
+        alive = asyncio.create_task(upload.stay_alive(self.lease_ms / 3000))
+        try:
+            async for piece in _pieces(content):
+                await upload.add(piece)
+            record = msgspec.structs.replace(wanted, bytes=upload.total, archived=self.archive is not None)
+            record = complete(record)
+            await upload.finish(record)
+        except BaseException:
+            with suppress(StoreUnavailable, ArchiveUnavailable):  # then the next sweep does it
+                await asyncio.shield(self._drop(tenant, wanted.id))
+            raise
+        finally:
+            alive.cancel()
+        return record
+
+    async def find(self, tenant: str, id: str) -> FileRecord | None:
+        """The record of a file; None for one that never was, was deleted, has expired, or is another tenant's."""
+        if not _ID.fullmatch(id):
+            return None
+        shard = self._shard(tenant)
+        found, (seconds, _) = await self.server.row(("HGET", records_of(shard, tenant), id), ("TIME",), at=shard.clock)
+        record = None if found is None else _decoder.decode(found)
+        return None if record is None or _has_expired(record, int(seconds)) else record
+
+    async def page(
+        self,
+        tenant: str,
+        *,
+        after: str | None = None,
+        limit: int = 10_000,
+        ascending: bool = False,
+        purpose: str | None = None,
+    ) -> FilePage:
+        """Some of a tenant's files by their age, those of a `purpose` or all, behind the one with the id `after`, which
+        need not be there any more.
+        """
+        shard = self._shard(tenant)
+        found, (seconds, _) = await self.server.row(("HVALS", records_of(shard, tenant)), ("TIME",), at=shard.clock)
+        records = [
+            record
+            for record in map(_decoder.decode, found)
+            if purpose in (None, record.purpose) and record.shown and not _has_expired(record, int(seconds))
+        ]
+        records.sort(key=lambda record: record.id, reverse=not ascending)
+        if after is not None:
+            records = [record for record in records if (record.id > after if ascending else record.id < after)]
+        return FilePage(records[:limit], len(records) > limit)
+
+    async def read(self, tenant: str, record: FileRecord) -> AsyncGenerator[bytes]:
+        """The content of a file in pieces of PIECE_BYTES, of which the last may be shorter. Raises FileGone."""
+        for number in range(record.pieces):
+            piece = await self.piece(tenant, record, number)
+            if len(piece or b"") != min(PIECE_BYTES, record.bytes - number * PIECE_BYTES):
+                raise FileGone(record.id)
+            yield piece or b""
+
+    async def piece(self, tenant: str, record: FileRecord, number: int) -> bytes | None:
+        """A piece of a file; None where it isn't there."""
+        if not record.archived:
+            return await self.server.command(
+                "HGET", self._shard(tenant).key_named(f"pieces:{tenant}/{record.id}"), number
+            )
+        stored = None if self.archive is None else await self.archive.get(f"{folder_of(tenant, record.id)}{number}")
+        return stored and stored.value
+
+    async def delete(self, tenant: str, id: str) -> bool:
+        """Delete a file, and return whether it was there. Its pieces may go later, where the archive is away."""
+        found = await self.find(tenant, id) is not None
+        if found:
+            with suppress(ArchiveUnavailable):  # the next sweep goes on
+                await self._drop(tenant, id)
+        return found
+
+    async def erase(self, tenant: str) -> int:
+        """Delete all files of a tenant, and what is being uploaded; how many these were."""
+        found = await self.server.command("HKEYS", self._shard(tenant).key_named(f"file-room:{tenant}"))
+        ids = dict.fromkeys(id.decode() for id in found if id != b"*")
+        if self.archive is not None:  # Redis may have lost their records
+            ids |= {record.id: None async for _, record in archived_files(self.archive, tenant)}
+        for id in ids:
+            await self._drop(tenant, id)
+        return len(ids)
+
+    async def all(self) -> AsyncGenerator[tuple[str, FileRecord]]:
+        """The files of all tenants that Redis knows, with whose they are."""
+        for shard in self._keyspace.all_shards():
+            prefix, cursor = shard.key_named("files:"), b"0"
+            while True:
+                cursor, keys = await self.server.command(
+                    "SCAN", cursor, "MATCH", f"{prefix}*", "COUNT", 1_000, at=shard.clock
+                )
+                for key in keys:
+                    tenant = key.decode().removeprefix(prefix)
+                    for record in (await self.page(tenant)).files:
+                        yield tenant, record
+                if cursor == b"0":
+                    break
+
+    async def sweep(self) -> int:
+        """Delete files that have expired, and what died amid an upload or a deletion; how many these were."""
+        swept = 0
+        for shard in self._keyspace.all_shards():
+            times = shard.key_named("files-until")
+            while True:
+                seconds, micros = map(int, await self.server.command("TIME", at=shard.clock))
+                now_ms = seconds * 1000 + micros // 1000
+                due = await self.server.command("ZRANGE", times, "-inf", now_ms, "BYSCORE", "LIMIT", 0, SWEPT)
+                for member in due:
+                    tenant, _, id = member.decode().partition("/")
+                    swept += await self._drop(tenant, id, due=True)
+                if len(due) < SWEPT:
+                    break
+        return swept
+
+    async def recover(self) -> int:
+        """Have a Redis that has lost its records, or never had them, know the files of the archive; how many."""
+        first, recovered = self._keyspace.all_shards()[0].key_named(RECOVERED), 0
+        if self.archive is None or await self.server.command("EXISTS", first):
+            return 0
+        async for tenant, record in archived_files(self.archive):
+            recovered += await self.adopt(tenant, record)
+        await self.server.command("SET", first, 1)
+        return recovered
+
+    async def adopt(self, tenant: str, record: FileRecord) -> bool:
+        """Know a file of which the archive has all; False where it is known, or being deleted."""
+        shard = self._shard(tenant)
+        if await self.server.command("HEXISTS", records_of(shard, tenant), record.id):
+            return False
+        with suppress(FileGone):
+            await _Upload(self, shard, tenant, record.id).make_known(record, adopts=True)
+            return True
+        return False
+
+    async def _drop(self, tenant: str, id: str, *, due: bool = False) -> bool:
+        """Delete a file or an upload, with `due` only where its time has come; whether it went."""
+        shard = self._shard(tenant)
+        (word,) = await self.server.run(scripts.drop_file, shard, tenant=tenant, file=id, due=due)
+        if word != b"ok":
+            return False
+        if self.archive is not None:
+            await _clear(self.archive, folder_of(tenant, id))
+        await self.server.command("ZREM", shard.key_named("files-until"), f"{tenant}/{id}")
+        return True
+
+    async def close(self) -> None:
+        """Give back what is held."""
+        if self.archive is not None:
+            await self.archive.close()
+
+    async def _now_us(self, tenant: str) -> int:
+        async with self.server.operation() as operation:
+            return await operation.now_us(self._shard(tenant).clock)
+
+    def _shard(self, tenant: str) -> ShardKeys:
+        return self._keyspace.all_shards()[crc32(checked_tenant(tenant).encode()) % self._keyspace.shards]
+
+
+class _Upload:
+    """A file that is being stored, of which `total` bytes came by now."""
+
+    def __init__(self, files: Files, shard: ShardKeys, tenant: str, id: str) -> None:
+        self._files, self._server, self._shard = files, files.server, shard
+        self._tenant, self._id = tenant, id
+        self.total = self._number = 0
+
+    async def reserve(self, total: int, piece: bytes = b"", *, begins: bool = False) -> None:
+        """Have room for so many bytes, and Redis keep a piece of them. Raises FilesFull, FileGone."""
+        limits = self._files.limits
+        (word,) = await self._server.run(
+            scripts.keep_piece,
+            self._shard,
+            tenant=self._tenant,
+            file=self._id,
+            begins=begins,
+            total=total,
+            number=self._number,
+            piece=piece,
+            lease_ms=self._files.lease_ms,
+            most=limits.files,
+            most_bytes=limits.bytes,
+            most_held=limits.held_bytes,
+        )
+        if word == b"lost":
+            raise FileGone(self._id)
+        if word != b"ok":
+            raise FilesFull(cast(Bound, word.decode()))
+
+    async def add(self, piece: bytes) -> None:
+        """Store the next piece. Raises FilesFull, FileTooLarge, FileGone."""
+        archive, total, most = self._files.archive, self.total + len(piece), self._files.limits.file_bytes
+        if total > most:
+            raise FileTooLarge(most)
+        if archive is None:
+            await self._leave_memory()
+            await self.reserve(total, piece)
+        else:
+            await self.reserve(total)
+            await archive.put(f"{folder_of(self._tenant, self._id)}{self._number}", piece, only_if=None)
+        self.total, self._number = total, self._number + 1
+
+    async def finish(self, record: FileRecord) -> None:
+        """Make the file known, of which all is stored. Raises FileGone."""
+        archive = self._files.archive
+        if archive is not None:
+            key = f"{folder_of(self._tenant, self._id)}{RECORD}"
+            await archive.put(key, msgspec.msgpack.encode(record), only_if=None)
+        await self.make_known(record)
+
+    async def make_known(self, record: FileRecord, *, adopts: bool = False) -> None:
+        """Have Redis know the file, as safely as turns. Raises FileGone."""
+        (word,) = await self._server.run(
+            scripts.keep_file,
+            self._shard,
+            tenant=self._tenant,
+            file=self._id,
+            record=msgspec.msgpack.encode(record),
+            total=record.bytes,
+            pieces=0 if record.archived else record.pieces,
+            until_ms=(record.expires_at or 0) * 1000,
+            adopts=adopts,
+        )
+        await self._files.confirmer.prove(self._shard)
+        known = await self._server.command("HEXISTS", records_of(self._shard, self._tenant), self._id)
+        if word != b"ok" or not known:  # a failover may have lost it before the proof
+            raise FileGone(self._id)
+
+    async def stay_alive(self, every: float) -> None:
+        """Renew the lease of the upload, until cancelled: its sender may be slow."""
+        while True:
+            await asyncio.sleep(every)
+            with suppress(StoreError):  # whoever stores the next piece is told
+                await self.reserve(0)
+
+    async def _leave_memory(self) -> None:
+        """Raise FilesFull where the server has too little memory left."""
+        found = _MEMORY.search(await self._server.command("INFO", "memory", at=self._shard.clock))
+        used, most = (int(found[1]), int(found[2])) if found else (0, 0)
+        if most and used + PIECE_BYTES > most * (1 - FREE_SHARE):
+            raise FilesFull("memory")
+
+
+def new_id(now_us: int) -> str:
+    """An id that nobody guesses, behind those of earlier files in the order of their codes."""
+    time = "".join(_DIGITS[now_us >> 6 * place & 63] for place in reversed(range(_TIME_DIGITS)))
+    return PREFIX + time + secrets.token_urlsafe(_RANDOM_BYTES)
+
+
+def folder_of(tenant: str, id: str) -> str:
+    """The prefix of a file's keys in an archive."""
+    return f"{ROOT}t.{checked_tenant(tenant)}/{id}/"
+
+
+def records_of(shard: ShardKeys, tenant: str) -> Key:
+    """The key of a tenant's records in its shard."""
+    return shard.key_named(f"files:{tenant}")
+
+
+async def archived_files(archive: Archive, tenant: str | None = None) -> AsyncGenerator[tuple[str, FileRecord]]:
+    """The files whose records an archive has, those of a tenant or all, with whose they are. Raises ArchiveDamaged."""
+    folder = ROOT if tenant is None else f"{ROOT}t.{checked_tenant(tenant)}/"
+    async for key in _keys(archive, folder):
+        if key.endswith(f"/{RECORD}") and (stored := await archive.get(key)) is not None:
+            match, record = check_value(key, stored.value)
+            if record is not None:
+                yield match, record
+
+
+def check_value(key: str, value: bytes) -> tuple[str, FileRecord | None]:
+    """Whose a value of an archive is, and the record that it is, None for a piece. Raises ArchiveDamaged."""
+    match = _KEY.fullmatch(key)
+    if match is None or len(value) > PIECE_BYTES:
+        raise ArchiveDamaged(f"{key[:200]} can't be of a file")
+    if match[3] != RECORD:
+        return match[1], None
+    try:
+        record = _decoder.decode(value)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ArchiveDamaged(f"{key} can't be read: {error}") from error
+    if record.id != match[2] or record.bytes < 0:
+        raise ArchiveDamaged(f"{key} is the record of another file")
+    return match[1], record
+
+
+async def _clear(archive: Archive, folder: str) -> None:
+    """Delete a file's keys, the record first: without it nobody takes the pieces for a file."""
+    keys = [key async for key in _keys(archive, folder)]
+    keys.sort(key=lambda key: not key.endswith(RECORD))
+    for some in keys[:1], *(keys[at : at + MOST_DELETED] for at in range(1, len(keys), MOST_DELETED)):
+        await archive.delete(*some)
+
+
+async def _keys(archive: Archive, folder: str) -> AsyncGenerator[str]:
+    after = ""
+    while page := await archive.list(folder, after=after):
+        for entry in page:
+            yield entry.key
+        if len(page) < MOST_LISTED:
+            return
+        after = page[-1].key
+
+
+async def _pieces(content: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
+    """The same content in pieces of PIECE_BYTES, of which the last may be shorter."""
+    waiting = bytearray()
+    async for chunk in content:
+        with memoryview(chunk) as view:
+            for start in range(0, len(view), PIECE_BYTES):
+                waiting += view[start : start + PIECE_BYTES]
+                if len(waiting) >= PIECE_BYTES:
+                    yield bytes(waiting[:PIECE_BYTES])
+                    del waiting[:PIECE_BYTES]
+    if waiting:
+        yield bytes(waiting)
+
+
+def _has_expired(record: FileRecord, now: int) -> bool:
+    return record.expires_at is not None and record.expires_at <= now

@@ -1,0 +1,33 @@
+-- Make a file known that was uploaded.
+--
+-- Arguments: tenant    whose it is
+--            file      its id
+--            record    what is known of it
+--            total     how many bytes it has
+--            pieces    how many pieces of it Redis has; 0 where the archive has them
+--            until_ms  when it expires, in ms since 1970; 0 for never
+--            adopts    1 where the archive has it, and it was not uploaded to this Redis; else 0
+-- Result:    {'ok'} | {'lost'} where the upload isn't there as it was, or the file is being deleted
+-- Invariant: a file that is known is whole. A retry is 'ok'.
+
+local files, member = shard_key('files:' .. tenant), tenant .. '/' .. file
+if redis.call('HGET', files, file) == record then
+  return { 'ok' }
+end
+local room, times = shard_key('file-room:' .. tenant), shard_key('files-until')
+local known = redis.call('HGET', room, file)
+if not known and adopts == '1' and not redis.call('ZSCORE', times, member) then
+  redis.call('HSET', room, file, total)
+  redis.call('HINCRBY', room, '*', total)
+  known = total
+end
+if not known or tonumber(known) ~= total or redis.call('HLEN', shard_key('pieces:' .. member)) ~= pieces then
+  return { 'lost' }
+end
+redis.call('HSET', files, file, record)
+if until_ms > 0 then
+  redis.call('ZADD', times, until_ms, member)
+else
+  redis.call('ZREM', times, member)
+end
+return { 'ok' }

@@ -1,0 +1,39 @@
+-- Keep a record of a tenant's, in the place of the one before, and whether there is work to do for it.
+--
+-- Arguments: kind       the name of the tenant's records of this kind
+--            record     what is known
+--            before     what was known; empty for a new one
+--            works      the name of the index of those for which there is work to do; empty where there is none
+--            under_way  1 as long as there is work to do for it, else 0
+--            most       how many a tenant has at most
+--            most_open  for how many of them there is work to do at most
+--            kept_ms    for how long they are kept after the last change of any
+-- Result:    {'ok'} | {'missing'} where it is not new, and not there | {'moved'} where something else is known by now
+--            | {'full'} | {'busy'} where there is work to do for so many
+-- Invariant: a tenant has no more than `most`, there is work to do for no more than `most_open`, and no change is lost.
+--            One with work to do is in `WORKS:TENANT`, and its tenant in `WORKS`. A retry is 'ok'.
+
+local records = shard_key(kind .. ':' .. tenant)
+local opened, tenants = shard_key(works .. ':' .. tenant), shard_key(works)
+local known = redis.call('HGET', records, digits)
+if not known and before ~= '' then
+  return { 'missing' }
+elseif known and known ~= before and known ~= record then
+  return { 'moved' }
+elseif not known and redis.call('HLEN', records) >= most then
+  return { 'full' }
+elseif not known and works ~= '' and redis.call('SCARD', opened) >= most_open then
+  return { 'busy' }
+end
+redis.call('HSET', records, digits, record)
+redis.call('PEXPIRE', records, kept_ms)
+if under_way == '1' then
+  redis.call('SADD', opened, digits)
+  redis.call('SADD', tenants, tenant)
+elseif works ~= '' then
+  redis.call('SREM', opened, digits)
+  if redis.call('EXISTS', opened) == 0 then
+    redis.call('SREM', tenants, tenant)
+  end
+end
+return { 'ok' }

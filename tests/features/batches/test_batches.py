@@ -1,0 +1,219 @@
+"""Batches as the official SDK has them made: an uploaded file of requests, and files of what came of each."""
+
+import json
+from typing import Any
+
+import openai
+import pytest
+from openai.types import Batch
+
+from service.features.batches import shapes
+from service.process import Settings, load_settings
+from tests.support.batches import answers_of, begun, ended, lines
+from tests.support.engine.scripted import Stall
+from tests.support.service import background
+from tests.support.service.background import changed, submitted
+from tests.support.service.inside import answer, opened, scripted, serving
+from tests.support.service.process import MODEL
+from tests.support.waiting import until
+
+
+async def test_each_line_is_answered_once_and_found_by_its_own_name(settings: Settings) -> None:
+    asked = lines(*({"input": f"Say {number}."} for number in range(300)))
+    async with serving(settings, scripted([answer("Hello.")])) as inside, inside.client() as client:
+        batch = await begun(client, asked, metadata={"night": "1"})
+        assert (batch.status, batch.endpoint, batch.completion_window) == ("validating", "/v1/responses", "24h")
+        batch = await ended(client, batch.id)
+        assert (batch.status, batch.model, batch.metadata) == ("completed", MODEL, {"night": "1"})
+        assert counts_of(batch) == (300, 300, 0)
+        made = await answers_of(client, batch.output_file_id)
+        assert sorted(made) == sorted(json.loads(line)["custom_id"] for line in asked)
+        assert {text_of(each) for each in made.values()} == {"Hello."}
+        assert batch.error_file_id is None
+        purposes = [file.purpose async for file in client.files.list()]
+        assert sorted(purposes) == ["batch", "batch_output"], "parts of an output are nobody's business"
+
+
+async def test_a_response_stays_only_if_its_line_asks_for_that(settings: Settings) -> None:
+    asked = lines({"input": "a", "store": True}, {"input": "b"}, {"input": "c", "store": False})
+    async with serving(settings, scripted([answer("Hello.")])) as inside, inside.client() as client:
+        batch = await ended(client, (await begun(client, asked)).id)
+        made = await answers_of(client, batch.output_file_id)
+        kept, *others = (made[f"line-{number}"]["response"]["body"]["id"] for number in range(3))
+        assert (await client.responses.retrieve(kept)).output_text == "Hello."
+        for id in others:
+            with pytest.raises(openai.NotFoundError):
+                await client.responses.retrieve(id)
+
+
+async def test_a_line_that_is_refused_is_among_the_errors_and_the_others_are_made(settings: Settings) -> None:
+    asked = lines({"input": "a"}, {"input": "b", "temperature": 7}, {"model": "unknown", "input": "c"})
+    asked += [line.replace("line-0", "talk") for line in lines({"input": "d", "conversation": "conv_x"})]
+    async with serving(settings, scripted([answer("Hello.")])) as inside, inside.client() as client:
+        batch = await ended(client, (await begun(client, asked)).id)
+        assert (batch.status, counts_of(batch)) == ("completed", (4, 1, 3))
+        assert [*await answers_of(client, batch.output_file_id)] == ["line-0"]
+        refused = await answers_of(client, batch.error_file_id)
+        told = {
+            name: (each["response"]["status_code"], each["response"]["body"]["error"]) for name, each in refused.items()
+        }
+        assert {name: (status, error["param"]) for name, (status, error) in told.items()} == {
+            "line-1": (400, "temperature"),
+            "line-2": (404, "model"),
+            "talk": (400, "conversation"),
+        }
+
+
+async def test_a_line_of_chat_completions_has_their_answer(settings: Settings) -> None:
+    path = "/v1/chat/completions"
+    asked = lines({"messages": [{"role": "user", "content": "Hi"}]}, {"messages": "Hi"}, url=path)
+    async with serving(settings, scripted([answer("Hello.")])) as inside, inside.client() as client:
+        batch = await ended(client, (await begun(client, asked, endpoint=path)).id)
+        made = await answers_of(client, batch.output_file_id)
+        body = made["line-0"]["response"]["body"]
+        assert (body["object"], body["choices"][0]["message"]["content"]) == ("chat.completion", "Hello.")
+        refused = await answers_of(client, batch.error_file_id)
+        assert refused["line-1"]["response"]["body"]["error"]["param"] == "messages"
+
+
+@pytest.mark.parametrize(
+    ("asked", "code", "line", "param"),
+    [
+        ([*lines({"input": "a"}), "{"], "invalid_line", 2, None),
+        ([*lines({"input": "a"}), "", *lines({"input": "b"})], "duplicate_custom_id", 3, "custom_id"),
+        (lines({"input": "a"}, url="/v1/embeddings"), "mismatched_url", 1, "url"),
+        (lines({"input": "a", "stream": True}), "invalid_line", 1, "body.stream"),
+        (['{"custom_id": "a", "method": "POST", "url": "/v1/responses"}'], "invalid_line", 1, "body"),
+        ([" "], "empty_file", None, None),
+    ],
+)
+async def test_a_file_with_a_wrong_line_makes_nothing_and_says_which(
+    settings: Settings, asked: list[str], code: str, line: int | None, param: str | None
+) -> None:
+    engine = scripted([answer("Hello.")])
+    async with serving(settings, engine) as inside, inside.client() as client:
+        batch = await ended(client, (await begun(client, asked)).id)
+        assert batch.status == "failed"
+        assert batch.errors is not None
+        assert batch.errors.data is not None
+        [problem] = batch.errors.data
+        assert (problem.code, problem.line, problem.param) == (code, line, param)
+        assert engine.generations == []
+
+
+@pytest.mark.parametrize(
+    ("wanted", "param"),
+    [
+        ({"endpoint": "/v1/embeddings"}, "endpoint"),
+        ({"completion_window": "1h"}, "completion_window"),
+        ({"input_file_id": "file-nowhere"}, "input_file_id"),
+        ({"metadata": {"a": 1}}, "metadata.a"),
+        ({"output_expires_after": {"anchor": "created_at", "seconds": 60}}, "output_expires_after.seconds"),
+    ],
+)
+async def test_a_batch_that_can_t_be_is_refused_at_once(settings: Settings, wanted: Any, param: str) -> None:
+    async with serving(settings, scripted([answer("Hello.")])) as inside, inside.client() as client:
+        with pytest.raises(openai.BadRequestError) as refused:
+            await begun(client, lines({"input": "a"}), **wanted)
+        assert refused.value.param == param
+        assert [each async for each in client.batches.list()] == []
+
+
+async def test_batches_are_listed_newest_first_page_by_page(settings: Settings) -> None:
+    async with serving(settings, scripted([answer("Hello.")])) as inside, inside.client() as client:
+        ids = [(await begun(client, lines({"input": "a"}))).id for _ in range(3)]
+        assert {each.id async for each in client.batches.list(limit=2)} == set(ids)
+        page = await client.batches.list(limit=2)
+        assert (len(page.data), page.has_more) == (2, True)
+        with pytest.raises(openai.BadRequestError):
+            await client.batches.list(after="batch_nowhere")
+        with pytest.raises(openai.NotFoundError):
+            await client.batches.retrieve("batch_nowhere")
+
+
+async def test_a_cancelled_batch_has_what_was_made_by_then(settings: Settings) -> None:
+    made, stalls = [[answer("Hello.")]] * 3, [opened("Hm"), Stall()]
+    engine = scripted(*made, stalls)
+    asked = lines(*({"input": str(number)} for number in range(40)))
+    async with serving(changed(settings, worker_concurrency=4), engine) as inside, inside.client() as client:
+        batch = await begun(client, asked)
+        await until(lambda: len(engine.generations) >= 7, 30)
+        assert (await client.batches.cancel(batch.id)).status == "cancelling"
+        batch = await ended(client, batch.id)
+        assert (batch.status, counts_of(batch)) == ("cancelled", (40, 3, 0))
+        assert len(await answers_of(client, batch.output_file_id)) == 3
+        assert (await client.batches.cancel(batch.id)).status == "cancelled"
+        assert len(engine.generations) == 7
+
+
+async def test_a_batch_that_is_over_says_of_each_line_that_it_came_too_late(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(shapes.WINDOWS, "2h", 3)
+    engine = scripted([answer("Hello.")], [opened("Hm"), Stall()])
+    asked = lines(*({"input": str(number)} for number in range(600)))
+    async with serving(changed(settings, worker_concurrency=1), engine) as inside, inside.client() as client:
+        batch = await ended(client, (await begun(client, asked, completion_window="2h")).id)
+        assert (batch.status, counts_of(batch)) == ("expired", (600, 1, 599))
+        late = await answers_of(client, batch.error_file_id)
+        assert {each["error"]["code"] for each in late.values()} == {"batch_expired"}
+
+
+async def test_its_lines_wait_until_no_other_response_does(settings: Settings) -> None:
+    engine = scripted([answer("Hello.")])
+    asked = lines(*({"input": str(number)} for number in range(60)))
+    async with serving(changed(settings, worker_concurrency=1), engine) as inside, inside.client() as client:
+        batch = await begun(client, asked)
+        await until(lambda: len(engine.generations) >= 5, 30)
+        before = len(engine.generations)
+        plain = await submitted(client)
+        await background.ended(client, plain.id)
+        first = next(n for n, each in enumerate(engine.generations) if each.id == plain.id)
+        assert first - before <= 5, "the lines that ran by then, and those begun before it was there"
+        assert (await ended(client, batch.id)).status == "completed"
+
+
+async def test_another_process_goes_on_where_one_was_stopped(settings: Settings) -> None:
+    engine = scripted([answer("Hello.")])
+    asked = lines(*({"input": str(number)} for number in range(200)))
+    async with serving(settings, engine) as inside, inside.client() as client:
+        batch = await begun(client, asked)
+        await until(lambda: len(engine.generations) >= 50, 30)
+    again = scripted([answer("Hello.")])
+    async with serving(settings, again) as inside, inside.client() as client:
+        batch = await ended(client, batch.id)
+        assert (batch.status, counts_of(batch)) == ("completed", (200, 200, 0))
+        assert len(await answers_of(client, batch.output_file_id)) == 200
+        assert len(engine.generations) + len(again.generations) <= 200 + settings.worker_concurrency
+
+
+async def test_another_tenant_s_batch_is_not_there(settings: Settings) -> None:
+    keys = load_settings(redis_url=settings.redis_url, key_prefix=settings.key_prefix, api_keys="ada:sk-ada,bob:sk-bob")
+    async with serving(keys, scripted([answer("Hello.")])) as inside:
+        ada, bob = inside.client("sk-ada"), inside.client("sk-bob")
+        batch = await ended(ada, (await begun(ada, lines({"input": "a"}))).id)
+        told = list[str]()
+        for id in (batch.id, "batch_" + "0" * 48):
+            with pytest.raises(openai.NotFoundError) as refused:
+                await bob.batches.retrieve(id)
+            with pytest.raises(openai.NotFoundError):
+                await bob.batches.cancel(id)
+            told.append(refused.value.message.replace(id, "ID"))
+        assert told[0] == told[1]
+        assert [each async for each in bob.batches.list()] == []
+        with pytest.raises(openai.BadRequestError):
+            await bob.batches.create(
+                input_file_id=batch.input_file_id, endpoint="/v1/responses", completion_window="24h"
+            )
+        await ada.close()
+        await bob.close()
+
+
+def counts_of(batch: Batch) -> tuple[int, int, int]:
+    counts = batch.request_counts
+    assert counts is not None
+    return counts.total, counts.completed, counts.failed
+
+
+def text_of(line: Any) -> str:
+    return line["response"]["body"]["output"][0]["content"][0]["text"]

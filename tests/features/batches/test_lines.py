@@ -1,0 +1,63 @@
+"""The lines of an input: found wherever the pieces end, and made in an order in which prompts begin alike."""
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.features.batches.lines import MOST_LINES, MOST_PROBLEMS, LineScanner
+
+URL = "/v1/responses"
+
+
+def line_of(name: str, **body: object) -> bytes:
+    return json.dumps({"custom_id": name, "method": "POST", "url": URL, "body": {"model": "m"} | body}).encode()
+
+
+def scanned(content: bytes, size: int = 1 << 20, most: int = 1 << 20) -> LineScanner:
+    scanner = LineScanner(URL, most)
+    for start in range(0, len(content), size):
+        scanner.feed(content[start : start + size])
+    scanner.finish()
+    return scanner
+
+
+@given(
+    st.lists(st.text(max_size=30), min_size=1, max_size=20),
+    st.integers(1, 200),
+    st.sampled_from([b"\n", b"\n\n", b"\r\n"]),
+)
+def test_each_line_is_found_wherever_pieces_end(texts: list[str], size: int, end: bytes) -> None:
+    lines = [line_of(str(number), input=text) for number, text in enumerate(texts)]
+    content = end.join(lines)
+    places = scanned(content, size).places
+    found = [content[start : start + length] for start, length in zip(places.starts, places.sizes, strict=True)]
+    assert [json.loads(each) for each in found] == [json.loads(each) for each in lines]
+    assert sorted(places.order) == [*range(len(lines))]
+
+
+def test_lines_that_begin_alike_are_made_one_after_the_other() -> None:
+    made = [line_of(str(number), instructions="ab"[number % 2], input=str(number)) for number in range(6)]
+    assert [*scanned(b"\n".join(made)).places.order] == [0, 1, 2, 3, 4, 5], "each begins otherwise"
+    begins = [
+        [{"role": "system", "content": "ab"[number % 2]}, {"role": "user", "content": str(number)}]
+        for number in range(6)
+    ]
+    made = [line_of(str(number), input=begin) for number, begin in enumerate(begins)]
+    assert [*scanned(b"\n".join(made)).places.order] == [0, 2, 4, 1, 3, 5]
+
+
+def test_only_the_first_problems_are_told_and_the_rest_isn_t_read() -> None:
+    scanner = scanned(b"{}\n" * 1_000)
+    assert [each.line for each in scanner.problems] == [*range(1, MOST_PROBLEMS + 1)]
+
+
+def test_a_line_longer_than_a_body_may_be_ends_the_reading() -> None:
+    [problem] = scanned(line_of("a", input="x" * 2_000) + b"\n{}", most=1_000, size=100).problems
+    assert (problem.code, problem.line) == ("line_too_long", 1)
+
+
+def test_a_batch_has_a_bounded_number_of_lines() -> None:
+    content = b"\n".join(line_of(str(number)) for number in range(MOST_LINES + 2))
+    [problem] = scanned(content).problems
+    assert (problem.code, problem.line) == ("too_many_lines", MOST_LINES + 1)

@@ -1,0 +1,156 @@
+"""The Files API by the official client: uploaded as they come, listed, shown, sent, deleted and refused."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+from openai import APIStatusError, AsyncOpenAI, BadRequestError, NotFoundError
+
+from service.process import Settings, load_settings
+from tests.support.service.inside import Inside, answer, scripted, serving
+
+NOBODY = "file-" + 24 * "0"
+TEXT = b"a,b\r\n\r\n1,2\n--b\r\n"
+
+
+@pytest.fixture
+async def service(settings: Settings) -> AsyncIterator[Inside]:
+    async with serving(settings, scripted([answer("Yes.")])) as made:
+        yield made
+
+
+async def test_a_file_lives_as_the_client_has_it(service: Inside) -> None:
+    async with service.client() as client:
+        made = await client.files.create(file=("täxt 1.csv", TEXT), purpose="user_data")
+        assert (made.object, made.filename, made.bytes) == ("file", "täxt 1.csv", len(TEXT))
+        assert (made.purpose, made.status, made.expires_at) == ("user_data", "processed", None)
+        assert await client.files.retrieve(made.id) == made
+        content = await client.files.content(made.id)
+        assert content.read() == TEXT
+        assert content.response.headers["content-length"] == str(len(TEXT))
+        assert content.response.headers["content-disposition"] == ("attachment; filename*=UTF-8''t%C3%A4xt%201.csv")
+        other = await client.files.create(
+            file=("batch.jsonl", b"{}"), purpose="batch", expires_after={"anchor": "created_at", "seconds": 3600}
+        )
+        assert other.expires_at == other.created_at + 3600
+        assert [file.id async for file in client.files.list()] == [other.id, made.id]
+        assert [file.id async for file in client.files.list(order="asc", limit=1)] == [made.id, other.id]
+        assert [file.id async for file in client.files.list(purpose="batch")] == [other.id]
+        assert (await client.files.delete(made.id)).deleted
+        with pytest.raises(NotFoundError):
+            await client.files.retrieve(made.id)
+        assert [file.id async for file in client.files.list()] == [other.id]
+
+
+@pytest.mark.parametrize("size", [0, 1, 5 << 20])
+async def test_a_file_comes_back_as_it_was_sent(service: Inside, size: int) -> None:
+    content = (TEXT * (size // len(TEXT) + 1))[:size]
+    async with service.client() as client:
+        made = await client.files.create(file=("a.bin", content), purpose="user_data")
+        assert made.bytes == size
+        assert (await client.files.content(made.id)).read() == content
+
+
+def everything(client: AsyncOpenAI, id: str) -> list[Any]:
+    """Each thing that can be asked of a file."""
+    return [client.files.retrieve(id), client.files.content(id), client.files.delete(id)]
+
+
+async def test_another_tenants_file_is_as_one_that_never_was(settings: Settings) -> None:
+    keys = load_settings(redis_url=settings.redis_url, key_prefix=settings.key_prefix, api_keys="ada:sk-ada,bob:sk-bob")
+    async with serving(keys) as service, service.client("sk-ada") as ada, service.client("sk-bob") as bob:
+        made = await ada.files.create(file=("mine.txt", TEXT), purpose="user_data")
+        told = list[Any]()
+        for id in (made.id, NOBODY, "x" * 300):
+            for ask in everything(bob, id):
+                with pytest.raises(NotFoundError) as refused:
+                    await ask
+                body: Any = refused.value.body
+                assert (body["type"], body["param"], body["code"]) == ("invalid_request_error", "id", None)
+                told.append(body["message"].replace(made.id, NOBODY))
+        assert told[:3] == told[3:6]
+        assert [each async for each in bob.files.list()] == []
+        assert (await ada.files.content(made.id)).read() == TEXT
+
+
+def form(*parts: bytes) -> bytes:
+    return b"".join(b"--b\r\nContent-Disposition: form-data; %b\r\n" % part for part in parts) + b"--b--\r\n"
+
+
+FILE = b'name="file"; filename="a.txt"\r\n\r\nabc'
+PURPOSE = b'name="purpose"\r\n\r\nuser_data'
+
+
+@pytest.mark.parametrize(
+    ("parts", "param", "code"),
+    [
+        ([PURPOSE], "file", "missing_required_parameter"),
+        ([FILE], "purpose", "missing_required_parameter"),
+        ([FILE, b'name="purpose"\r\n\r\nfine-tune'], "purpose", "invalid_value"),
+        ([FILE, b'name="purpose"\r\n\r\nbatch_output'], "purpose", "invalid_value"),
+        ([FILE, FILE, PURPOSE], "file", "invalid_value"),
+        ([FILE, PURPOSE, b'name="more"; filename="b.txt"\r\n\r\nabc'], "file", "invalid_value"),
+        ([b'name="file"; filename=""\r\n\r\nabc', PURPOSE], "file", "invalid_value"),
+        ([b'name="file"; filename="a\x07b"\r\n\r\nabc', PURPOSE], "file", "invalid_value"),
+        ([FILE, PURPOSE, b'name="long"\r\n\r\n' + bytes(5000)], "file", "invalid_value"),
+        ([FILE, PURPOSE, *(b'name="f%d"\r\n\r\n' % number for number in range(20))], "file", "invalid_value"),
+        ([FILE, PURPOSE, b'name="expires_after[seconds]"\r\n\r\n3600'], "expires_after.anchor", "invalid_value"),
+        (
+            [
+                *(FILE, PURPOSE, b'name="expires_after[anchor]"\r\n\r\ncreated_at'),
+                b'name="expires_after[seconds]"\r\n\r\n3599',
+            ],
+            "expires_after.seconds",
+            "invalid_value",
+        ),
+    ],
+)
+async def test_a_wrong_form_is_refused_and_leaves_nothing(
+    service: Inside, parts: list[bytes], param: str, code: str
+) -> None:
+    async with httpx.AsyncClient(base_url=service.url) as client:
+        body = form(*parts)
+        answered = await client.post(
+            "/v1/files", content=body, headers={"content-type": "multipart/form-data; boundary=b"}
+        )
+        assert answered.status_code == 400, answered.text
+        error = answered.json()["error"]
+        assert (error["param"], error["code"]) == (param, code)
+        assert (await client.get("/v1/files")).json()["data"] == []
+
+
+@pytest.mark.parametrize("kind", ["application/json", "multipart/form-data", "text/plain"])
+async def test_what_is_no_form_is_refused(service: Inside, kind: str) -> None:
+    async with httpx.AsyncClient(base_url=service.url) as client:
+        answered = await client.post("/v1/files", content=b"abc", headers={"content-type": kind})
+        assert answered.status_code in (400, 403, 415), answered.text
+
+
+async def test_bounds_are_refused_with_the_setting_that_changes_them(settings: Settings) -> None:
+    few = load_settings(
+        redis_url=settings.redis_url, key_prefix=settings.key_prefix, files_max=1, file_max_bytes=100, files_bytes=150
+    )
+    async with serving(few) as service, service.client() as client:
+        with pytest.raises(APIStatusError, match="FILE_MAX_BYTES") as refused:
+            await client.files.create(file=("a.txt", bytes(101)), purpose="batch")
+        assert refused.value.status_code == 413
+        await client.files.create(file=("a.txt", bytes(100)), purpose="batch")
+        with pytest.raises(BadRequestError, match="FILES_MAX"):
+            await client.files.create(file=("a.txt", bytes(100)), purpose="batch")
+
+
+async def test_an_upload_that_breaks_off_leaves_nothing(service: Inside) -> None:
+    async with httpx.AsyncClient(base_url=service.url) as client:
+
+        async def broken() -> AsyncIterator[bytes]:
+            yield form(FILE + b"\r\n")[:-9] + bytes(2 << 20)
+            await asyncio.sleep(0.2)
+            raise ConnectionResetError
+
+        with pytest.raises(ConnectionResetError):
+            await client.post(
+                "/v1/files", content=broken(), headers={"content-type": "multipart/form-data; boundary=b"}
+            )
+        assert (await client.get("/v1/files")).json()["data"] == []

@@ -1,0 +1,447 @@
+"""Files in a store: whole or not there, bounded, each tenant's apart, and nothing left of what died or was deleted."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from hashlib import sha256
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+
+from store.archive.archive import Archive
+from store.archive.opening import open_archive
+from store.backup.archiving.marks import Marks
+from store.backup.ownership import join
+from store.backup.upkeep.backup import Backup, BackupScope
+from store.backup.upkeep.erasing import erase
+from store.backup.upkeep.restore import Restore, Restored
+from store.errors import ArchiveUnavailable
+from store.files.files import (
+    PIECE_BYTES,
+    RECOVERED,
+    ROOT,
+    FileGone,
+    FileLimits,
+    FileRecord,
+    Files,
+    FilesFull,
+    FileTooLarge,
+    new_id,
+)
+from store.history.history import ConversationHistoryStore
+from tests.support import ROOT as ROOT_FOLDER
+from tests.support.archive.opened import new_name, opened, place_of
+from tests.support.store.fixtures import OpenStore
+from tests.support.waiting import until
+
+TEXT = b"what is said in a file\n"
+
+
+async def chunks(content: bytes, size: int = 65_536) -> AsyncIterator[bytes]:
+    for start in range(0, len(content), size):
+        yield content[start : start + size]
+
+
+async def create(files: Files, content: bytes = TEXT, tenant: str = "acme", **how: int) -> FileRecord:
+    return await files.create(tenant, "notes.txt", "user_data", chunks(content), **how)
+
+
+async def content_of(files: Files, record: FileRecord, tenant: str = "acme") -> bytes:
+    return b"".join([piece async for piece in files.read(tenant, record)])
+
+
+async def left_in(archive: Archive | None) -> list[str]:
+    return [] if archive is None else [entry.key for entry in await archive.list(ROOT)]
+
+
+@pytest.mark.parametrize("size", [0, 1, PIECE_BYTES - 1, PIECE_BYTES, 3 * PIECE_BYTES + 17])
+async def test_what_was_stored_is_read(files: Files, size: int) -> None:
+    content = (sha256(b"%d" % size).digest() * (size // 32 + 1))[:size]
+    record = await create(files, content)
+
+    assert (record.filename, record.purpose, record.bytes) == ("notes.txt", "user_data", size)
+    assert await files.find("acme", record.id) == record
+    assert await content_of(files, record) == content
+
+
+async def test_one_chunk_may_be_all_of_it(files: Files) -> None:
+    content = bytes(range(256)) * (2 * PIECE_BYTES // 256 + 1)
+    record = await files.create("acme", "one", "batch", chunks(content, len(content)))
+    assert [len(piece) async for piece in files.read("acme", record)] == [PIECE_BYTES, PIECE_BYTES, 256]
+    assert await content_of(files, record) == content
+
+
+async def test_another_tenant_has_nothing_of_it(files: Files) -> None:
+    record = await create(files)
+
+    assert await files.find("globex", record.id) is None
+    assert not await files.delete("globex", record.id)
+    assert (await files.page("globex")).files == []
+    with pytest.raises(FileGone):
+        await content_of(files, record, "globex")
+    assert await content_of(files, record) == TEXT
+
+
+async def test_what_was_deleted_is_gone_with_all_that_it_took(files: Files, redis: Redis, prefix: str) -> None:
+    kept, record = await create(files, b"another"), await create(files, TEXT * PIECE_BYTES)
+
+    assert await files.delete("acme", record.id)
+    assert not await files.delete("acme", record.id)
+    assert await files.find("acme", record.id) is None
+    with pytest.raises(FileGone):
+        await content_of(files, record)
+    assert all(kept.id in key for key in await left_in(files.archive))
+    await files.delete("acme", kept.id)
+    assert await left_in(files.archive) == []
+    assert [key async for key in redis.scan_iter(f"{prefix}:*")] == []
+
+
+@pytest.mark.parametrize(
+    "id", ["", "file-", "file-" + "x" * 23, "file-" + "/" * 24, "resp_1", "file-" + "x" * 24 + "\n"]
+)
+async def test_an_id_that_none_can_have_is_not_found(files: Files, id: str) -> None:
+    assert await files.find("acme", id) is None
+    assert not await files.delete("acme", id)
+
+
+async def test_ids_are_in_the_order_of_their_times() -> None:
+    ids = [new_id(us) for us in (0, 1, 63, 64, 4095, 4096, 1_764_400_000_000_000, 1_764_400_000_000_001, 1 << 53)]
+    assert all(len(id) == len("file-") + 24 for id in ids)
+    assert all(before < after for before, after in pairwise(ids))
+
+
+async def test_pages_go_on_behind_a_file_that_is_gone(files: Files) -> None:
+    records = [await create(files) for _ in range(5)]
+    await files.create("acme", "other", "batch", chunks(TEXT))
+
+    first = await files.page("acme", limit=2, ascending=True, purpose="user_data")
+    assert (first.files, first.has_more) == (records[:2], True)
+    await files.delete("acme", records[1].id)
+    rest = await files.page("acme", after=records[1].id, limit=3, ascending=True, purpose="user_data")
+    assert (rest.files, rest.has_more) == (records[2:], False)
+    newest = await files.page("acme", limit=2, purpose="user_data")
+    assert (newest.files, newest.has_more) == ([records[4], records[3]], True)
+    assert len((await files.page("acme")).files) == 5
+
+
+# --- bounds ---
+
+
+def bounded(like: Files, history: ConversationHistoryStore, **limits: int) -> Files:
+    return Files(history, like.archive, FileLimits(**limits))
+
+
+async def test_a_tenant_has_so_many_files(files: Files, history: ConversationHistoryStore) -> None:
+    few = bounded(files, history, files=2)
+    first = await create(few)
+    await create(few)
+
+    with pytest.raises(FilesFull) as full:
+        await create(few)
+    assert full.value.bound == "files"
+    await create(few, tenant="globex")
+    await few.delete("acme", first.id)
+    await create(few)
+
+
+async def test_a_tenant_has_so_many_bytes_and_nothing_is_left_of_what_is_refused(
+    files: Files, history: ConversationHistoryStore
+) -> None:
+    small = bounded(files, history, bytes=2 * PIECE_BYTES)
+    kept = await create(small, bytes(PIECE_BYTES))
+
+    with pytest.raises(FilesFull) as full:
+        await create(small, bytes(PIECE_BYTES + 1))
+    assert full.value.bound == "bytes"
+    assert all(kept.id in key for key in await left_in(files.archive))
+    await create(small, bytes(PIECE_BYTES))
+
+
+async def test_a_file_has_so_many_bytes(files: Files, history: ConversationHistoryStore) -> None:
+    small = bounded(files, history, file_bytes=PIECE_BYTES + 1)
+    await create(small, bytes(PIECE_BYTES + 1))
+    with pytest.raises(FileTooLarge):
+        await create(small, bytes(PIECE_BYTES + 2))
+    assert len((await small.page("acme")).files) == 1
+
+
+async def test_uploads_at_the_same_time_pass_no_bound_together(files: Files, history: ConversationHistoryStore) -> None:
+    small = bounded(files, history, files=5, bytes=8 * PIECE_BYTES)
+
+    async def upload(number: int) -> bool:
+        try:
+            await create(small, bytes(2 * PIECE_BYTES))
+        except FilesFull:
+            return False
+        return True
+
+    done = await asyncio.gather(*map(upload, range(12)))
+    found = (await small.page("acme")).files
+    assert len(found) == sum(done) <= 4
+    await create(small, bytes(PIECE_BYTES * (8 - 2 * len(found))))
+
+
+async def test_all_tenants_together_have_so_many_bytes_in_redis(history: ConversationHistoryStore) -> None:
+    files = Files(history, limits=FileLimits(held_bytes=2 * PIECE_BYTES))
+    kept = await create(files, bytes(PIECE_BYTES))
+    await create(files, bytes(PIECE_BYTES), tenant="globex")
+
+    with pytest.raises(FilesFull) as full:
+        await create(files, TEXT, tenant="initech")
+    assert full.value.bound == "held"
+    await files.delete("acme", kept.id)
+    await create(files, TEXT, tenant="initech")
+
+
+async def test_files_leave_a_server_memory_for_turns(history: ConversationHistoryStore, redis: Redis) -> None:
+    files = Files(history)
+    used = (await redis.info("memory"))["used_memory"]
+    await redis.config_set("maxmemory", used + PIECE_BYTES)
+    try:
+        with pytest.raises(FilesFull) as full:
+            await create(files, bytes(PIECE_BYTES))
+    finally:
+        await redis.config_set("maxmemory", 0)
+    assert full.value.bound == "memory"
+
+
+# --- what ends early ---
+
+
+async def test_of_an_upload_that_fails_nothing_is_left(files: Files, redis: Redis, prefix: str) -> None:
+    async def broken() -> AsyncIterator[bytes]:
+        yield bytes(PIECE_BYTES + 5)
+        raise ConnectionResetError
+
+    with pytest.raises(ConnectionResetError):
+        await files.create("acme", "broken", "batch", broken())
+    assert await left_in(files.archive) == []
+    assert [key async for key in redis.scan_iter(f"{prefix}:*")] == []
+
+
+async def test_of_an_upload_that_is_cancelled_nothing_is_left(files: Files, redis: Redis, prefix: str) -> None:
+    came = asyncio.Event()
+
+    async def endless() -> AsyncIterator[bytes]:
+        yield bytes(PIECE_BYTES)
+        yield bytes(PIECE_BYTES)
+        came.set()
+        await asyncio.Event().wait()
+
+    upload = asyncio.create_task(files.create("acme", "endless", "batch", endless()))
+    await came.wait()
+    assert (await files.page("acme")).files == []
+    upload.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await upload
+    assert await left_in(files.archive) == []
+    assert [key async for key in redis.scan_iter(f"{prefix}:*")] == []
+
+
+async def test_a_slow_upload_is_no_dead_one(
+    files: Files, history: ConversationHistoryStore, redis: Redis, prefix: str
+) -> None:
+    hasty = Files(history, files.archive, lease_seconds=0.6)
+    times: list[float] = []
+
+    async def slow() -> AsyncIterator[bytes]:
+        yield bytes(PIECE_BYTES)
+        (key,) = [key async for key in redis.scan_iter(f"{prefix}:*files-until")]
+
+        async def renewed() -> bool:
+            ((_, until_ms),) = await redis.zrange(key, 0, -1, withscores=True)
+            times.append(until_ms)
+            return until_ms > times[0] + 600
+
+        await until(renewed)
+        yield TEXT
+
+    record = await hasty.create("acme", "slow", "batch", slow())
+    assert await content_of(files, record) == bytes(PIECE_BYTES) + TEXT
+    assert [key async for key in redis.scan_iter(f"{prefix}:*files-until")] == [], "it doesn't expire"
+
+
+async def test_an_upload_that_was_taken_for_dead_is_refused(files: Files, redis: Redis, prefix: str) -> None:
+    async def frozen() -> AsyncIterator[bytes]:
+        yield bytes(PIECE_BYTES)
+        (key,) = [key async for key in redis.scan_iter(f"{prefix}:*files-until")]
+        await redis.zadd(key, dict.fromkeys(await redis.zrange(key, 0, -1), 1))
+        assert await files.sweep() == 1
+        yield TEXT
+
+    with pytest.raises(FileGone):
+        await files.create("acme", "frozen", "batch", frozen())
+    assert await left_in(files.archive) == []
+    assert (await files.page("acme")).files == []
+
+
+async def test_a_file_expires(files: Files, redis: Redis) -> None:
+    now, _ = await redis.time()
+    record, other = await create(files, expires_at=now + 1), await create(files, expires_at=now + 3600)
+    assert await files.find("acme", record.id) == record
+
+    async def has_expired() -> bool:
+        return await files.find("acme", record.id) is None
+
+    await until(has_expired)
+    assert (await files.page("acme")).files == [other]
+    assert await files.sweep() == 1
+    assert all(other.id in key for key in await left_in(files.archive))
+
+
+async def test_all_of_a_tenant_is_erased(files: Files) -> None:
+    for _ in range(3):
+        await create(files, bytes(PIECE_BYTES + 1))
+    other = await create(files, tenant="globex")
+
+    assert await files.erase("acme") == 3
+    assert (await files.page("acme")).files == []
+    assert all(other.id in key for key in await left_in(files.archive))
+    assert await content_of(files, other, "globex") == TEXT
+
+
+async def test_lost_replies_change_nothing(files: Files, lost_replies: None) -> None:
+    record = await create(files, bytes(2 * PIECE_BYTES + 1))
+    assert await content_of(files, record) == bytes(2 * PIECE_BYTES + 1)
+    assert await files.delete("acme", record.id)
+    assert await left_in(files.archive) == []
+
+
+# --- an archive ---
+
+
+async def test_an_archive_that_is_away_loses_no_deletion(
+    history: ConversationHistoryStore, archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = Files(history, archive)
+    record = await create(files)
+
+    async def away(*keys: str) -> None:
+        raise ArchiveUnavailable("it is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(archive, "delete", away)
+        assert await files.delete("acme", record.id)
+        assert await files.find("acme", record.id) is None
+        assert not await files.adopt("acme", record), "it is being deleted"
+    assert await left_in(archive) != []
+    assert await files.sweep() == 1
+    assert await left_in(archive) == []
+
+
+async def test_a_redis_that_lost_all_knows_the_files_of_its_archive_again(
+    history: ConversationHistoryStore, archive: Archive, redis: Redis, prefix: str
+) -> None:
+    files = Files(history, archive)
+    kept, gone = await create(files), await create(files)
+    await files.recover()
+    await files.delete("acme", gone.id)
+    assert await files.recover() == 0
+    async for key in redis.scan_iter(f"{prefix}:*"):
+        await redis.delete(key)
+
+    assert await files.find("acme", kept.id) is None
+    assert await files.recover() == 1
+    assert (await files.page("acme")).files == [kept]
+    assert await content_of(files, kept) == TEXT
+    assert RECOVERED in {key.decode().rpartition(":")[2] async for key in redis.scan_iter(f"{prefix}:*")}
+
+
+async def test_a_file_from_before_the_archive_is_still_read(
+    history: ConversationHistoryStore, archive: Archive
+) -> None:
+    record = await create(Files(history))
+    assert await content_of(Files(history, archive), record) == TEXT
+    assert await Files(history, archive).delete("acme", record.id)
+
+
+# --- backups, and erasing ---
+
+
+async def backed_up(history: ConversationHistoryStore, archive: Archive | None, path: Path) -> None:
+    async with aclosing(Backup(history, archive).run(path, BackupScope(), release="test")) as steps:
+        async for _ in steps:
+            pass
+
+
+async def restored(history: ConversationHistoryStore, archive: Archive | None, path: Path) -> tuple[int, int]:
+    async with aclosing(Restore(history, archive).run(path, release="test")) as steps:
+        *_, found = [step async for step in steps]
+    assert isinstance(found, Restored)
+    return found.files, found.files_left
+
+
+@pytest.mark.parametrize("into", ["redis", "archive"])
+async def test_files_come_back_from_a_backup(
+    files: Files, history: ConversationHistoryStore, open_store: OpenStore, tmp_path: Path, into: str
+) -> None:
+    path, content = tmp_path / "backup", bytes(range(256)) * 5000
+    if files.archive is not None:
+        await join(history, files.archive)
+    kept, other = await create(files, content), await create(files, tenant="globex")
+    await backed_up(history, files.archive, path)
+    await files.delete("acme", kept.id)
+    with place_of("sqlite", tmp_path / "other") as place:
+        async with opened(place) as archive:
+            store, target = open_store(f"test-{new_name()}"), archive if into == "archive" else None
+            assert await restored(store, target, path) == (2, 0)
+            assert await restored(store, target, path) == (0, 0), "they are there"
+            again = Files(store, target)
+            found = await again.find("acme", kept.id)
+            assert found is not None
+            assert (found.filename, found.created_at, found.archived) == (
+                kept.filename,
+                kept.created_at,
+                into == "archive",
+            )
+            assert await content_of(again, found) == content
+            assert await again.find("globex", other.id) is not None
+            await again.erase("acme")
+            await again.erase("globex")
+
+
+async def test_a_tenants_files_are_erased_with_its_conversations(
+    history: ConversationHistoryStore, archive: Archive
+) -> None:
+    await join(history, archive)
+    files = Files(history, archive)
+    await create(files)
+    other = await create(files, tenant="globex")
+    done = await erase(archive, Marks(archive), "acme", await history.cut_time(), history)
+    assert done.files == 1
+    assert (await files.page("acme")).files == []
+    assert all(other.id in key for key in await left_in(archive))
+
+
+@pytest.mark.parametrize("kind", ["redis", "archive"])
+async def test_an_upload_whose_process_is_killed_leaves_nothing_after_the_sweep(
+    history: ConversationHistoryStore, server_url: str, redis: Redis, prefix: str, tmp_path: Path, kind: str
+) -> None:
+    folder = str(tmp_path / "archive") if kind == "archive" else ""
+    command = [sys.executable, "-m", "tests.features.files.uploading", server_url, prefix, folder, "2"]
+    process = await asyncio.create_subprocess_exec(*command, cwd=ROOT_FOLDER, stdout=asyncio.subprocess.PIPE)
+    assert process.stdout is not None
+    assert await process.stdout.readline() == b"stored\n"
+    process.kill()
+    await process.wait()
+
+    archive = open_archive(f"sqlite://{folder}", Path("/nowhere")) if folder else None
+    files = Files(history, archive)
+    assert await left_in(archive) != [] if folder else await redis.keys(f"{prefix}:*pieces*") != []
+    assert (await files.page("acme")).files == []
+    assert await until(files.sweep) == 1
+    assert await left_in(archive) == []
+    assert [key async for key in redis.scan_iter(f"{prefix}:*")] == []
+    await files.close()
+
+
+async def test_files_are_there_after_a_restart(
+    history: ConversationHistoryStore, archive: Archive, open_store: OpenStore
+) -> None:
+    kept, own = await create(Files(history, archive)), await create(Files(history))
+    later = Files(open_store(), archive)
+    assert (await later.page("acme")).files == [own, kept]
+    assert [await content_of(later, record) for record in (kept, own)] == [TEXT, TEXT]
