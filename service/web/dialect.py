@@ -34,7 +34,7 @@ class Dialect:
 OPENAI = Dialect()
 
 
-class Translation(NamedTuple):
+class TranslatedBody(NamedTuple):
     """A request of another API as one for a response: its body, the kind of that, and the dialect of its answer."""
 
     body: bytes
@@ -42,5 +42,5 @@ class Translation(NamedTuple):
     dialect: Dialect
 
 
-Translate = Callable[[bytes, CoreSettings], Generator[None, None, Translation]]
+Translate = Callable[[bytes, CoreSettings], Generator[None, None, TranslatedBody]]
 """Translates a body in steps. Raises InvalidRequest."""

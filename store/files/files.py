@@ -438,7 +438,7 @@ async def archived_files(archive: Archive, tenant: str | None = None) -> AsyncGe
 
 
 def check_value(key: str, value: bytes) -> tuple[str, FileRecord | None]:
-    """Whose a value of an archive is, and the record that it is, None for a piece. Raises ArchiveDamaged."""
+    """The tenant of a value of an archive, and the record that it is, None for a piece. Raises ArchiveDamaged."""
     match = _KEY.fullmatch(key)
     if match is None or len(value) > PIECE_BYTES:
         raise ArchiveDamaged(f"{key[:200]} can't be of a file")

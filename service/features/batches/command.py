@@ -53,7 +53,8 @@ def batch(
     counts = ended["request_counts"]
     told = f"{ended['status']}: {counts['completed']} of {counts['total']} answered, {counts['failed']} failed"
     printing.out(json.dumps(ended) if as_json else told)
-    for problem in (ended.get("errors") or {}).get("data", ()):
+    problems: list[Json] = ended["errors"]["data"] if ended["errors"] else []
+    for problem in problems:
         line = "" if problem["line"] is None else f"line {problem['line']}: "
         printing.wrong(f"{line}{problem['message']}")
     return None if ended["status"] == "completed" and not counts["failed"] else EXIT_FAILED

@@ -4,7 +4,7 @@ import msgspec
 
 from service.errors import ApiError, InvalidRequest, invalid_value, not_served
 from service.features.batches.running import OWN
-from service.features.batches.shapes import BATCHES, BatchRecord, moved, read_batch
+from service.features.batches.shapes import BATCHES, BatchRecord, read_batch, with_status
 from service.responses.service import Service
 from store.errors import StoreFull
 from store.files.files import Files
@@ -71,12 +71,12 @@ class BatchDoor:
 
     async def find(self, tenant: str, id: str) -> BatchRecord:
         """A batch. Raises ApiError 404, StoreError."""
-        return _decode(await self._encoded(tenant, id))
+        return _decode(await self._record_bytes(tenant, id))
 
     async def cancel(self, tenant: str, id: str) -> BatchRecord:
         """A batch that is cancelled now, or soon. Raises ApiError, StoreError."""
         for _ in range(TRIES):
-            encoded = await self._encoded(tenant, id)
+            encoded = await self._record_bytes(tenant, id)
             record = _decode(encoded)
             if record.status in ("cancelling", "cancelled"):
                 return record
@@ -84,13 +84,13 @@ class BatchDoor:
                 message = f"The batch is {record.status}, so it can't be cancelled."
                 raise ApiError(409, message, code="invalid_batch_status", param="batch_id")
             over = record.status == "validating" and not record.holder
-            cancelled = moved(record, "cancelled" if over else "cancelling", self._service.store.clock())
+            cancelled = with_status(record, "cancelled" if over else "cancelling", self._service.store.clock())
             kept, under_way = msgspec.msgpack.encode(cancelled), cancelled.under_way
             if await self._stored.keep(tenant, id, kept, encoded, under_way=under_way):
                 return cancelled
         raise ApiError(409, "The batch changes all the time. Try again in a moment.", param="batch_id", retry_after=1)
 
-    async def _encoded(self, tenant: str, id: str) -> bytes:
+    async def _record_bytes(self, tenant: str, id: str) -> bytes:
         encoded = await self._stored.get(tenant, id)
         if encoded is None:
             raise ApiError(404, f"No batch found with id '{id[:80]}'.", param="batch_id")

@@ -29,14 +29,14 @@ from service.engine.port import EngineError
 from service.entrance import Entry, Reservation
 from service.errors import ApiError, not_served, server_failure
 from service.features.batches.lines import BatchLine, LineReader, scan
-from service.features.batches.shapes import BATCHES, BatchProblem, BatchRecord, BatchStatus, Written, moved
+from service.features.batches.shapes import BATCHES, BatchProblem, BatchRecord, BatchStatus, WrittenLines, with_status
 from service.responses.make import Maker, Queued, make
 from service.responses.refusals import refusal_of
 from service.responses.service import Caller, Service
 from service.settings.core import CoreSettings
 from service.steps import in_steps
 from service.store_away import tolerate
-from service.web.dialect import OPENAI, Dialect, Translate, Translation
+from service.web.dialect import OPENAI, Dialect, Translate, TranslatedBody
 from service.web.errors import envelope
 from store.errors import Conflict, NotCancellable, NotFound, NotTerminal, StoreError
 from store.files.files import Files
@@ -95,7 +95,7 @@ class LineUnderWay(NamedTuple):
     """Whether its response stays when its answer is in a file."""
 
 
-class Part:
+class AnswerPart:
     """Answers that are in no file yet, and the places of their lines."""
 
     def __init__(self) -> None:
@@ -170,7 +170,7 @@ class BatchRun:
         self._under_way = dict[str, LineUnderWay]()
         self._ended, self._awake = set[str](), asyncio.Event()
         self._poll_at = 0.0
-        self._part = Part()
+        self._part = AnswerPart()
         self._reader: LineReader
 
     def note_end(self, id: str) -> None:
@@ -231,7 +231,7 @@ class BatchRun:
     async def _renew(self) -> None:
         while True:
             await asyncio.sleep(RENEWED * self._lease)
-            await self._change(partial(_counted, part=self._part))
+            await self._change(partial(_with_counts, part=self._part))
             self._awake.set()
 
     # --- making it ---
@@ -254,7 +254,9 @@ class BatchRun:
                 return
             self._reader = LineReader(self._files, self.tenant, file, scanned.places)
             self._entry = await self._service.tenants.entrance.returning(self.tenant, record.key)
-            await self._change(partial(_begun, total=len(scanned.places), model=scanned.model, now=self._store.clock()))
+            await self._change(
+                partial(_with_lines, total=len(scanned.places), model=scanned.model, now=self._store.clock())
+            )
             await self._make_lines(resumes="in_progress" in record.times)
 
     async def _make_lines(self, *, resumes: bool) -> None:
@@ -428,7 +430,7 @@ class BatchRun:
         answers, failures = [await self._keep_part(each) for each in (part.answers, part.failures)]
         if part.places:
             await self._change(lambda record: _with_part(record, part, answers, failures))
-        self._part = Part()
+        self._part = AnswerPart()
         for id in part.ids:
             with suppress(NotFound, NotTerminal):
                 await self._store.forget(self.tenant, id)
@@ -463,7 +465,7 @@ class BatchRun:
         """Make the files whole, and end. Raises BatchLost, StoreError."""
         await self._write()
         if status == "completed":
-            await self._change(lambda record: moved(record, "finalizing", self._store.clock()))
+            await self._change(lambda record: with_status(record, "finalizing", self._store.clock()))
         written, record = self._record.written, self._record
         output = await self._whole("output", record.output_file_id, written.answers)
         await self._change(lambda record: msgspec.structs.replace(record, output_file_id=output))
@@ -471,12 +473,12 @@ class BatchRun:
         now = self._store.clock()
         await self._change(
             lambda record: msgspec.structs.replace(
-                moved(record, status, now),
+                with_status(record, status, now),
                 output_file_id=output,
                 error_file_id=errors,
                 completed=written.completed,
                 failed=written.failed,
-                written=Written(),
+                written=WrittenLines(),
                 holder="",
             )
         )
@@ -490,16 +492,16 @@ class BatchRun:
             return id if parts else ""
         kept = self._record.kept_seconds
         until = None if kept is None else int(self._store.clock()) + kept
-        return await self._file(f"{self.id}_{kind}.jsonl", OUTPUT_PURPOSE, self._joined(parts), until)
+        return await self._file(f"{self.id}_{kind}.jsonl", OUTPUT_PURPOSE, self._pieces_of(parts), until)
 
     async def _fail(self, *problems: BatchProblem) -> None:
         now = self._store.clock()
         await self._change(
-            lambda record: msgspec.structs.replace(moved(record, "failed", now), problems=problems, holder="")
+            lambda record: msgspec.structs.replace(with_status(record, "failed", now), problems=problems, holder="")
         )
         self._log()
 
-    async def _joined(self, parts: Sequence[str]) -> AsyncIterator[bytes]:
+    async def _pieces_of(self, parts: Sequence[str]) -> AsyncIterator[bytes]:
         for id in parts:
             file = await self._files.find(self.tenant, id)
             if file is None:
@@ -517,10 +519,10 @@ async def _in_one(content: bytes) -> AsyncIterator[bytes]:
     yield content
 
 
-def as_it_is(body: bytes, settings: CoreSettings) -> Generator[None, None, Translation]:
+def as_it_is(body: bytes, settings: CoreSettings) -> Generator[None, None, TranslatedBody]:
     """A body of the Responses API."""
     yield from ()
-    return Translation(body, CreateBody, OPENAI)
+    return TranslatedBody(body, CreateBody, OPENAI)
 
 
 class _Kept(msgspec.Struct):
@@ -532,10 +534,10 @@ def _keeps(line: BatchLine) -> bool:
     return msgspec.json.decode(line.body, type=_Kept).store is True
 
 
-def _begun(record: BatchRecord, *, total: int, model: str, now: float) -> BatchRecord:
+def _with_lines(record: BatchRecord, *, total: int, model: str, now: float) -> BatchRecord:
     """The record, once all of its lines are known."""
     known = msgspec.structs.replace(record, total=total, model=model)
-    return moved(known, "in_progress", now) if record.status == "validating" else known
+    return with_status(known, "in_progress", now) if record.status == "validating" else known
 
 
 def _failure_of(response: Response) -> ApiError:
@@ -556,14 +558,16 @@ def _line_of(name: str, custom_id: str, response: tuple[int, bytes] | None) -> b
     return msgspec.json.encode(shown) + b"\n"
 
 
-def _with_part(record: BatchRecord, part: Part, answers: tuple[str, ...], failures: tuple[str, ...]) -> BatchRecord:
+def _with_part(
+    record: BatchRecord, part: AnswerPart, answers: tuple[str, ...], failures: tuple[str, ...]
+) -> BatchRecord:
     """The record once a part is in these files."""
     before, until = record.written, record.written.until
     behind = {*before.behind, *part.places}
     while until in behind:
         behind.remove(until)
         until += 1
-    written = Written(
+    written = WrittenLines(
         until=until,
         behind=tuple(sorted(behind)),
         answers=before.answers + answers,
@@ -575,7 +579,7 @@ def _with_part(record: BatchRecord, part: Part, answers: tuple[str, ...], failur
     return msgspec.structs.replace(record, written=written, completed=written.completed, failed=written.failed)
 
 
-def _counted(record: BatchRecord, part: Part) -> BatchRecord:
+def _with_counts(record: BatchRecord, part: AnswerPart) -> BatchRecord:
     """The record with the answers that are in no file yet among its counts."""
     completed = record.written.completed + len(part.places) - part.failed
     return msgspec.structs.replace(record, completed=completed, failed=record.written.failed + part.failed)

@@ -37,7 +37,7 @@ class BatchProblem(msgspec.Struct, frozen=True):
     param: str | None = None
 
 
-class Written(msgspec.Struct, frozen=True, omit_defaults=True):
+class WrittenLines(msgspec.Struct, frozen=True, omit_defaults=True):
     """The lines whose answers are in files: all before `until` in the order of work, and some of those `behind` it.
 
     `answers` and `failures` are the ids of the files, in order; each has a part of the output, or of the errors. The
@@ -54,7 +54,7 @@ class Written(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class BatchRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is known of a batch. `times` has the moment of each status that it had, in seconds since 1970.
+    """The record of a batch. `times` has the moment of each status that it had, in seconds since 1970.
 
     `holder` works on it until `held_until`.
     """
@@ -74,7 +74,7 @@ class BatchRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     total: int = 0
     completed: int = 0
     failed: int = 0
-    written: Written = Written()
+    written: WrittenLines = WrittenLines()
     output_file_id: str = ""
     error_file_id: str = ""
     holder: str = ""
@@ -85,7 +85,7 @@ class BatchRecord(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.status in UNDER_WAY
 
 
-def moved(record: BatchRecord, status: BatchStatus, now: float) -> BatchRecord:
+def with_status(record: BatchRecord, status: BatchStatus, now: float) -> BatchRecord:
     """The record with another status since now."""
     return msgspec.structs.replace(record, status=status, times=record.times | {status: int(now)})
 
@@ -93,7 +93,7 @@ def moved(record: BatchRecord, status: BatchStatus, now: float) -> BatchRecord:
 # --- as sent ---
 
 
-class _KeptFor(msgspec.Struct, forbid_unknown_fields=True):
+class OutputExpiry(msgspec.Struct, forbid_unknown_fields=True):
     """For how long the files of a batch are kept."""
 
     anchor: Literal["created_at"]
@@ -107,7 +107,7 @@ class NewBatch(msgspec.Struct, forbid_unknown_fields=True):
     endpoint: Annotated[str, Meta(max_length=64)]
     completion_window: Literal["24h", "8h", "2h"]
     metadata: msgspec.Raw = ABSENT
-    output_expires_after: _KeptFor | None = None
+    output_expires_after: OutputExpiry | None = None
 
 
 def read_batch(body: bytes, tenant_key: str, now: float) -> BatchRecord:
@@ -128,12 +128,12 @@ def read_batch(body: bytes, tenant_key: str, now: float) -> BatchRecord:
 # --- as shown ---
 
 
-class _Problems(msgspec.Struct, frozen=True):
+class BatchProblems(msgspec.Struct, frozen=True):
     data: tuple[BatchProblem, ...]
     object: Literal["list"] = "list"
 
 
-class _Counts(msgspec.Struct, frozen=True):
+class BatchCounts(msgspec.Struct, frozen=True):
     total: int
     completed: int
     failed: int
@@ -149,8 +149,8 @@ class BatchResource(msgspec.Struct, frozen=True):
     status: BatchStatus
     created_at: int
     expires_at: int
-    request_counts: _Counts
-    errors: _Problems | None = None
+    request_counts: BatchCounts
+    errors: BatchProblems | None = None
     model: str | None = None
     output_file_id: str | None = None
     error_file_id: str | None = None
@@ -176,8 +176,8 @@ def resource_of(id: str, record: BatchRecord) -> BatchResource:
         status=record.status,
         created_at=record.created_at,
         expires_at=record.expires_at,
-        request_counts=_Counts(record.total, record.completed, record.failed),
-        errors=_Problems(record.problems) if record.problems else None,
+        request_counts=BatchCounts(record.total, record.completed, record.failed),
+        errors=BatchProblems(record.problems) if record.problems else None,
         model=record.model or None,
         output_file_id=(over and record.output_file_id) or None,
         error_file_id=(over and record.error_file_id) or None,

@@ -36,7 +36,7 @@ from service.features.chats.messages import (
     tokens_of,
 )
 from service.settings.core import CoreSettings
-from service.web.dialect import Dialect, Translation
+from service.web.dialect import Dialect, TranslatedBody
 from service.web.errors import JsonResponse, of_messages
 from service.web.sse import KEEP_ALIVE, OBFUSCATION_STEP, Encoder
 
@@ -89,10 +89,10 @@ class ChatCompletions(Translated):
         return ChatEncoder(self._request, obfuscate=obfuscate)
 
 
-def translate(body: bytes, settings: CoreSettings) -> Generator[None, None, Translation]:
+def translate(body: bytes, settings: CoreSettings) -> Generator[None, None, TranslatedBody]:
     """The translation of a chat completion's body, for whoever has no request. Raises InvalidRequest."""
     translated = yield from read_chat(body, limits_of(settings))
-    return Translation(translated.body, ChatBody, ChatCompletions(translated))
+    return TranslatedBody(translated.body, ChatBody, ChatCompletions(translated))
 
 
 class Messages(Translated):

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from service.api import conversation, events, items, response
+from service.features.batches import shapes as batches
 from service.features.files import routes as files
 from service.features.python import shapes as containers
 from service.responses.prompt.compaction import Compacted
@@ -185,6 +186,7 @@ def page(name: str, kind: Any, says: str) -> Any:
 ItemList = page("ItemList", ListedItem, "A page of items.")
 ContainerList = page("ContainerList", containers.ContainerResource, "A page of containers.")
 ContainerFileList = page("ContainerFileList", containers.ContainerFile, "A page of a container's files.")
+BatchList = page("BatchList", batches.BatchResource, "A page of batches.")
 FileList = page("FileList", files.FileResource, "A page of files.")
 ConversationList = page("ConversationList", conversation.Conversation, "A page of conversations.")
 
@@ -216,5 +218,6 @@ ALL: tuple[Any, ...] = (
     *(containers.ContainerResource, ContainerList, containers.ContainerDeleted),
     *(containers.ContainerFile, ContainerFileList, containers.ContainerFileDeleted),
     *(files.FileResource, FileList, files.FileDeleted),
+    *(batches.BatchResource, BatchList),
     *(Health, Readiness, Welcome, Error, MessagesError, PassedOn),
 )

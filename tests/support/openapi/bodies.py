@@ -20,6 +20,7 @@ from service.api.tools import format as formats
 from service.api.tools.client import CustomTool, FunctionTool
 from service.api.tools.hosted import HOSTED
 from service.api.tools.read import NamespaceTool
+from service.features.batches import shapes as batches
 from service.features.proxy import passed
 from service.grammar.grammars import MAX_GRAMMAR_CHARS
 from service.harmony.header import CHANNELS
@@ -379,6 +380,8 @@ class FileUpload(Struct):
     purpose: Literal["assistants", "batch", "user_data", "vision"]
     expires_after: FileExpiry | None = None
 
+
+NewBatch = shown(batches.NewBatch, "CreateBatch", metadata=Metadata)
 
 ChangedConversation = shown(conversation._Changed, "UpdateConversation", "metadata", metadata=Metadata | None)
 AddedItems = shown(conversation._Added, "AddItems", "items", items=some(Item, conversation.MAX_ITEMS, least=1))

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from service.api import conversation, response
+from service.features.batches import shapes as batches
 from service.features.files import routes as files
 from service.features.python import shapes as containers
 from service.responses.prompt.compaction import Compacted
@@ -22,6 +23,7 @@ MEANINGS = {
     403: "A service without keys was called by another name than localhost.",
     404: "There is no such thing for this key.",
     408: "The body didn't arrive in time.",
+    409: "It has ended.",
     413: "The body is too long.",
     415: "The body says that it isn't JSON.",
     422: "The Idempotency-Key came with another body; or the engine's server refuses it, in its own words.",
@@ -62,6 +64,7 @@ _RESPONSE = {200: response.Response}
 _CONVERSATION = {200: conversation.Conversation}
 _CONTAINER = {200: containers.ContainerResource}
 _FILE = {200: containers.ContainerFile}
+_BATCH = {200: batches.BatchResource}
 _ITEMS = {200: answers.ItemList}
 _PASSED = {200: answers.PassedOn}
 _EVENTS = "The answer as that API has it, or with `stream` its events."
@@ -147,6 +150,10 @@ OPERATIONS: dict[str, Operation] = {
     "retrieveFile": Operation(None, {200: files.FileResource}, (404, 503), "The file."),
     "downloadFile": Operation(None, {200: None}, (404, 503), "What the file has.", texts=("application/octet-stream",)),
     "deleteFile": Operation(None, {200: files.FileDeleted}, (404, 503), "It is gone."),
+    "createBatch": Operation(bodies.NewBatch, _BATCH, (*BODY, 429, 503), "The batch, which is validated next."),
+    "listBatches": Operation(None, {200: answers.BatchList}, (), "A page of batches."),
+    "retrieveBatch": Operation(None, _BATCH, (404,), "The batch."),
+    "cancelBatch": Operation(None, _BATCH, (404, 409, *BODY), "The batch, which ends soon."),
     "listModels": Operation(
         None, {200: answers.ModelList}, (), "The models.", not_ours=("limit", "after_id", "before_id")
     ),

@@ -15,6 +15,7 @@ TAGS = {
     "Responses": "Made, followed, steered, cancelled, deleted.",
     "Containers": "Sessions in which code runs, and their files.",
     "Files": "Files that requests name by their ids.",
+    "Batches": "Files of requests, answered at low priority.",
     "Conversations": "With an id: made, changed, listed, and what is in them.",
     "Models": "What is served.",
     "Passed on": "To the engine's server, where it has these endpoints. With `HARMONIUM_CHATS=remembered` chat "
@@ -38,6 +39,7 @@ HEADERS: dict[str, Any] = {
 }
 
 PARAMETERS = {
+    "batch_id": "The batch.",
     "beta": "Anthropic's clients send it beside the header anthropic-beta; it changes nothing.",
     "response_id": "The id of a response.",
     "conversation_id": "The id of a conversation.",

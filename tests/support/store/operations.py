@@ -9,14 +9,13 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from service.features.python.containers import CONTAINERS
 from store.errors import LeaseLost, NotCancellable, NotFound, NotSteerable, ParentNotFound, StoreUnavailable
 from store.history.approvals import StoredApprovals
 from store.history.conversations import Conversations
 from store.history.history import ConversationHistoryStore
 from store.history.idempotency import Keyed, KeyedRequests
 from store.history.listing import TreeListing
-from store.history.records import TenantRecords
+from store.history.records import RecordKind, TenantRecords
 from store.history.tree_turns import shown_of, turns_of, under_way
 from store.jobs.jobs import Jobs
 from store.jobs.log import LogEntry
@@ -29,6 +28,7 @@ from store.turn import PICTURE_DIGEST_BYTES, Expense, Status
 from tests.support.store.sample import TENANT, turn
 from tests.support.store.work import submit, successor
 
+CONTAINERS = RecordKind("containers", "cntr_", b"contnr".hex(), most=128, kept_ms=86_400_000)
 LOST = "0" * 24
 """The token of a lease that nobody holds."""
 
