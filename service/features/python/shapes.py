@@ -13,6 +13,9 @@ from service.decoding import decode
 from service.errors import missing, not_served
 
 MAX_NAME_CHARS = 256
+MAX_FILES = 20
+"""The most files that a container is made with."""
+
 MAX_MINUTES = 20
 """The longest time for which a container may be idle, in minutes."""
 
@@ -88,7 +91,7 @@ class NewContainer(msgspec.Struct, forbid_unknown_fields=True):
 
     name: Annotated[str, Meta(max_length=MAX_NAME_CHARS)]
     expires_after: ExpiresAfter | None = None
-    file_ids: list[str] | None = None
+    file_ids: Annotated[list[str], Meta(max_length=MAX_FILES)] | None = None
     memory_limit: MemoryLimit | None = None
     network_policy: Policy | None = None
     skills: Any = None
@@ -97,7 +100,6 @@ class NewContainer(msgspec.Struct, forbid_unknown_fields=True):
 def read_new(body: bytes) -> NewContainer:
     """The container that a request asks for. Raises InvalidRequest."""
     sent = decode(body, NewContainer)
-    check_files(sent.file_ids, "file_ids")
     check_files(sent.skills, "skills")
     check_policy(sent.network_policy, "network_policy")
     return sent
@@ -153,7 +155,7 @@ def check_policy(policy: Policy | None, where: str) -> None:
 def check_files(ids: Any, where: str) -> None:
     """Raise InvalidRequest for files that are stored elsewhere."""
     if ids:
-        raise not_served(where, ids, "Upload files to a container: POST /v1/containers/{container_id}/files.")
+        raise not_served(where, ids, "Make a container with them: POST /v1/containers.")
 
 
 def container_of(options: str) -> WantedContainer:
