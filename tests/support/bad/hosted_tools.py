@@ -147,7 +147,6 @@ CODES: Table = {
     "code in a container of an unknown type": code(VALUE, "container.type", "manual", container={"type": "manual"}),
     "code in a container of nobody": inside(NOBODY),
     "code in a container that was deleted": inside("{gone}"),
-    "files from elsewhere": auto(UNSUPPORTED, "file_ids", "/containers", file_ids=["file_1"]),
     "code with a network": auto(
         UNSUPPORTED, "network_policy.type", "no network", network_policy={"type": "allowlist", "allowed_domains": ["a"]}
     ),
