@@ -54,7 +54,7 @@ async def create(request: Aside) -> Response:
     if containers is None or not containers.usable:
         raise not_served("name", sent.name, "There is no sandbox here; its operator can set one up.")
     minutes = (sent.expires_after or ExpiresAfter()).minutes
-    files = [await _uploaded(request, id, f"file_ids[{place}]") for place, id in enumerate(sent.file_ids or ())]
+    files = [await _find_file(request, id, f"file_ids[{place}]") for place, id in enumerate(sent.file_ids or ())]
     try:
         made = await containers.open(
             tenant, containers.new_id(tenant), name=sent.name, minutes=minutes, memory_limit=sent.memory_limit
@@ -73,7 +73,7 @@ async def create(request: Aside) -> Response:
     return JsonResponse(_resource_of(containers, made.id, made.record))
 
 
-async def _uploaded(request: Received, id: str, where: str) -> AttachedFile:
+async def _find_file(request: Received, id: str, where: str) -> AttachedFile:
     """A file that the caller uploaded. Raises InvalidRequest."""
     found = await request.service.attachments.find(request.exchange.entry, id)
     if found is None:
