@@ -308,7 +308,7 @@ class _Preparation:
             container = next((item.container_id for item in ran if item.container_id), self.parent.container)
             if container != self.parent.container or toolbox.names_place(rules.callees):
                 self.caller.entry.require("api.containers.write")
-            callees = await toolbox.bind(self.caller.tenant, rules.callees, container)
+            callees = await toolbox.bind(self.caller.entry, rules.callees, container)
             rules = msgspec.structs.replace(rules, callees=callees)
             displays = await asyncio.to_thread(toolbox.displays, callees, self.parent.notes)
             rules = msgspec.structs.replace(rules, displays=displays)

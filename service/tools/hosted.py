@@ -11,6 +11,7 @@ from service.api.citing import Cite, cite_nothing
 from service.api.outcome import HostedCall, Outcome, display_role, failed_outcome
 from service.api.tools.builtin import Builtin
 from service.api.tools.callee import Callee, HostedKind
+from service.entrance import Entry
 from service.tools.port import Runner, Tool, ToolCatalog
 from store.turn import StoredMessage
 
@@ -51,14 +52,14 @@ class HostedTools:
             tool.names_place(callee.hosted) for callee in callees if callee.hosted and (tool := self._of(callee))
         )
 
-    async def bind(self, tenant: str, callees: tuple[Callee, ...], before: str | None) -> tuple[Callee, ...]:
+    async def bind(self, entry: Entry, callees: tuple[Callee, ...], before: str | None) -> tuple[Callee, ...]:
         """The callees of a response, each with the place of its calls. `before` is the container of its conversation.
         Raises ApiError, StoreError.
         """
         bound = list[Callee]()
         for callee in callees:
             if callee.hosted is not None and (tool := self._of(callee)) is not None:
-                place = await tool.bind(tenant, callee.hosted, before)
+                place = await tool.bind(entry, callee.hosted, before)
                 callee = msgspec.structs.replace(callee, hosted=msgspec.structs.replace(callee.hosted, server=place))
             bound.append(callee)
         return tuple(bound)

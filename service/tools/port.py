@@ -13,6 +13,7 @@ from service.api.outcome import HostedCall, Outcome, ToldPicture
 from service.api.tools.builtin import Builtin
 from service.api.tools.callee import Hosted, HostedKind
 from service.api.tools.offer import McpOffer, Routed
+from service.entrance import Entry
 from store.turn import StoredMessage
 
 MESSAGE_CHARS = 1_000
@@ -108,7 +109,7 @@ class Tool:
         """Whether its request names the place of a tool's calls."""
         return False
 
-    async def bind(self, tenant: str, tool: Hosted, before: str | None) -> str:
+    async def bind(self, entry: Entry, tool: Hosted, before: str | None) -> str:
         """The place of a response's calls (`Hosted.server`). `before` is the container of its conversation. Raises
         ApiError, StoreError.
         """

@@ -303,6 +303,30 @@ class Files:
             return True
         return False
 
+    async def faults(self) -> AsyncGenerator[tuple[str, FileRecord, str]]:
+        """Yields files that are not whole, with whose they are and a word: they lack a `piece`, or Redis lacks the
+        `record` that the archive has. Files in an archive that isn't given are passed over.
+        """
+        async for tenant, record in self.all():
+            if record.archived and self.archive is None:
+                continue
+            if not await self._is_whole(tenant, record) and await self.find(tenant, record.id):
+                yield tenant, record, "piece"
+        if self.archive is not None:
+            async for tenant, record in archived_files(self.archive):
+                room = self._shard(tenant).key_named(f"file-room:{tenant}")
+                if not await self.server.command("HEXISTS", room, record.id):
+                    yield tenant, record, "record"
+
+    async def _is_whole(self, tenant: str, record: FileRecord) -> bool:
+        """Whether all pieces of a file are there."""
+        if not record.archived or self.archive is None:
+            pieces = self._shard(tenant).key_named(f"pieces:{tenant}/{record.id}")
+            return await self.server.command("HLEN", pieces) == record.pieces
+        folder = folder_of(tenant, record.id)
+        names = {key.removeprefix(folder) async for key in _keys(self.archive, folder)}
+        return names >= {str(number) for number in range(record.pieces)}
+
     async def _drop(self, tenant: str, id: str, *, due: bool = False) -> bool:
         """Delete a file or an upload, with `due` only where its time has come; whether it went."""
         shard = self._shard(tenant)
@@ -323,8 +347,12 @@ class Files:
         async with self.server.operation() as operation:
             return await operation.now_us(self._shard(tenant).clock)
 
+    def shard_number(self, tenant: str) -> int:
+        """The number of the shard that has a tenant's files."""
+        return crc32(checked_tenant(tenant).encode()) % self._keyspace.shards
+
     def _shard(self, tenant: str) -> ShardKeys:
-        return self._keyspace.all_shards()[crc32(checked_tenant(tenant).encode()) % self._keyspace.shards]
+        return self._keyspace.all_shards()[self.shard_number(tenant)]
 
 
 class _Upload:

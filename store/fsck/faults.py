@@ -60,6 +60,8 @@ MEANINGS = {
     "clock": "the shard's clock is behind the last use of a turn",
     "secret": "the secret that services have in common is cut or changed",
     "shared-type": "a key that all trees of the shard share holds another type of value",
+    "file-piece": "a file lacks some of its pieces",
+    "file-record": "the archive has a file that Redis doesn't know",
     "usage": "a counter is not the sum of what is stored",
 }
 """Every word and its meaning, the gravest first; docs/operating.md says what a repair does."""

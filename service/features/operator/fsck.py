@@ -29,8 +29,9 @@ from store.backup.upkeep.backup_file import BackupProgress as Shown
 from store.backup.upkeep.verifying import Verified
 from store.embedded import ARCHIVE
 from store.errors import ArchiveForeign, ArchiveUnavailable, StoreError
+from store.files.files import Files, archived_files
 from store.fsck.check import Archived, CheckProgress, CheckReport, Fsck
-from store.fsck.faults import MEANINGS
+from store.fsck.faults import MEANINGS, Fault
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
 
@@ -168,9 +169,27 @@ async def _check_store(
         archived=archived,
     )
     try:
-        return await last_of(fsck.run(repair=repair), CheckReport, show_step)
+        report = await last_of(fsck.run(repair=repair), CheckReport, show_step)
     finally:
         await fsck.close()
+    return await _with_files(report, Files(store, None if archived is None else archive), repair=repair)
+
+
+async def _with_files(report: CheckReport, files: Files, *, repair: bool) -> CheckReport:
+    """The report with what is wrong with files. A repair deletes one that lacks a piece, and knows one again."""
+    faults = {
+        Fault(files.shard_number(tenant), f"file-{word}", tenant, record.id): repair
+        async for tenant, record, word in files.faults()
+    }
+    for fault in faults if repair else ():
+        if fault.what == "file-piece":
+            await files.delete(fault.tenant or "", fault.id or "")
+    if repair and files.archive is not None:
+        async for tenant, record in archived_files(files.archive):
+            await files.adopt(tenant, record)
+    left = 0 if repair else len(faults)
+    found = {"faults": report.faults | faults, "found": report.found + len(faults), "left": report.left + left}
+    return msgspec.structs.replace(report, **found)
 
 
 def _lines(report: CheckReport, repair: bool) -> list[str]:

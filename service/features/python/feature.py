@@ -43,7 +43,7 @@ def run_in(sandbox: Sandbox, parts: Parts) -> None:
     place = settings.sandbox if settings.sandbox not in ("", LOCAL) else f"{LOCAL} {store.token()}"
     again = None if place.startswith(LOCAL) else SANDBOX_AWAY
     containers = Containers(TenantRecords(store, CONTAINERS), sandbox, place, time, again)
-    parts.tools.append(CodeInterpreter(containers, seconds=settings.tool_seconds))
+    parts.tools.append(CodeInterpreter(containers, seconds=settings.tool_seconds, attached=lambda: parts.attachments))
     parts.chores.append(
         Chore("the sandbox", containers.start_later, start=containers.start, close=containers.sandbox.aclose)
     )

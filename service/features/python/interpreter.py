@@ -7,16 +7,21 @@ container, and the model is told that its variables are gone.
 
 import logging
 from base64 import b64encode
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Literal
 
+from service.api.content import no_such_file
 from service.api.outcome import OUTPUTS, HostedCall, Outcome, failed_outcome
 from service.api.tools.builtin import PYTHON, python
 from service.api.tools.callee import Hosted
+from service.entrance import Entry
+from service.errors import ApiError
 from service.features.python.containers import Containers, OpenedContainer, file_id
 from service.features.python.shapes import container_of, read_container
 from service.features.sandbox.port import FOLDER, Cell, Full, SessionGone, Unusable
 from service.logs import event
+from service.responses.attachments import NO_ATTACHMENTS, Attachments
 from service.responses.service import Service
 from service.tools.port import Tool
 from store.errors import StoreError
@@ -52,9 +57,9 @@ class CodeInterpreter(Tool):
     kinds = (PYTHON,)
     declarations = ({"type": "code_interpreter", "container": {"type": "auto"}},)
 
-    def __init__(self, containers: Containers, *, seconds: float) -> None:
-        """`seconds` is how long a cell may run."""
-        self.containers = containers
+    def __init__(self, containers: Containers, *, seconds: float, attached: Callable[[], Attachments]) -> None:
+        """`seconds` is how long a cell may run; `attached` returns the files that requests name."""
+        self.containers, self._attached = containers, attached
         self.builtin = python(read_container, seconds=seconds, drive=FOLDER)
 
     @property
@@ -62,9 +67,12 @@ class CodeInterpreter(Tool):
         """As the port has it."""
         return self.containers.usable
 
-    async def bind(self, tenant: str, tool: Hosted, before: str | None) -> str:
+    async def bind(self, entry: Entry, tool: Hosted, before: str | None) -> str:
         """As the port has it: the container that was asked for, the one `before` where it lives, or a new one."""
-        asked = container_of(tool.options)
+        asked, tenant = container_of(tool.options), entry.tenant
+        for id in asked.file_ids:
+            if await self._attached().find(entry, id) is None:
+                raise no_such_file("tools", id)
         if asked.id is not None:
             await self.containers.use(tenant, asked.id)
             return asked.id
@@ -77,7 +85,7 @@ class CodeInterpreter(Tool):
 
     def run(self, tenant: str, connections: bytes) -> "PythonRun":
         """As the port has it."""
-        return PythonRun(self.containers, tenant)
+        return PythonRun(self.containers, tenant, self._attached())
 
 
 def containers_of(service: Service) -> Containers | None:
@@ -88,8 +96,8 @@ def containers_of(service: Service) -> Containers | None:
 class PythonRun:
     """The calls of one response of a tenant."""
 
-    def __init__(self, containers: Containers, tenant: str) -> None:
-        self._containers = containers
+    def __init__(self, containers: Containers, tenant: str, attached: Attachments = NO_ATTACHMENTS) -> None:
+        self._containers, self._attached = containers, attached
         self._tenant = tenant
         self._instead: dict[str, str] = {}
         """The containers that were replaced, each with the one in its place."""
@@ -145,10 +153,26 @@ class PythonRun:
     async def _open(self, call: HostedCall, id: str = "") -> OpenedContainer:
         """A new container with this id, or with a new one, in the place of one that was lost."""
         id = id or self._containers.new_id(self._tenant)
-        memory_limit = container_of(call.tool.options).memory_limit
-        opened = await self._containers.open(self._tenant, id, memory_limit=memory_limit)
+        wanted = container_of(call.tool.options)
+        opened = await self._containers.open(self._tenant, id, memory_limit=wanted.memory_limit)
+        try:
+            for each in wanted.file_ids:
+                await self._copy(id, each)
+        except Full:
+            await self._containers.delete(self._tenant, id)
+            raise
         self._found[id] = opened._replace(folder=FOLDER)  # the model is told once where its files are
         return opened
+
+    async def _copy(self, id: str, file: str) -> None:
+        """Copy an uploaded file into a container. Raises Full."""
+        found = await self._attached.find(Entry(self._tenant), file)
+        if found is None:
+            raise Full(f"the file {file} is gone")
+        try:
+            await self._containers.write(self._tenant, id, found.name, found.content)
+        except ApiError as error:
+            raise Full(error.message.rstrip(".")) from error
 
     async def _cell(self, opened: OpenedContainer, call: HostedCall) -> Cell | None:
         """The cell of a call's code; None where the sandbox is gone. Raises Full, SessionGone."""

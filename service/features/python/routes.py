@@ -12,6 +12,7 @@ from fastapi import APIRouter
 from fastapi import Query as InQuery
 from starlette.responses import Response, StreamingResponse
 
+from service.api.content import no_such_file
 from service.errors import ApiError, not_served, unavailable
 from service.features.python.containers import ContainerRecord, Containers, KeptFile, not_found
 from service.features.python.interpreter import containers_of
@@ -24,6 +25,7 @@ from service.features.python.shapes import (
     read_new,
 )
 from service.features.sandbox.port import Full, SessionGone, Unusable
+from service.responses.attachments import AttachedFile
 from service.web.entering import Aside, UploadsAside
 from service.web.errors import JsonResponse
 from service.web.queries import ListPage, OrderedQuery
@@ -46,12 +48,13 @@ class ContainersQuery(OrderedQuery):
 
 @router.post("/containers", summary="Create a container", operation_id="createContainer")
 async def create(request: Aside) -> Response:
-    """A container with a `name`, in which code has variables and files of its own."""
+    """A container with a `name`, in which code has variables and files of its own, and those of `file_ids`."""
     tenant, sent = request.tenant, read_new(await request.body())
     containers = containers_of(request.service)
     if containers is None or not containers.usable:
         raise not_served("name", sent.name, "There is no sandbox here; its operator can set one up.")
     minutes = (sent.expires_after or ExpiresAfter()).minutes
+    files = [await _find_file(request, id, f"file_ids[{place}]") for place, id in enumerate(sent.file_ids or ())]
     try:
         made = await containers.open(
             tenant, containers.new_id(tenant), name=sent.name, minutes=minutes, memory_limit=sent.memory_limit
@@ -61,7 +64,21 @@ async def create(request: Aside) -> Response:
         raise ApiError(429, told, type="rate_limit_error", code="containers_full", retry_after=RETRY_SECONDS) from error
     except (SessionGone, Unusable) as error:
         raise unavailable("There is no sandbox at the moment.", RETRY_SECONDS) from error
+    try:
+        for file in files:
+            await containers.write(tenant, made.id, file.name, file.content)
+    except Exception:
+        await containers.delete(tenant, made.id)
+        raise
     return JsonResponse(_resource_of(containers, made.id, made.record))
+
+
+async def _find_file(request: Received, id: str, where: str) -> AttachedFile:
+    """A file that the caller uploaded. Raises InvalidRequest."""
+    found = await request.service.attachments.find(request.exchange.entry, id)
+    if found is None:
+        raise no_such_file(where, id)
+    return found
 
 
 @router.get("/containers", summary="List containers", operation_id="listContainers")

@@ -13,6 +13,9 @@ from service.decoding import decode
 from service.errors import missing, not_served
 
 MAX_NAME_CHARS = 256
+MAX_FILES = 20
+"""The most files that a container is made with."""
+
 MAX_MINUTES = 20
 """The longest time for which a container may be idle, in minutes."""
 
@@ -88,7 +91,7 @@ class NewContainer(msgspec.Struct, forbid_unknown_fields=True):
 
     name: Annotated[str, Meta(max_length=MAX_NAME_CHARS)]
     expires_after: ExpiresAfter | None = None
-    file_ids: list[str] | None = None
+    file_ids: Annotated[list[str], Meta(max_length=MAX_FILES)] | None = None
     memory_limit: MemoryLimit | None = None
     network_policy: Policy | None = None
     skills: Any = None
@@ -97,8 +100,8 @@ class NewContainer(msgspec.Struct, forbid_unknown_fields=True):
 def read_new(body: bytes) -> NewContainer:
     """The container that a request asks for. Raises InvalidRequest."""
     sent = decode(body, NewContainer)
-    check_files(sent.file_ids, "file_ids")
-    check_files(sent.skills, "skills")
+    if sent.skills:
+        raise not_served("skills", sent.skills, "There are none here. Leave it out.")
     check_policy(sent.network_policy, "network_policy")
     return sent
 
@@ -108,7 +111,7 @@ def read_new(body: bytes) -> NewContainer:
 
 class _Auto(msgspec.Struct, forbid_unknown_fields=True):
     type: Literal["auto"]
-    file_ids: list[str] | None = None
+    file_ids: Annotated[list[str], Meta(max_length=MAX_FILES)] | None = None
     memory_limit: MemoryLimit | None = None
     network_policy: Policy | None = None
 
@@ -120,10 +123,13 @@ class _CodeInterpreter(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class WantedContainer(msgspec.Struct, frozen=True):
-    """The container that a request wants: the one with an `id`, or one that may be new."""
+    """The container that a request wants: the one with an `id`, or one that may be new, and then has copies of files
+    with these ids.
+    """
 
     id: str | None = None
     memory_limit: MemoryLimit | None = None
+    file_ids: tuple[str, ...] = ()
 
     def encode(self) -> str:
         """The container as the options of a tool."""
@@ -139,21 +145,14 @@ def read_container(sent: msgspec.Raw, where: str) -> str:
     check_callers(tool.allowed_callers, where)
     if isinstance(container, str):
         return WantedContainer(container).encode()
-    check_files(container.file_ids, f"{where}.container.file_ids")
     check_policy(container.network_policy, f"{where}.container.network_policy")
-    return WantedContainer(None, container.memory_limit).encode()
+    return WantedContainer(None, container.memory_limit, tuple(container.file_ids or ())).encode()
 
 
 def check_policy(policy: Policy | None, where: str) -> None:
     """Raise InvalidRequest where code is to have a network."""
     if policy is not None and policy.type != "disabled":
         raise not_served(f"{where}.type", policy.type, "Code has no network here. Give 'disabled', or leave it out.")
-
-
-def check_files(ids: Any, where: str) -> None:
-    """Raise InvalidRequest for files that are stored elsewhere."""
-    if ids:
-        raise not_served(where, ids, "Upload files to a container: POST /v1/containers/{container_id}/files.")
 
 
 def container_of(options: str) -> WantedContainer:

@@ -2,6 +2,7 @@
 
 from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,8 +10,11 @@ from openai import AsyncOpenAI, BadRequestError
 
 from service.features.files import inputs, pdf
 from service.features.files.pdf import PdfReading, UnreadablePdf
+from service.features.python.feature import run_in
 from service.process import Settings, load_settings
+from tests.features.python.test_code_interpreter import OUTPUTS, code, ran
 from tests.support.pictures import png, url_of
+from tests.support.sandbox.sandboxes import bare
 from tests.support.service.inside import Inside, answer, scripted, serving
 from tests.support.service.process import MODEL
 
@@ -209,3 +213,35 @@ async def test_a_broken_pdf_is_a_fault_of_the_request(service: Inside) -> None:
         with pytest.raises(BadRequestError, match="damaged") as refused:
             await client.responses.create(model=MODEL, input=named(file_id=id))
         assert (refused.value.code, refused.value.param) == ("invalid_file", "input[0].content[0].file_id")
+
+
+# --- containers ---
+
+
+async def test_a_container_is_made_with_copies_of_files(settings: Settings) -> None:
+    with bare() as sandbox:
+        async with serving(settings, compose=partial(run_in, sandbox)) as service, service.client() as client:
+            id = await upload(client)
+            made = await client.containers.create(name="sums", file_ids=[id])
+            await client.files.delete(id)
+            (file,) = [each async for each in client.containers.files.list(made.id)]
+            assert (file.path, file.source) == ("/mnt/data/notes.txt", "user")
+            content = await client.containers.files.content.retrieve(file.id, container_id=made.id)
+            assert content.read() == TEXT
+            with pytest.raises(BadRequestError) as refused:
+                await client.containers.create(name="none", file_ids=[id])
+            assert refused.value.param == "file_ids[0]"
+            assert [each.id async for each in client.containers.list()] == [made.id]
+
+
+async def test_a_new_container_of_a_response_has_copies_of_files(settings: Settings) -> None:
+    engine = scripted([code("open('notes.txt').read()")], [answer("Heron.")])
+    with bare() as sandbox:
+        async with serving(settings, engine, compose=partial(run_in, sandbox)) as service, service.client() as client:
+            id = await upload(client)
+            tool: Any = {"type": "code_interpreter", "container": {"type": "auto", "file_ids": [id]}}
+            response = await client.responses.create(model=MODEL, input="Read.", tools=[tool], include=OUTPUTS)
+            assert ran(response)[0].outputs[0].logs == f"{TEXT.decode()!r}\n"
+            await client.files.delete(id)
+            with pytest.raises(BadRequestError, match="no file with this id"):
+                await client.responses.create(model=MODEL, input="Read.", tools=[tool])

@@ -1,15 +1,19 @@
 """The Files API by the official client: uploaded as they come, listed, shown, sent, deleted and refused."""
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from openai import APIStatusError, AsyncOpenAI, BadRequestError, NotFoundError
+from openai import APIStatusError, AsyncOpenAI, BadRequestError, NotFoundError, OpenAI
 
 from service.process import Settings, load_settings
 from tests.support.service.inside import Inside, answer, scripted, serving
+from tests.support.service.process import ServiceProcess
 
 NOBODY = "file-" + 24 * "0"
 TEXT = b"a,b\r\n\r\n1,2\n--b\r\n"
@@ -154,3 +158,19 @@ async def test_an_upload_that_breaks_off_leaves_nothing(service: Inside) -> None
                 "/v1/files", content=broken(), headers={"content-type": "multipart/form-data; boundary=b"}
             )
         assert (await client.get("/v1/files")).json()["data"] == []
+
+
+def test_with_the_embedded_server_files_are_in_its_archive_and_outlive_it(tmp_path: Path) -> None:
+    for number in range(2):
+        process = ServiceProcess(tmp_path)
+        try:
+            with OpenAI(base_url=f"{process.url}/v1", api_key="none", max_retries=0) as client:
+                if not number:
+                    client.files.create(file=("a.txt", TEXT), purpose="user_data")
+                (made,) = client.files.list()
+                assert client.files.content(made.id).read() == TEXT
+        finally:
+            process.stop()
+    with closing(sqlite3.connect(next(tmp_path.rglob("other.db")))) as file:
+        keys = [key for (key,) in file.execute("SELECT key FROM object WHERE key LIKE 'files/%' ORDER BY key")]
+    assert keys == [f"files/v1/t.default/{made.id}/0", f"files/v1/t.default/{made.id}/record"]

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
+from service.features.operator.fsck import _with_files
 from store.archive.archive import Archive
 from store.archive.opening import open_archive
 from store.backup.archiving.marks import Marks
@@ -29,8 +30,10 @@ from store.files.files import (
     Files,
     FilesFull,
     FileTooLarge,
+    folder_of,
     new_id,
 )
+from store.fsck.check import CheckReport
 from store.history.history import ConversationHistoryStore
 from tests.support import ROOT as ROOT_FOLDER
 from tests.support.archive.opened import new_name, opened, place_of
@@ -445,3 +448,31 @@ async def test_files_are_there_after_a_restart(
     later = Files(open_store(), archive)
     assert (await later.page("acme")).files == [own, kept]
     assert [await content_of(later, record) for record in (kept, own)] == [TEXT, TEXT]
+
+
+async def test_fsck_finds_files_that_are_not_whole(
+    history: ConversationHistoryStore, archive: Archive, redis: Redis, prefix: str
+) -> None:
+    files, there = Files(history, archive), Files(history)
+    whole, lacking, unknown = [await create(files, bytes(PIECE_BYTES + 1)) for _ in range(3)]
+    held = await create(there)
+    assert [each async for each in files.faults()] == []
+    await archive.delete(f"{folder_of('acme', lacking.id)}1")
+    for key in await redis.keys(f"{prefix}:*pieces*"):
+        await redis.delete(key)
+    for name in ("files", "file-room"):
+        (key,) = await redis.keys(f"{prefix}:*:{name}:acme")
+        await redis.hdel(key, unknown.id)
+    (key,) = await redis.keys(f"{prefix}:*:file-room:acme")
+    await redis.hincrby(key, "*", -unknown.bytes)
+
+    found = {(record.id, word) async for _, record, word in files.faults()}
+    assert found == {(lacking.id, "piece"), (held.id, "piece"), (unknown.id, "record")}
+    assert [record.id async for _, record, _ in there.faults()] == [held.id]
+    report = CheckReport(1, 0, {}, 0, 0, [], 0, 0, 0, [], 0.0)
+    report = await _with_files(report, files, repair=True)
+    assert (report.found, report.left) == (3, 0)
+    assert [each async for each in files.faults()] == []
+    assert {record.id for record in (await files.page("acme")).files} == {whole.id, unknown.id}
+    for key in await redis.keys(f"{prefix}:*files-held"):
+        await redis.delete(key)

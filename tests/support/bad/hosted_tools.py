@@ -147,7 +147,6 @@ CODES: Table = {
     "code in a container of an unknown type": code(VALUE, "container.type", "manual", container={"type": "manual"}),
     "code in a container of nobody": inside(NOBODY),
     "code in a container that was deleted": inside("{gone}"),
-    "files from elsewhere": auto(UNSUPPORTED, "file_ids", "/files", file_ids=["file_1"]),
     "code with a network": auto(
         UNSUPPORTED, "network_policy.type", "no network", network_policy={"type": "allowlist", "allowed_domains": ["a"]}
     ),
@@ -181,7 +180,7 @@ APPROVALS: Table = {
 CONTAINERS: Table = {
     "a container without a name": made(MISSING, "name", "name", name=...),
     "21 minutes": made(VALUE, "expires_after.minutes", "20", expires_after={"minutes": 21}),
-    "a container with files from elsewhere": made(UNSUPPORTED, "file_ids", "/files", file_ids=["file_1"]),
+    "a container with files of nobody": made(VALUE, "file_ids[0]", "no file with this id", file_ids=["file_1"]),
     "a container of no body": Bad(lambda: b"", "invalid_json", None, "no body", path="/v1/containers"),
     "a form of one": Bad(lambda: form(), "unsupported_media_type", None, JSON, 415, path="/v1/containers", kind=FORM),
     "an unknown container": get(f"/v1/containers/{NOBODY}", "container_not_found", "container_id", NOBODY, 404),

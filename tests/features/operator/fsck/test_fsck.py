@@ -155,7 +155,8 @@ async def test_what_is_broken_is_found_and_repaired_and_what_is_left_of_jobs_can
 
 
 def test_every_fault_is_caused_by_some_test() -> None:
-    assert {word for word, *_ in (*BREAKS.values(), *JOB_BREAKS.values())} == set(MEANINGS)
+    of_files = {"file-piece", "file-record"}  # tests/features/files/test_stored_files.py causes these
+    assert {word for word, *_ in (*BREAKS.values(), *JOB_BREAKS.values())} | of_files == set(MEANINGS)
 
 
 @OF_TURNS
