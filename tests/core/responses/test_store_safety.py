@@ -72,7 +72,7 @@ async def test_a_response_that_replicas_lack_is_told_as_it_is_there_and_says_so(
         await until(lambda: safe.status(told["id"]), wanted=lambda status: status == "completed")
         refusal = await safe.post(background=kind == "background")
         assert (refusal.status_code, refusal.json()["error"]["code"]) == (503, "service_unavailable")
-        assert "replicas or the disk lag behind" in refusal.json()["error"]["message"]
+        assert "replicas or its disk lag behind" in refusal.json()["error"]["message"]
         assert (await safe.http.get("/ready")).json()["store"] == "unconfirmed"
     await until(lambda: safe.http.get("/ready"), wanted=lambda ready: ready.json()["store"] == "ok")
     assert (await safe.post(previous_response_id=told["id"])).json()["status"] == "completed"

@@ -114,6 +114,6 @@ async def test_a_store_that_takes_no_writes_is_named_and_still_read(tmp_path: Pa
                 assert (await http.get(path)).status_code == 200
             refusal = await http.post("/v1/responses", json={"model": MODEL, "input": "hi", "previous_response_id": id})
             assert (refusal.status_code, refusal.json()["error"]["code"]) == (503, "service_unavailable")
-            assert "takes no writes" in refusal.json()["error"]["message"]
+            assert "accepts no writes" in refusal.json()["error"]["message"]
             redis.ask("CONFIG", "SET", "min-replicas-to-write", 0)
             assert (await http.get("/ready")).status_code == 200

@@ -235,7 +235,7 @@ async def test_who_waits_for_too_long_is_told_to_come_again_and_repeats_are_coun
     async with one(settings, held) as (_, client, _), one(brief) as (inside, other, engine), inside.http() as http:
         making = asyncio.create_task(ask(client))
         await asyncio.wait_for(held.begun.wait(), SECONDS)
-        with pytest.raises(openai.InternalServerError, match="still under way") as refusal:
+        with pytest.raises(openai.InternalServerError, match="still running") as refusal:
             await ask(other)
         assert (refusal.value.status_code, "retry-after" in refusal.value.response.headers) == (503, True)
         held.may.set()

@@ -254,13 +254,13 @@ async def test_requests_wait_for_room_for_what_is_fetched(
     assert site.asked["slow"] == 2
 
 
-async def test_a_file_id_is_refused_by_name(settings: Settings) -> None:
+async def test_an_unknown_file_id_is_refused_by_name(settings: Settings) -> None:
     image = {"type": "input_image", "file_id": "file_1", "detail": "low"}
     async with seeing(settings) as asked, asked.client.responses.connect() as socket:
         for more in ({}, {"image_url": url_of(CAT)}):
-            with pytest.raises(BadRequestError, match="data URL") as refused:
+            with pytest.raises(BadRequestError, match="no file with this id") as refused:
                 await asked.ask([*said("Look"), {"role": "user", "content": [image | more]}])
-            assert (refused.value.code, refused.value.param) == ("unsupported_parameter", "input[1].content[0].file_id")
+            assert (refused.value.code, refused.value.param) == ("invalid_value", "input[1].content[0].file_id")
         conversation = await asked.client.conversations.create()
         with pytest.raises(BadRequestError) as refused:
             await asked.client.conversations.items.create(conversation.id, items=[{"role": "user", "content": [image]}])

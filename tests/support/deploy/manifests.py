@@ -114,7 +114,9 @@ def environment(manifests: list[Manifest], pod: Manifest, secret: Mapping[str, s
             (folder / item["path"]).write_text(secret[item["key"]])
     for each in asked.get("env", ()):
         if "valueFrom" in each:
-            found[each["name"]] = secret[each["valueFrom"]["secretKeyRef"]["key"]]
+            asked_for = each["valueFrom"]["secretKeyRef"]
+            if asked_for["key"] in secret or not asked_for.get("optional"):
+                found[each["name"]] = secret[asked_for["key"]]
         else:
             found[each["name"]] = each["value"].replace(mounted.get("secrets", "no mount"), str(folder))
     return found
