@@ -231,6 +231,15 @@ def held_bytes(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def family(pid: int) -> list[int]:
+    """A process and its descendants."""
+    found = [pid]
+    for each in found:
+        for children in Path(f"/proc/{each}/task").glob("*/children"):
+            found += map(int, children.read_text().split())
+    return found
+
+
 def free_port() -> int:
     """A TCP port that nobody listens on at the moment."""
     with socket.create_server((HOST, 0)) as free:

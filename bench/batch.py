@@ -1,4 +1,4 @@
-"""What a batch takes: lines a second, CPU of a line, and the memory of the service and its Redis beside it.
+"""The cost of a batch: lines a second, CPU of a line, and the memory of the service and its Redis beside it.
 
     scripts/bench batch [--check] [--lines N]
 
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from openai import OpenAI
 
-from bench._harness import cpu_seconds, held_bytes
+from bench._harness import cpu_seconds, family, held_bytes
 from bench.start import environment, serving
 
 RATE_TARGET = 50.0
@@ -42,15 +42,9 @@ def lines_of(number: int) -> bytes:
     )
 
 
-def family(pid: int) -> list[int]:
-    """A process and its children."""
-    tasks = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [pid, *(each for child in tasks for each in family(int(child)))]
-
-
 def main() -> int:
     """0, or 1 when --check is given and a target missed."""
-    parser = argparse.ArgumentParser(description="what a batch takes")
+    parser = argparse.ArgumentParser(description="the cost of a batch")
     parser.add_argument("--check", action="store_true", help="exit 1 when a target is missed")
     parser.add_argument("--lines", type=int, default=10_000, help="how many lines it has")
     options = parser.parse_args()

@@ -18,7 +18,7 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from bench._harness import HOST, OTHER_CORE, SERVER_CORE, cpu_seconds, free_port, held_bytes, keep_to
+from bench._harness import HOST, OTHER_CORE, SERVER_CORE, cpu_seconds, family, free_port, held_bytes, keep_to
 
 ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 120.0
@@ -44,7 +44,7 @@ class Peer:
 
     def cpu_seconds(self) -> float:
         """Processor time of it and what it has started."""
-        return sum(map(cpu_seconds, _tree(self.pid)))
+        return sum(map(cpu_seconds, family(self.pid)))
 
     def store_seconds(self) -> float:
         """Processor time of its Redis; 0 where it has none."""
@@ -52,7 +52,7 @@ class Peer:
 
     def held_bytes(self) -> int:
         """Resident memory of it and what it has started."""
-        return sum(map(held_bytes, _tree(self.pid)))
+        return sum(map(held_bytes, family(self.pid)))
 
     def pace(self, milliseconds: float) -> None:
         """Have its engine take so long for a token; 0 is at once."""
@@ -170,15 +170,6 @@ def _answers(url: str) -> bool:
 def _listens(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex((HOST, port)) == 0
-
-
-def _tree(pid: int) -> list[int]:
-    """A process and its descendants."""
-    found = [pid]
-    for each in found:
-        for children in Path(f"/proc/{each}/task").glob("*/children"):
-            found += map(int, children.read_text().split())
-    return found
 
 
 def _stop(process: "subprocess.Popen[bytes]") -> None:

@@ -149,7 +149,7 @@ class Files:
     ) -> FileRecord:
         """Store a file that comes in chunks of any length, and return its record once it is known and as safe as turns.
 
-        What was stored of one that fails, or is cancelled, is deleted again. Raises FilesFull, FileTooLarge, FileGone,
+        A file that fails, or is cancelled, leaves nothing behind. Raises FilesFull, FileTooLarge, FileGone,
         and the errors of `content`.
         """
         return await self.store(tenant, FileRecord("", filename, purpose, expires_at=expires_at), content)

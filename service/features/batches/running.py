@@ -144,7 +144,7 @@ class Batches:
         try:
             await run.work()
         except* BatchLost:
-            pass
+            pass  # whoever holds it goes on
         except* (StoreError, EngineError) as errors:
             logs.event(logger, logging.WARNING, "a batch waits", batch=run.id, reason=str(errors.exceptions[0]))
         except* Exception:
@@ -282,7 +282,8 @@ class BatchRun:
         is_whole = not (left or self._under_way)
         if not is_whole:
             await self._stop(() if cancelled else left)
-        await self._finish("cancelled" if cancelled else "completed" if is_whole else "expired")
+        late = not is_whole or "expired" in self._record.times  # an earlier holder may have begun to say so
+        await self._finish("cancelled" if cancelled else "expired" if late else "completed")
 
     @property
     def _is_stopped(self) -> bool:
@@ -306,9 +307,10 @@ class BatchRun:
         """Delete the responses of lines that an earlier holder may have kept, when it died. Raises StoreError."""
         for place in places:
             line = await self._reader.read(place)
-            if not _keeps(line):
-                with suppress(ApiError, NotFound, NotTerminal):
-                    await self._store.forget(self.tenant, self._id_of(place, (await self._read(line))[0]))
+            with suppress(ApiError, NotFound, NotTerminal):  # a line that was refused has none
+                request, _ = await self._read(line)
+                if not _keeps(line):
+                    await self._store.forget(self.tenant, self._id_of(place, request))
 
     async def _queue(self, place: int) -> bool:
         """Queue a line, or note why it can't be made; False where it has to wait."""
@@ -440,11 +442,8 @@ class BatchRun:
         if not content:
             return ()
         until = int(self._store.clock()) + PART_KEPT_SECONDS
-        return (await self._file(f"{self.id}_part", PART_PURPOSE, _in_one(bytes(content)), until),)
-
-    async def _file(self, name: str, purpose: str, content: AsyncIterator[bytes], until: int | None) -> str:
-        """The id of a new file. Raises StoreError, also where there is no room: that may be another time."""
-        return (await self._files.create(self.tenant, name, purpose, content, expires_at=until)).id
+        name, whole = f"{self.id}_part", _in_one(bytes(content))
+        return ((await self._files.create(self.tenant, name, PART_PURPOSE, whole, expires_at=until)).id,)
 
     # --- its end ---
 
@@ -456,6 +455,9 @@ class BatchRun:
         while self._under_way:
             self._poll_at = 0.0
             await self._gather(PAUSES.first)
+        if left:
+            expired = self._record.times | {"expired": int(self._store.clock())}
+            await self._change(lambda record: msgspec.structs.replace(record, times=expired))
         for place in left:
             self._note_failure(place, (await self._reader.read(place)).custom_id, None)
             if self._part.is_full:
@@ -492,7 +494,8 @@ class BatchRun:
             return id if parts else ""
         kept = self._record.kept_seconds
         until = None if kept is None else int(self._store.clock()) + kept
-        return await self._file(f"{self.id}_{kind}.jsonl", OUTPUT_PURPOSE, self._pieces_of(parts), until)
+        name, whole = f"{self.id}_{kind}.jsonl", self._pieces_of(parts)
+        return (await self._files.create(self.tenant, name, OUTPUT_PURPOSE, whole, expires_at=until)).id
 
     async def _fail(self, *problems: BatchProblem) -> None:
         now = self._store.clock()

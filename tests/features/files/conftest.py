@@ -23,7 +23,7 @@ async def opened_in(kind: str, folder: Path) -> AsyncIterator[Archive]:
 
 @pytest.fixture
 def _environment_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a place puts into the environment is gone after the test."""
+    """The variables that a place sets are gone after the test."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION", "AWS_ENDPOINT_URL"):
         monkeypatch.setenv(name, "")
 

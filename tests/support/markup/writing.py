@@ -149,7 +149,7 @@ class Writing(NamedTuple):
     """What stands between calls and text behind them."""
     answer: str = "{}"
     end: str = ""
-    """What stands before the end of a turn."""
+    """The text before the end of a turn."""
 
 
 DEEPSEEK = f"{mark('tool calls begin')}{{}}{mark('tool calls end')}"
