@@ -180,6 +180,44 @@ export async function test_a_container_and_its_files_are_made_listed_and_deleted
   assert.ok((await answer(client.DELETE('/v1/containers/{container_id}', { params }))).deleted)
 }
 
+export async function test_a_batch_is_made_of_an_uploaded_file_and_its_answers_are_downloaded() {
+  const line = { custom_id: 'first', method: 'POST', url: '/v1/responses', body: { model, input: 'Hi.' } }
+  const sent = await answer(
+    client.POST('/v1/files', {
+      body: { file: JSON.stringify(line), purpose: 'batch' },
+      bodySerializer({ file, purpose }) {
+        const form = new FormData()
+        form.append('purpose', purpose)
+        form.append('file', new Blob([file]), 'lines.jsonl')
+        return form
+      },
+    }),
+  )
+  const of = { params: { path: { file_id: sent.id } } }
+  assert.deepEqual(await answer(client.GET('/v1/files/{file_id}', of)), sent)
+  const query = { limit: 5 }
+  const files = await answer(client.GET('/v1/files', { params: { query } }))
+  assert.ok(files.data.some((each) => each.id === sent.id))
+  /** @type {Schemas['CreateBatch']} */
+  const body = { input_file_id: sent.id, endpoint: '/v1/responses', completion_window: '24h' }
+  let made = await answer(client.POST('/v1/batches', { body }))
+  const path = { batch_id: made.id }
+  const batches = await answer(client.GET('/v1/batches', { params: { query } }))
+  assert.ok(batches.data.some((each) => each.id === made.id))
+  while (made.status !== 'completed') {
+    assert.doesNotMatch(made.status, /failed|expired|cancelled/)
+    made = await answer(client.GET('/v1/batches/{batch_id}', { params: { path } }))
+  }
+  const output = { params: { path: { file_id: made.output_file_id ?? '' } }, parseAs: /** @type {const} */ ('text') }
+  const got = await bytes.GET('/v1/files/{file_id}/content', output)
+  assert.equal(JSON.parse(String(got.data)).custom_id, 'first')
+  const other = await answer(client.POST('/v1/batches', { body }))
+  const headers = { 'content-type': 'application/json' }
+  const cancelled = { params: { path: { batch_id: other.id } }, headers }
+  assert.match((await answer(client.POST('/v1/batches/{batch_id}/cancel', cancelled))).status, /cancell/)
+  assert.ok((await answer(client.DELETE('/v1/files/{file_id}', of))).deleted)
+}
+
 export async function test_the_models_and_the_state_of_the_service_are_told() {
   const { data } = await answer(client.GET('/v1/models'))
   assert.ok(data.some((each) => each.id === model))

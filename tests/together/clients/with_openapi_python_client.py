@@ -130,6 +130,26 @@ def test_a_container_and_its_files_are_made_listed_and_deleted():
     assert call("containers.delete_container", made.id).deleted is True
 
 
+def test_a_batch_is_made_of_an_uploaded_file_and_its_answers_are_downloaded():
+    line = {"custom_id": "first", "method": "POST", "url": "/v1/responses", "body": {"model": MODEL, "input": "Hi."}}
+    file = import_module("made.types").File(payload=BytesIO(json.dumps(line).encode()), file_name="lines.jsonl")
+    sent = call("files.create_file", body=models.FileUpload(file=file, purpose=models.FileUploadPurpose.BATCH))
+    assert sent.filename == "lines.jsonl"
+    assert call("files.retrieve_file", sent.id) == sent
+    assert sent in call("files.list_files", limit=5).data
+    asked = {"input_file_id": sent.id, "endpoint": "/v1/responses", "completion_window": "24h"}
+    made = call("batches.create_batch", body=models.CreateBatch.from_dict(asked))
+    assert made.id in [each.id for each in call("batches.list_batches", limit=5).data]
+    while made.status != models.BatchResourceStatus.COMPLETED:
+        made = call("batches.retrieve_batch", made.id)
+        assert made.status not in ("failed", "expired", "cancelled")
+    answered = json.loads(call("files.download_file", made.output_file_id))
+    assert answered["custom_id"] == "first"
+    other = call("batches.create_batch", body=models.CreateBatch.from_dict(asked))
+    assert call("batches.cancel_batch", other.id).status in ("cancelling", "cancelled")
+    assert call("files.delete_file", sent.id).deleted is True
+
+
 def test_the_models_and_the_state_of_the_service_are_told():
     assert MODEL in [model.id for model in call("models.list_models").data]
     assert call("models.retrieve_model", MODEL).object_ == "model"
