@@ -75,7 +75,6 @@ FEATURES: Mapping[str, tuple[str, ...]] = {
     "models": (),
     "demo": (),
     "vllm_local": (),
-    "experimental": (),
     "llama": ("models",),
     "chat_servers": ("llama", "models"),
     "proxy": (),

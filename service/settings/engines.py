@@ -49,20 +49,13 @@ LEAST_CONTEXT_TOKENS = 1024
 
 ENGINE_URLS = {
     "vllm": "http://127.0.0.1:8001",
-    "sglang": "http://127.0.0.1:30000",
-    "tensorrt": "http://127.0.0.1:8001",
     "llama": "http://127.0.0.1:8080",
     "chat": "http://127.0.0.1:8001",
 }
 VLLM_MODEL = "openai/gpt-oss-20b"
 
-UNSAID_CONTEXT = "tensorrt"
-"""The engine whose servers don't say how long their context is."""
-
 ENGINE_NAMES = {
     "vllm": "vLLM",
-    "sglang": "SGLang",
-    "tensorrt": "TensorRT-LLM",
     "llama": "llama.cpp",
     "chat": "Chat Completions",
 }
@@ -82,9 +75,6 @@ ONLY_DEMO = f"{{!r}} is a model's name, and the demo engine has no model: its na
 
 CHAT = "chat"
 """The kind of servers that are asked by Chat Completions alone."""
-
-READ_BY_SERVERS = (CHAT, "vllm", "llama")
-"""The kinds whose servers may read their model themselves."""
 
 KINDS = (*ENGINE_URLS, DEMO)
 
@@ -249,16 +239,14 @@ def _check(each: EngineEntry) -> ListedEngine:
         raise _Wrong("kind", f"there is no kind {each.kind[:60]!r} of engine; it is one of {', '.join(KINDS)}")
     if each.markup not in MARKUPS:
         raise _Wrong("markup", f"there is no markup {each.markup[:60]!r}; it is one of {', '.join(MARKUPS)}")
-    if each.markup == SERVER and each.kind not in READ_BY_SERVERS:
-        raise _Wrong("markup", f"servers of {each.kind} are asked to read their model as kind 'chat'; say that")
+    if each.markup == SERVER and each.kind == DEMO:
+        raise _Wrong("markup", "the demo engine has no servers that could read a model: leave it out")
     if each.kind == CHAT and each.markup not in (AUTO, SERVER):
         raise _Wrong("markup", f"servers of kind '{CHAT}' read their model themselves: leave it out")
     if each.sees and each.kind != CHAT and each.markup != SERVER:
         raise _Wrong("sees", f"only a model whose server makes its prompts is shown pictures: say markup = '{SERVER}'")
     if 0 < each.context_tokens < LEAST_CONTEXT_TOKENS:
         raise _Wrong("context_tokens", f"should be 0, or at least {LEAST_CONTEXT_TOKENS:,}")
-    if each.kind == UNSAID_CONTEXT and not each.context_tokens:
-        raise _Wrong("kind", f"servers of {each.kind} don't say how long their context is: give context_tokens")
     if 0 < each.max_output_tokens < LEAST_OUTPUT_TOKENS:
         raise _Wrong("max_output_tokens", f"should be 0, or at least {LEAST_OUTPUT_TOKENS}")
     if each.kind == DEMO and (other := no_name_of_demo(each.name, *each.aliases)):
@@ -347,18 +335,18 @@ class EngineSettings(SettingsGroup):
     heading = "Engine"
     _listed: tuple[ListedEngine, ...] = PrivateAttr(())
 
-    engine: Literal["demo", "vllm", "vllm-local", "sglang", "tensorrt", "llama", "llama-local", "chat"] = "demo"
-    """The engine that samples tokens: `demo`, a stand-in without a GPU; servers of `vllm`, `sglang`, `tensorrt` or
-    `llama`; `vllm-local` and `llama-local`, started here; `chat`, any Chat Completions."""
+    engine: Literal["demo", "vllm", "vllm-local", "llama", "llama-local", "chat"] = "demo"
+    """The engine that samples tokens: `demo`, a stand-in without a GPU; servers of `vllm` or `llama`;
+    `vllm-local` and `llama-local`, started here; `chat`, any Chat Completions."""
     model: str = Field("", max_length=256)
     """Id of the served model. Empty is the server's first, LOCAL_MODEL for `vllm-local`, its file's name for
     `llama-local`, `demo` for the demo engine, whose names begin with `demo`."""
     context_tokens: Annotated[int, AfterValidator(_zero_or_context)] = Field(0, ge=0, le=16_777_216)
     """The most tokens of prompt and output together, from 1,024 on. 0 is the engine's own, a server's is never
-    exceeded. Needed for `tensorrt`, routers and most `chat` servers, which report none."""
+    exceeded. Needed for routers and most `chat` servers, which report none."""
     engine_url: Annotated[Words, AfterValidator(_engine_urls)] = Field((), max_length=MAX_SERVERS, repr=False)
     """The servers, comma-separated, with the same model. dns+http://vllm:8000 is a server at each address of the
-    host. Empty is http://127.0.0.1:8001, port 30000 for `sglang`, 8080 for `llama`."""
+    host. Empty is http://127.0.0.1:8001, port 8080 for `llama`."""
     engine_api_key: SecretKey = SecretStr("")
     """The servers' key. Empty sends none."""
     engines: WholePath = Field("", max_length=4096)
@@ -392,11 +380,6 @@ class EngineSettings(SettingsGroup):
     def _check_engine(self) -> Self:
         if self.engine == "llama-local" and not self.local_model:
             raise ValueError(f"{PREFIX}ENGINE=llama-local needs {PREFIX}LOCAL_MODEL, a GGUF file; set it")
-        if self.engine == UNSAID_CONTEXT and not self.context_tokens:
-            raise ValueError(
-                f"{PREFIX}ENGINE={self.engine} needs {PREFIX}CONTEXT_TOKENS, as its servers don't say how long their "
-                "context is; set it to their --max_seq_len"
-            )
         if len(set(self.engine_url)) < len(self.engine_url):
             raise ValueError(f"{PREFIX}ENGINE_URL names a server twice")
         named = self.engine == DEMO and not (self.stands_in or self.engines)

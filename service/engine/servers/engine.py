@@ -155,7 +155,6 @@ class ServersEngine:
             context,
             known[0].defaults,
             speech=speech,
-            logprobs=all(each.logprobs for each in known),
             constrains=all(each.constrains for each in known),
         )
 
@@ -414,7 +413,7 @@ class ServersEngine:
     async def _let_go(self, server: EngineServer) -> None:
         if server in self._leaving and not server.running:
             self._leaving.remove(server)
-            await server.leave()
+            await server.close()
             event(logger, logging.INFO, f"{self._kind.name} server has left", url=server.url)
 
     def _up(self, model: str = "") -> list[EngineServer]:

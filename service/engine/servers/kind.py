@@ -79,7 +79,7 @@ class ServerFacts(msgspec.Struct, frozen=True):
 
     `places` is how many generations it can have under way at once, where more would keep it from answering; 0 is as
     many as come. `traits` are other facts of its kind, and `speech` how a model speaks that doesn't speak Harmony.
-    `logprobs` and `constrains` are as the model's card has them. `version` is the server's own, empty where it doesn't
+    `constrains` is as the model's card has it. `version` is the server's own, empty where it doesn't
     tell one, and `advice` a sentence for its operator, where there is one to be given.
     """
 
@@ -90,7 +90,6 @@ class ServerFacts(msgspec.Struct, frozen=True):
     places: int = 0
     traits: frozenset[str] = frozenset()
     speech: Speech | None = None
-    logprobs: bool = True
     constrains: bool = True
     version: str = ""
     advice: str = ""
@@ -157,8 +156,6 @@ class ServerKind(ABC):
     health = "/health"
     keeps_connections = True
     """Whether a connection can be used again behind a stream; where not, each request has its own."""
-    notices_hang_ups = True
-    """Whether hanging up ends a generation soon; where not, it is ended as well."""
     streams_alone = False
     """Whether it notices a hang-up only in a stream: a whole answer is made from a stream then."""
 

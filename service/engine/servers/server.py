@@ -74,10 +74,6 @@ class ServerUnreachable(EngineUnavailable):
     """The server isn't there, so it hasn't begun anything."""
 
 
-NOT_BEGUN = (ServerUnreachable, EngineRefused, EngineOverloaded, ServerChanged)
-"""Errors behind which a server has nothing under way."""
-
-
 class ServerState(Enum):
     UNKNOWN = "unknown"
     UP = "up"
@@ -117,7 +113,6 @@ class EngineServer:
         self._streams: set[ServerConnection] = set()
         self._ends: dict[str, Request] = {}
         """The request that ends each generation under way, by the generation's id."""
-        self._ending: set[asyncio.Task[bool]] = set()
         self._unending = 0
         """The life in which it last refused to end a generation."""
 
@@ -147,16 +142,8 @@ class EngineServer:
             self._probing.add_done_callback(lambda _: setattr(self, "_probing", None))
         await asyncio.wait([self._probing])
 
-    async def leave(self) -> None:
-        """Closes it, once nothing runs there but requests that end aborted generations."""
-        if self._ending:
-            await asyncio.wait(self._ending)
-        await self.close()
-
     async def close(self) -> None:
         self.state, self.trouble = ServerState.CLOSED, "the engine is closed"
-        for task in self._ending:
-            task.cancel()
         for connection in self._streams:
             connection.abort()
         if self._probing is not None:
@@ -193,7 +180,6 @@ class EngineServer:
         seconds: float | None,
     ) -> AsyncGenerator[ServerConnection, None]:
         """The connection with the answer, its body unread; its head may take `seconds`. Raises as `stream` does."""
-        over = False
         try:
             connection = await self._post(request, headers, refused, seconds)
             self._streams.add(connection)
@@ -202,32 +188,11 @@ class EngineServer:
                     raise ServerUnreachable(self.trouble)
                 yield connection
             finally:
-                over = connection.at_eof
                 self._streams.discard(connection)
                 connection.leave()
-        except NOT_BEGUN as error:
-            over = True
-            if isinstance(error, ServerChanged):
-                self.down(error)
+        except ServerChanged as error:
+            self.down(error)
             raise
-        finally:
-            unnoticed = not over and not self.kind.notices_hang_ups and self.state is not ServerState.CLOSED
-            if unnoticed and request.end is not None:
-                task = asyncio.create_task(self._end(request.end))
-                self._ending.add(task)
-                task.add_done_callback(self._ending.discard)
-
-    async def _end(self, request: Request) -> bool:
-        """Has it end a generation; whether it does. The log has a refusal once in each of its lives."""
-        try:
-            status, _ = await self._ask("POST", request.path, request.body)
-        except BROKEN:  # a server that is gone has ended it, too, and its stream fails with the reason
-            return False
-        if status != 200 and self._unending != self.lives:
-            self._unending = self.lives
-            words = f"{self.kind.name} server refuses to end a generation, which is hung up on"
-            event(logger, logging.WARNING, words, url=self.url, path=request.path, status=status)
-        return status == 200
 
     def fetch_facts(self) -> ServerFacts:
         if self.facts is None or self.state is not ServerState.UP:
@@ -262,9 +227,21 @@ class EngineServer:
         return msgspec.structs.replace(chunk, tokens=ids, logprobs=logprobs)
 
     async def abort(self, id: str) -> bool:
-        """Has it end a generation, whose stream then says so; False where that is not possible."""
+        """Has it end a generation, whose stream then says so; False where that is not possible. The log has a refusal
+        once in each of its lives.
+        """
         request = self._ends.get(id)
-        return request is not None and await self._end(request)
+        if request is None:
+            return False
+        try:
+            status, _ = await self._ask("POST", request.path, request.body)
+        except BROKEN:  # a server that is gone has ended it, too, and its stream fails with the reason
+            return False
+        if status != 200 and self._unending != self.lives:
+            self._unending = self.lives
+            words = f"{self.kind.name} server refuses to end a generation"
+            event(logger, logging.WARNING, words, url=self.url, path=request.path, status=status)
+        return status == 200
 
     def down(self, trouble: EngineUnavailable, cause: Exception | None = None) -> EngineUnavailable:
         """Notes and returns the reason why it can't serve now. `cause` is for the log."""

@@ -1,7 +1,4 @@
-"""Token ids in, token ids out: the part of the wire that vLLM, SGLang and TensorRT-LLM have in common. Pure.
-
-Some servers end, or say that it is their own fault, where a structural tag is malformed. So a tag that can't be read is
-refused here. A server decides itself about one that can be read.
+"""Token ids in, token ids out: what the wires of vLLM and llama.cpp have in common. Pure.
 
 A prompt of a conversation mostly begins with the one before, up to its last answer. So as JSON it is cut into blocks at
 the same places, and the text of the last blocks is cached. Without that, 100,000 ids take some milliseconds, longer
@@ -13,28 +10,22 @@ over, and never more read than that.
 """
 
 import math
-import re
 from array import array
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from itertools import islice
-from typing import Annotated, Any, cast
+from typing import Any
 
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
-from service.engine.port import EngineRefused, Generation, Sampling
+from service.engine.port import Generation, Sampling
 from service.engine.servers.kind import Count, ServerEvent
-from service.errors import InvalidRequest
-from service.grammar.regex import unchecked_tree
-from service.harmony.tokens import ENDS, LAST_LEGAL
 
 LEAST_TOP_P = 1e-6
 """None of them takes a top_p of 0; this one leaves the likeliest token alone too."""
 
 BAN = -100.0
-SEEDS = 2**63
-GptOssId = Annotated[int, msgspec.Meta(ge=0, le=LAST_LEGAL)]
 
 MAX_SAMPLES = 512
 """How many samples are read of a page: each of a few names, for each engine in a server and each model."""
@@ -86,43 +77,6 @@ def parameters(sampling: Sampling) -> dict[str, Any]:
     }
 
 
-def stops(sampling: Sampling) -> dict[str, Any]:
-    """The ends where `ignore_eos` would switch off stop_token_ids, too: the model's other ends are banned."""
-    if not sampling.stop_ids:
-        return {"ignore_eos": True}
-    asked: dict[str, Any] = {"stop_token_ids": list(sampling.stop_ids)}
-    if others := set(ENDS) - set(sampling.stop_ids):
-        asked["logit_bias"] = {str(id): BAN for id in sorted(others)}
-    return asked
-
-
-def likeliest(given: Iterable[tuple[int, float]], most: int) -> tuple[tuple[int, float], ...]:
-    """The `most` likeliest of (id, log probability), the likeliest first."""
-    return tuple(sorted(given, key=lambda each: -each[1])[:most])
-
-
-def read_format(tag: str) -> Mapping[str, Any]:
-    """The format of a structural tag. Raises EngineRefused for a tag that is malformed."""
-    try:
-        form = msgspec.json.decode(tag)["format"]
-        _check(form)
-    except (msgspec.DecodeError, ValueError, LookupError, TypeError, RecursionError, re.error, InvalidRequest) as error:
-        raise EngineRefused(f"the constraint can't be read: {type(error).__name__}: {error}") from error
-    return form
-
-
-def _check(form: Any) -> None:
-    if not isinstance(form, Mapping):
-        raise TypeError("a format is an object")
-    known = cast(Mapping[str, Any], form)
-    if known["type"] == "regex":
-        unchecked_tree(known["pattern"])
-    for each in known.get("elements", ()):
-        _check(each)
-    if "content" in known:
-        _check(known["content"])
-
-
 class Sample(msgspec.Struct, frozen=True):
     """One line: a name, its labels and a value, from 0 to MOST."""
 
@@ -159,28 +113,26 @@ def mean(samples: Collection[Sample]) -> float:
     return sum(each.value for each in samples) / len(samples) if samples else 0.0
 
 
-def prompt_json(generation: Generation, last: int | None = None) -> msgspec.Raw:
-    """The ids of a generation's prompt as a JSON array. Raises EngineRefused for one beyond `last`, if given."""
+def prompt_json(generation: Generation) -> msgspec.Raw:
+    """The ids of a generation's prompt as a JSON array."""
     prompt = generation.prompt
     if not isinstance(prompt, array) or len(prompt) < BLOCK_IDS:
-        return msgspec.Raw(b"[%b]" % _id_list(list(prompt), last))
+        return msgspec.Raw(b"[%b]" % _id_list(list(prompt)))
     whole = len(prompt) // BLOCK_IDS * BLOCK_IDS
     packed, size = memoryview(prompt)[:whole].cast("B"), BLOCK_IDS * prompt.itemsize
     blocks = [
-        block_json(generation.cache_salt, prompt.typecode, bytes(packed[start : start + size]), last)
+        block_json(generation.cache_salt, prompt.typecode, bytes(packed[start : start + size]))
         for start in range(0, len(packed), size)
     ]
     if whole < len(prompt):
-        blocks.append(_id_list(prompt[whole:].tolist(), last))
+        blocks.append(_id_list(prompt[whole:].tolist()))
     return msgspec.Raw(b"[%b]" % b",".join(blocks))
 
 
 @lru_cache(maxsize=MOST_BLOCKS)
-def block_json(salt: str | None, typecode: str, packed: bytes, last: int | None) -> bytes:
-    return _id_list(array(typecode, packed).tolist(), last)
+def block_json(salt: str | None, typecode: str, packed: bytes) -> bytes:
+    return _id_list(array(typecode, packed).tolist())
 
 
-def _id_list(ids: list[int], last: int | None) -> bytes:
-    if last is not None and max(ids, default=0) > last:
-        raise EngineRefused(f"{max(ids)} is no token id; the last is {last}")
+def _id_list(ids: list[int]) -> bytes:
     return _ENCODE(ids)[1:-1]

@@ -16,7 +16,6 @@ from typing import Any
 
 from service.engine.port import LEAST_LOGPROB, EngineError, EngineUnavailable, Sampling, TokenLogprobs
 from service.engine.servers.kind import SHOWN_CHARS
-from service.engine.servers.token_ids import likeliest
 from service.engine.vllm.servers import parameters
 
 ARGUMENTS: Mapping[str, Any] = {
@@ -139,7 +138,8 @@ def read_logprobs(completion: Any, alternatives: int) -> list[TokenLogprobs]:
     read: list[TokenLogprobs] = []
     for token, given in zip(completion.token_ids, logprobs, strict=True):
         finite = {id: max(each.logprob, LEAST_LOGPROB) for id, each in given.items()}
-        read.append(TokenLogprobs(finite[token], likeliest(finite.items(), alternatives)))
+        likeliest = sorted(finite.items(), key=lambda each: -each[1])[:alternatives]
+        read.append(TokenLogprobs(finite[token], tuple(likeliest)))
     return read
 
 

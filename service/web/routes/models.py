@@ -135,8 +135,8 @@ def _abilities(card: ModelCard, written: MarkupTags) -> dict[str, Any]:
         "tools": written.calls,
         "tool_choice": card.constrains and written.held_calls,
         "structured_outputs": card.constrains,
-        "logprobs": card.logprobs,
-        "top_logprobs": card.logprobs,
+        "logprobs": True,
+        "top_logprobs": True,
     }
     sees = card.speech is not None and card.speech.sees
     capabilities = {"completion": True, "tools": written.calls, "thinking": written.reasoning, "vision": sees}

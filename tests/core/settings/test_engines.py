@@ -63,8 +63,8 @@ def test_a_file_says_which_models_there_are_and_where(tmp_path: Path) -> None:
         ('markup = "harmony"', 'markup = "latex"', "line 9: there is no markup 'latex'; it is one of auto, harmony, "),
         (
             'kind = "llama"',
-            'kind = "sglang"\nmarkup = "server"',
-            "line 15: servers of sglang are asked to read their model as kind 'chat'; say that",
+            'kind = "demo"\nmarkup = "server"',
+            "line 15: the demo engine has no servers that could read a model: leave it out",
         ),
         ("[2, 0.5]", "[2]\nkeeps = { a = 1 }", "line 7: keeps: Expected `bool`, got `int`"),
         ("[2, 0.5]", "[2]", "line 6: has 1 numbers for 2 servers; give one for each"),
@@ -90,7 +90,6 @@ def test_a_file_says_which_models_there_are_and_where(tmp_path: Path) -> None:
         ('"http://10.0.0.5:8001/v1"', '"http://a:b@gpu"', "line 5: should have no user, password or query; a key goes"),
         ('"gpt-oss-120b"', '"gpt 120"', "line 13: 'gpt 120' is no name of a model"),
         ('"gpt-oss-120b"', '"gpt-oss-20b"', "line 13: 'gpt-oss-20b' is a name of the engine 'gpt-oss-20b' already"),
-        ('kind = "vllm"', 'kind = "tensorrt"', "line 4: servers of tensorrt don't say how long their context is"),
         (TWO, '[[engines]]\nname = "a"\nkind = "demo"\n' * 65, f"has 65 engines, at most {MAX_ENGINES} are possible"),
     ],
 )

@@ -50,8 +50,7 @@ def test_what_is_wrong_is_named_as_it_was_given_with_its_value_and_what_is_allow
         load_settings(port=70_000)
     assert sorted(str(caught.value).split("; ")) == [
         "--port 70000: should be a whole number, 0 to 65,535",
-        "HARMONIUM_ENGINE in .env=steam: should be demo, vllm, vllm-local, sglang, tensorrt, llama, llama-local or "
-        "chat",
+        "HARMONIUM_ENGINE in .env=steam: should be demo, vllm, vllm-local, llama, llama-local or chat",
         "HARMONIUM_STORE in .env=maybe: should be true or false",
         "HARMONIUM_WORKERS=many: should be a whole number, 1 to 64",
     ]
@@ -143,7 +142,6 @@ def test_a_host_that_others_can_reach_needs_a_key_and_loopback_none() -> None:
         ({"engine_url": f"http://me:{SECRET}@10.0.0.5"}, "a key goes into HARMONIUM_ENGINE_API_KEY"),
         ({"engine_url": "http://a,http://a/"}, "names a server twice"),
         ({"engine": "llama-local"}, "llama-local needs HARMONIUM_LOCAL_MODEL"),
-        ({"engine": "tensorrt"}, "tensorrt needs HARMONIUM_CONTEXT_TOKENS"),
         ({"cors_origins": "https://chat.example.com"}, "CORS_ORIGINS lets web pages call the service, but no API"),
         ({"store_replicas": 1}, "--store-replicas 1 needs replicas"),
         ({"api_keys": "a:k,b:l", "priority_tenants": "b, c"}, "PRIORITY_TENANTS names c, of which"),
