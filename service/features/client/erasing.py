@@ -24,9 +24,11 @@ app = typer.Typer()
 @talking
 def erase(
     service: RemoteService,
-    metadata: Annotated[list[str] | None, option("KEY=VALUE", "Those with a turn that has this.")] = None,
-    safety_identifier: Annotated[str | None, option("NAME", "Those with a turn for this person.")] = None,
-    dry_run: Annotated[bool, flag("--dry-run", "Only list them.")] = False,
+    metadata: Annotated[
+        list[str] | None, option("KEY=VALUE", "Conversations with a turn that has this metadata.")
+    ] = None,
+    safety_identifier: Annotated[str | None, option("NAME", "Conversations with a turn for this person.")] = None,
+    dry_run: Annotated[bool, flag("--dry-run", "Only list the conversations.")] = False,
     yes: Annotated[bool, flag("--yes", "-y", "Don't ask.")] = False,
     as_json: AsJson = False,
 ) -> int:

@@ -62,27 +62,29 @@ BACKLOG_SECONDS = 600.0
 
 T = TypeVar("T")
 
-_URL = "A running service, which is asked for one response with the key in HARMONIUM_CLIENT_KEY."
+_URL = "A running service, for a test response with the key in HARMONIUM_CLIENT_KEY."
 
 
 @with_settings("host", "port", "engine", "engine_url", "local_model", "model", "redis_url", "data_dir")
 def doctor(
     settings: CoreSettings,
     url: Annotated[str | None, option("--url", "URL", _URL)] = None,
-    gpu: Annotated[bool, flag("--gpu", "Whether vLLM's image can run on this machine: driver, memory, disk.")] = False,
+    gpu: Annotated[
+        bool, flag("--gpu", "Check that vLLM's image can run on this machine: driver, memory, disk.")
+    ] = False,
     as_json: AsJson = False,
-    everything: Annotated[bool, flag("--all", "Also show rows that are ok, as --url does.")] = False,
+    everything: Annotated[bool, flag("--all", "Also show the rows that are ok, as --url does.")] = False,
 ) -> int:
-    """Check everything that `serve` needs, and that could cost you conversations.
+    """Check everything that `serve` needs, and every setting that could cost you conversations.
 
-    Every finding says what it is now, why it matters and what to do. `unsafe` is what loses conversations, shows them
-    to others, or lets none be made: a policy that evicts keys, nothing on disk, a replica, no password, an engine that
-    doesn't answer, a port that another program has. `warn` is what should be looked at. The exit status is 1 if
-    anything is unsafe, so that a script can go on only if nothing is. Nothing is changed.
+    Every row says what was found, why it matters and what to do. `unsafe`: conversations can be lost or shown to
+    others, or none can be made, such as a policy that evicts keys, nothing on disk, a replica, no password, an engine
+    that doesn't answer, a port in use. `warn`: look at it. The exit status is 1 if any row is unsafe. Nothing is
+    changed.
 
-    It looks at what `serve` would use with the same settings: the Redis, the primary behind Sentinels, or every primary
-    of a cluster; the port, the API keys, the engine. An embedded server is asked while it runs, or else started for a
-    moment, in its data folder. With --url a response is made, retrieved, continued and deleted there, too.
+    It checks what `serve` would use with the same settings: the Redis, the primary behind Sentinels, or every primary
+    of a cluster; the port, the API keys, the engine. It asks a running embedded server, or starts one for a moment in
+    its data folder. With --url it also makes, retrieves, continues and deletes a response there.
     """
     with asking("can't check"):
         try:
@@ -115,7 +117,7 @@ def _print(redis: str, found: Sequence[Finding], console: Console, *, everything
     counts = ", ".join(f"{sum(each.level is level for each in found)} {level}" for level in Level)
     console.print(counts if everything else f"{counts}; --all shows each")
     if any(each.level is not Level.OK for each in found):
-        console.print("docs/troubleshooting.md lists symptoms and remedies; a running service shows it at /docs/troubleshooting.md")
+        console.print("docs/troubleshooting.md lists symptoms and remedies (http://ADDRESS/docs/troubleshooting.md)")
 
 
 def diagnose(settings: CoreSettings, running: RemoteService | None = None, *, gpu: bool = False) -> list[Finding]:
