@@ -225,7 +225,7 @@ class EngineServer:
             return False
         if status != 200 and self._unending != self.lives:
             self._unending = self.lives
-            words = f"{self.kind.name} server refuses to end a generation, which is hung up on"
+            words = f"{self.kind.name} server refuses to end a generation; the connection is closed"
             event(logger, logging.WARNING, words, url=self.url, path=request.path, status=status)
         return status == 200
 

@@ -146,7 +146,7 @@ def _redis(settings: CoreSettings) -> list[Finding]:
     except (StoreUnavailable, OSError) as error:
         if not settings.redis_url:
             now = f"{settings.data_dir}: {error.strerror}" if isinstance(error, OSError) else str(error)
-            remedy = "let this user have it alone, or name another folder with HARMONIUM_DATA_DIR"
+            remedy = "make this user its only owner, or set HARMONIUM_DATA_DIR to another folder"
             return [finding("data folder", why, (Level.UNSAFE, now, remedy))]
         if isinstance(error, StoreUnavailable):
             return [unreachable(str(error))]
@@ -226,7 +226,7 @@ async def _worst_verdict(settings: CoreSettings) -> Verdict:
 async def _servers(engine: Engine) -> Verdict:
     """The verdict on the servers of an engine."""
     logging.getLogger("service").addHandler(logging.NullHandler())  # what they say is told by what is found
-    remedy = "start it, or correct HARMONIUM_ENGINE_URL; while it loads its model, its log says how far it is"
+    remedy = "start it, or correct HARMONIUM_ENGINE_URL; if it is loading its model, its log shows the progress"
     try:
         await engine.start()
         try:
@@ -264,7 +264,7 @@ def _sandbox(settings: CoreSettings) -> Verdict:
     try:
         asyncio.run(start())
     except Unusable as error:
-        remedy = "docs/tools.md says what each reason means, and what to do"
+        remedy = "docs/tools.md explains each reason and its remedy"
         return Level.WARN, f"{place}: {error}", remedy
     return Level.OK, f"{place}: sessions are confined", ""
 
@@ -279,7 +279,7 @@ def _webhooks(all_settings: CoreSettings) -> Verdict:
     try:
         asyncio.run(Receiver(settings).reach())
     except NotAccepted as error:
-        remedy = "correct HARMONIUM_WEBHOOK_URL, or start what should listen there"
+        remedy = "correct HARMONIUM_WEBHOOK_URL, or start the server that listens there"
         return Level.WARN, f"the receiver: {error}", remedy
     return Level.OK, "the receiver can be reached", ""
 
@@ -312,7 +312,7 @@ def one_response(service: RemoteService) -> Verdict:
         if attempt("retrieved", lambda: service.call("GET", f"/v1/responses/{id}")):
             attempt("continued", lambda: ask("Count to 3.", id))
         attempt("deleted", lambda: service.call("DELETE", f"/v1/responses/{id}", None, tree="true"))
-    remedy = "read what the service logged about it; HARMONIUM_CLIENT_KEY is the key that was used"
+    remedy = "read the service's log; the key was HARMONIUM_CLIENT_KEY"
     said = [*failed, ", ".join(done)] if done else failed
     return Level.UNSAFE if failed else Level.OK, "; ".join(said), remedy
 
@@ -341,7 +341,7 @@ def _archive(settings: CoreSettings) -> Verdict:
     waits = "nothing waits" if not count else "1 tree waits," if count == 1 else f"{count:,} trees wait, the first"
     now = f"{settled.archive_kind}: its store is fit for it; {waits}{f' for {seconds:,.0f} s' if count else ''}"
     late = seconds > settled.archive_after_seconds + BACKLOG_SECONDS
-    remedy = "let a service run, which archives; if one does, its log says why `nothing is archived`"
+    remedy = "start a service, which archives; if one runs, its log says why `archiving fails`"
     return Level.WARN if late else Level.OK, now, remedy
 
 

@@ -308,7 +308,7 @@ class LocalSandbox(Sandbox):
             level = logging.DEBUG if session.tenant == TENANT else logging.INFO
             logs.event(logger, level, "sandbox session ended", tenant=session.tenant, why=session.why)
         except OSError as error:
-            logs.event(logger, logging.ERROR, "sandbox folder not deleted", error=type(error).__name__)
+            logs.event(logger, logging.ERROR, "a sandbox folder was not deleted", error=type(error).__name__)
         finally:
             del self._sessions[name]
             self._give_back(place, session.tenant)
