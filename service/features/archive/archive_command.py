@@ -291,7 +291,7 @@ def restore(
             settings_with_archive(settings)
         typer.echo("Nothing has to be copied: an archived conversation returns when a request names its id.")
         typer.echo("`harmonium ls` and the console list it until then, too, marked `archived`.")
-        typer.echo("`harmonium archive restore --into-memory` brings back the newest now, as far as there is room.")
+        typer.echo("`harmonium archive restore --into-memory` restores the newest ones now, while there is room.")
         return
 
     async def bring(archive: Archive, store: ConversationHistoryStore) -> Refilled:

@@ -47,13 +47,13 @@ SHOWN = 20
 """The most conflicts that are shown as lines; JSON has more."""
 
 SECRETS = {
-    "restored": "The store has the backup's secret now",
+    "restored": "The store now has the backup's secret",
     "other": "The store keeps the secret that it has: what clients have kept sealed by the backup's can't be opened",
 }
 
 WHERE_RESTORED = (
-    "They are in the archive: `harmonium ls` lists them, and each comes back into memory when its id is asked for",
-    "`harmonium archive restore --into-memory` brings back the newest now, as far as there is room",
+    "They are in the archive: `harmonium ls` lists them, and each returns to memory when a request names its id",
+    "`harmonium archive restore --into-memory` restores the newest ones now, while there is room",
 )
 
 E = TypeVar("E")
@@ -198,7 +198,7 @@ def _sentences(path: Path, found: BackupHeader) -> list[str]:
     if found.tenant or found.tree:
         lines.append("of " + " and ".join(filter(None, [found.tenant and f"tenant {found.tenant}", found.tree])))
     if found.secret:
-        lines.append("It has the store's secret: keep it as you keep the store")
+        lines.append("It contains the store's secret: keep it as safe as the store")
     if found.broken:
         lines.append(
             f"{found.broken:,} turns or values could not be read, with all that continue them: see `harmonium fsck`, "
