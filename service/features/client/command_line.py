@@ -65,7 +65,7 @@ def ask(
     continue any response with `--from`. Ctrl-C ends the answer; the output so far is stored.
     """
     if on + (before is not None) + (conversation is not None) > 1:
-        raise ClientError("only one of --continue, --from and --conv makes sense", EXIT_USAGE)
+        raise ClientError("give only one of --continue, --from and --conv", EXIT_USAGE)
     body: Json = {"input": _input(words or []) if not images else _with_pictures(words or [], images)}
     if on or before is not None:
         body["previous_response_id"] = before if before is not None else last_of(service.url, environment())
@@ -127,7 +127,7 @@ def show(
 ) -> None:
     """Print a response: its input, its output, its tokens and time."""
     if items + events + (tokens or as_json) > 1:
-        raise ClientError("only one of --items, --events, --tokens and --json makes sense", EXIT_USAGE)
+        raise ClientError("give only one of --items, --events, --tokens and --json", EXIT_USAGE)
     path = f"/v1/responses/{id}"
     if tokens:
         _show_tokens(service.pages(f"/console/api/turns/{id}/tokens"), as_json=as_json)
@@ -305,7 +305,7 @@ def _input(words: list[str], *, needed: bool = True) -> str:
     said = " ".join(words)
     piped = "" if sys.stdin.isatty() else _input_text(sys.stdin.buffer.read(MAX_INPUT_BYTES + 1), "stdin")
     if needed and not (said.strip() or piped.strip()):
-        raise ClientError("nothing to say: give words, or pipe some in", EXIT_USAGE)
+        raise ClientError("nothing to send: give words, or pipe them in", EXIT_USAGE)
     return f"{said}\n\n{piped}" if said and piped else said or piped
 
 

@@ -92,7 +92,7 @@ def _run(command: Callable[..., int | None], given: dict[str, Any]) -> int | Non
         ids = {name: whole_id(service, given[name]) for name in _IDS if given.get(name) is not None}
         return command(service, **given | ids)
     except _SHAPELESS as error:
-        raise ClientError(f"an answer is not as harmonium's are: {type(error).__name__}: {error}") from error
+        raise ClientError(f"not an answer of harmonium: {type(error).__name__}: {error}") from error
 
 
 def environment() -> Mapping[str, str]:

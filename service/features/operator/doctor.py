@@ -273,7 +273,7 @@ def _webhooks(all_settings: CoreSettings) -> Verdict:
     """Whether the receiver of webhooks can be reached. The URL is not shown: it may hold a secret."""
     settings = WebhookSettings.of(all_settings)
     if not settings.webhook_url:
-        return Level.OK, "none: nobody is told", ""
+        return Level.OK, "none", ""
     from service.features.webhooks.deliver import NotAccepted, Receiver  # for who has a receiver
 
     try:
@@ -336,7 +336,7 @@ def _archive(settings: CoreSettings) -> Verdict:
         return Level.WARN, "; ".join(warnings), ARCHIVE_REMEDY
     if lists_alone(settled):
         remedy = "name one Postgres for all with HARMONIUM_CATALOGUE_URL; with one machine alone say sqlite there"
-        return Level.WARN, f"{settled.archive_kind}: each machine has a list of its own of what is in it", remedy
+        return Level.WARN, f"{settled.archive_kind}: each machine has a separate list of its content", remedy
     count, seconds = sum(each.trees for each in backlog), max((each.oldest_seconds for each in backlog), default=0.0)
     waits = "nothing waits" if not count else "1 tree waits," if count == 1 else f"{count:,} trees wait, the first"
     now = f"{settled.archive_kind}: its store is fit for it; {waits}{f' for {seconds:,.0f} s' if count else ''}"
@@ -350,7 +350,7 @@ CHECKS: tuple[tuple[str, str, Callable[[CoreSettings], Verdict]], ...] = (
     ("port", "`harmonium serve` listens there", _port),
     ("engine", "without it no response can be made", _engine),
     ("sandbox", "Python that a model writes runs there, and nowhere else", _sandbox),
-    ("webhooks", "it is told of each background response that has ended", _webhooks),
+    ("webhooks", "it gets the end of each background response", _webhooks),
     ("archive", "what leaves memory is kept there", _archive),
 )
 """The checks of the settings: name, reason, and function."""

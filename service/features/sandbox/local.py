@@ -335,7 +335,7 @@ class LocalSandbox(Sandbox):
             for session in self._sessions.values():
                 most = min(session.limits.idle_seconds, self._places.idle_seconds)
                 if not session.busy and now() - session.used_at > most:
-                    session.kill("nobody used it for too long")
+                    session.kill("it was idle for too long")
 
     def _take_folder(self) -> Path:
         """A folder below the base that is ours while this process lives; those that are nobody's are deleted. Raises

@@ -104,7 +104,7 @@ def update_project(
 ) -> None:
     """Change the name or the weight of a project."""
     if name is None and weight is None:
-        fail("say what is to change: --name or --weight")
+        fail("nothing to change: give --name or --weight")
 
     def update(directory: Directory) -> Awaitable[Project]:
         named = UNSET if name is None else checked_name(name)
@@ -137,7 +137,7 @@ def permit_models(
 ) -> None:
     """Show or change the models that a project can use. It can't see any other model."""
     if bool(allow) + bool(deny) + clear > 1:
-        fail("only one of --allow, --deny and --clear makes sense")
+        fail("give only one of --allow, --deny and --clear")
     mode: ListMode = "allow_list" if allow else "deny_list"
 
     def permit(directory: Directory) -> Awaitable[Project]:
@@ -171,7 +171,7 @@ def limit_project(
     Where a project has no limit, HARMONIUM_TENANT_LIMITS applies, which isn't shown here.
     """
     if wished and clear:
-        fail("only one of --set and --clear makes sense")
+        fail("give only one of --set and --clear")
     limits = None if clear else _limits(wished or ())
 
     def limit(directory: Directory) -> Awaitable[Project]:
