@@ -40,7 +40,7 @@ MEANINGS = {
     "tree": "the tree's place in the order of trees doesn't follow from its last use",
     "index": "the tenant's index lacks the tree, or has it at another time than the order of trees",
     "created": "the turn's node lacks its time of creation",
-    "list": "the tenant's list lacks the conversation or has it at another time, or contains a turn that is no conversation",
+    "list": "the tenant's list lacks the conversation, has it at another time, or contains a turn that is none",
     "said": "the tenant's index lacks the words by which the turn is recognised, or has another turn for them",
     "words": "the index of words counts more or fewer turns with the same words than have them",
     "stray": "a tree has a leaf that is missing or belongs to another tree",
