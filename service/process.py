@@ -375,8 +375,8 @@ class _Watching(Watcher):
     def back(self, seconds: float, failure: StoreUnavailable) -> None:
         event(logger, logging.WARNING, "the store is back", seconds=seconds)
         if could_not_save(failure):
-            remedy = "Let it run BGREWRITEAOF before it is restarted: a write that was cut short can keep it from "
-            event(logger, logging.ERROR, "the store could not save", remedy=f"{remedy}starting.")
+            remedy = "Run BGREWRITEAOF before a restart: a write that was cut short can prevent the "
+            event(logger, logging.ERROR, "the store could not save", remedy=f"{remedy}start.")
 
     def waited(self, confirmed: bool, seconds: float) -> None:
         self._metrics.store_confirms.labels("met" if confirmed else "unmet").inc()
@@ -386,7 +386,7 @@ class _Watching(Watcher):
         self._metrics.turns_removed.labels(reason).inc(turns)
 
     def contradicted(self, mismatch: LayoutMismatch) -> None:
-        message = "the store is not to be used with these settings"
+        message = "the store doesn't accept these settings"
         event(logger, logging.ERROR, message, reason=mismatch.reason, remedy=mismatch.remedy)
 
     def archived(self, trees: int) -> None:

@@ -205,17 +205,17 @@ class StatusMove(NamedTuple):
 
 MOVES: dict[Status, dict[Status, StatusMove]] = {
     Status.QUEUED: {
-        Status.IN_PROGRESS: StatusMove("claim", "a worker", "it has room, and the job is next in line"),
-        Status.CANCELLED: StatusMove("cancel", "any replica", "somebody asks for it"),
+        Status.IN_PROGRESS: StatusMove("claim", "a worker", "the worker has room, and the job is next in line"),
+        Status.CANCELLED: StatusMove("cancel", "any replica", "a client cancels the response"),
     },
     # A job whose worker dies or leaves stays in progress: it waits for the next worker, before all that are queued.
     Status.IN_PROGRESS: {
-        Status.COMPLETED: StatusMove("finish", "its worker", "the model ended by itself"),
-        Status.INCOMPLETE: StatusMove("finish", "its worker", "a budget ended it"),
+        Status.COMPLETED: StatusMove("finish", "its worker", "the model finished"),
+        Status.INCOMPLETE: StatusMove("finish", "its worker", "a budget ran out"),
         Status.FAILED: StatusMove(
-            "finish", "its worker", "the engine failed, time was up, or too many workers died of it"
+            "finish", "its worker", "the engine failed, the time limit passed, or too many workers in a row failed"
         ),
-        Status.CANCELLED: StatusMove("cancel", "any replica", "somebody asks for it"),
+        Status.CANCELLED: StatusMove("cancel", "any replica", "a client cancels the response"),
     },
     # The process that cancelled a response ends it, or a worker if that process dies: it stores the turn and closes
     # the log, and the status stays.

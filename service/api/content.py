@@ -348,7 +348,7 @@ def _no_url(where: str, url: str) -> InvalidRequest:
 
 
 def _no_picture(where: str, fault: str, advice: str) -> InvalidRequest:
-    return InvalidRequest(f"'{where}' is no picture to be read: {fault}. {advice}", code="invalid_image", param=where)
+    return InvalidRequest(f"'{where}' is an unreadable picture: {fault}. {advice}", code="invalid_image", param=where)
 
 
 # --- files ---
@@ -372,7 +372,7 @@ def _decode(data: str, where: str) -> str:
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text or content.startswith(_PDF):
-        raise not_allowed(f"'{where}' is no text in UTF-8. {_ADVICE}", where)
+        raise not_allowed(f"'{where}' is not UTF-8 text. {_ADVICE}", where)
     return text
 
 

@@ -148,7 +148,7 @@ def failed_outcome(why: str) -> Outcome:
 
 def broken_off(call: HostedCall) -> Outcome:
     """The outcome of a call that was stopped while it ran. The item of code has no error: its logs say so."""
-    why = f"The call was broken off. {NOT_KNOWN}"
+    why = f"The call was interrupted. {NOT_KNOWN}"
     logs = {"outputs": [{"type": "logs", "logs": f"{why}\n"}]} if OUTPUTS in call.include else {}
     shown = logs if call.tool.kind == "python" else {}
     return Outcome("incomplete", f"Error: {why}", error=execution_error(why), shown=shown)

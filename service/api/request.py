@@ -214,7 +214,7 @@ UNSERVED: dict[str, tuple[bytes, str]] = {
     "personality": (b"null", "gpt-oss has one style; say in 'instructions' how it speaks."),
     "structured_outputs": (b"{}", "Give a JSON schema as 'text.format', or a custom tool with a grammar."),
     "logit_bias": (b"{}", _NOT_HERE),
-    "include_reasoning": (b"true", "Reasoning is an item of its own, which a client may pass over."),
+    "include_reasoning": (b"true", "Reasoning is a separate item, which a client can ignore."),
     "skip_special_tokens": (b"true", "'enable_response_messages' shows the messages as the model has them."),
     "spaces_between_special_tokens": (b"true", _NOT_HERE),
     "include_stop_str_in_output": (b"false", _NOT_HERE),

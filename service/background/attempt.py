@@ -234,7 +234,7 @@ class Attempt:
             plan = await decode(await self._spec(), self.service.readings.restore)
         except (StoreUnavailable, NewerFormat) as failure:
             if isinstance(failure, NewerFormat):
-                logs.event(logger, logging.WARNING, "a job is for a later release", response_id=self.id)
+                logs.event(logger, logging.WARNING, "a job needs a later release", response_id=self.id)
                 await self._rest(self.settings.lease_seconds / 2)
             else:
                 logs.event(logger, logging.WARNING, "a job can't be read", response_id=self.id, reason=str(failure))

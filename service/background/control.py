@@ -118,8 +118,8 @@ async def _say(jobs: Jobs, tenant: str, id: str, said: Steer) -> None:
     """Add the steer to the job. Raises as `steer` does."""
     try:
         await jobs.steer(tenant, id, said)
-    except StoreUnconfirmed as lack:  # it is said all the same, and a repeat would say it twice
-        message = "a steer is not as safe as it should be"
+    except StoreUnconfirmed as lack:  # the steer is stored, and a repeat would store it twice
+        message = "steer stored, but not confirmed"
         logs.event(logger, logging.ERROR, message, response_id=id, reason=str(lack))
     except NotFound as error:
         message = response_not_found(id).message

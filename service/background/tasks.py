@@ -102,7 +102,7 @@ async def sweep_for_ever(service: Service, layout: Layout) -> None:
             agreed = True
             doubt = await store.sweep()  # at first before any wait: until then nobody has doubted the time
             if doubt is not None and doubt.trees:
-                message = "unused conversations are kept: the clock is in doubt"
+                message = "no conversation expires: the clock may be wrong"
                 logs.event(logger, logging.WARNING, message, why=doubt.why, conversations=doubt.trees)
                 service.metrics.expiry_doubted.labels(doubt.why).inc()
             await service.jobs.expire_logs()

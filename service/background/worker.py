@@ -167,7 +167,7 @@ class Worker:
                 places[one.tenant] += 1
                 self._given[shard, one.tenant] += 1
                 attempt.give_way()
-                message = "response gives way to another tenant's"
+                message = "response paused for another tenant's"
                 logs.event(logger, logging.INFO, message, response_id=attempt.id, tenant=tenant, to=one.tenant)
 
     def _to_give_way(self, one: WaitingTenant, places: Counter[str]) -> Attempt | None:
@@ -250,7 +250,7 @@ class Worker:
         try:
             lost, steered = await self._service.jobs.renew([job.lease for job in jobs])
         except StoreError as failure:
-            logs.event(logger, logging.WARNING, "claimed jobs left to others", shard=shard, reason=str(failure))
+            logs.event(logger, logging.WARNING, "claimed jobs left to other workers", shard=shard, reason=str(failure))
             return
         for job in jobs:
             if job.lease not in lost:
@@ -264,7 +264,9 @@ class Worker:
                 await self._service.jobs.hand_back(job.lease, failed=False)
             except StoreError as failure:
                 reason = str(failure)
-                logs.event(logger, logging.WARNING, "job left to be rescued", response_id=job.lease.id, reason=reason)
+                logs.event(
+                    logger, logging.WARNING, "job left to another worker", response_id=job.lease.id, reason=reason
+                )
             self._waits[shard] = 0
         return [job for job in jobs if job not in suspects[1:]]
 

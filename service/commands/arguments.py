@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 from typer.completion import get_completion_inspect_parameters
-from typer.core import TyperGroup
+from typer.core import TyperArgument, TyperGroup, TyperOption
 
 NAME = "harmonium"
 VARIABLE = "_HARMONIUM_COMPLETE"
@@ -19,6 +19,10 @@ PANELS = RUN, TALK, LOOK, KEEP, OTHERS = "Run", "Talk", "Look", "Keep", "More"
 
 know_shells = get_completion_inspect_parameters
 """Registers Typer's shells, which it does itself only where its own options for completion are wanted."""
+
+TyperOption.display_type_rich = lambda self, ctx: self.metavar
+TyperArgument.display_type_rich = lambda self, ctx: None
+"""The help shows placeholders, where Typer shows types of Python, such as `<list[str]>`."""
 
 
 def many(number: int, what: str) -> str:
@@ -56,4 +60,4 @@ def command_line(kind: type[TyperGroup] | None = None) -> typer.Typer:
     )
 
 
-AsLines = Annotated[bool, flag("--json", "Print a JSON object a line.")]
+AsLines = Annotated[bool, flag("--json", "Print a JSON object per line.")]

@@ -66,15 +66,14 @@ def harmonium(
 def serve(settings: CoreSettings) -> None:
     """Serve the API until Ctrl-C or SIGTERM.
 
-    With no options at all it serves the demo engine at http://127.0.0.1:8000/v1 and keeps conversations in an
-    embedded server, so that they are there again after a restart. Point an OpenAI SDK at it with
-    `OPENAI_BASE_URL=http://127.0.0.1:8000/v1`.
+    Without options it serves the demo engine at http://127.0.0.1:8000/v1 and keeps conversations in an embedded server,
+    across restarts. Point an OpenAI SDK at it with `OPENAI_BASE_URL=http://127.0.0.1:8000/v1`.
 
     With vLLM servers: `harmonium serve --engine vllm --engine-url http://gpu:8000`. To let other machines in, set
     `HARMONIUM_API_KEYS` and `--host 0.0.0.0`.
 
-    Each option is a setting: `--redis-url` is `HARMONIUM_REDIS_URL`. Options win over the environment, and that over a
-    `.env` file in this folder. `harmonium settings` lists everything that can be set.
+    Each option is a setting: `--redis-url` is `HARMONIUM_REDIS_URL`. An option wins over the environment, and the
+    environment over a `.env` file in this folder. `harmonium settings` lists all settings.
     """
     with serving.starting():
         serving.run(settings, create_app)
@@ -85,12 +84,12 @@ def serve(settings: CoreSettings) -> None:
 def worker(settings: CoreSettings) -> None:
     """Work on background responses until Ctrl-C or SIGTERM.
 
-    `serve` does that too, unless it is told `--no-worker`. Workers of their own let you have as many as the engine can
-    feed, and restart them without a request noticing: one that is stopped hands back what it is at work on, and others
-    go on at once; one that dies is replaced when its leases have run out.
+    `serve` does that too, unless it has `--no-worker`. With separate workers you can run as many as the engine can
+    feed, and restart them without lost work: a stopped worker hands its responses back and others continue them at
+    once; a dead worker is replaced when its leases have expired.
 
-    It needs a Redis that all processes share (`--redis-url`), and the same engine and settings as `serve`.
-    Each option is a setting: `--redis-url` is `HARMONIUM_REDIS_URL`.
+    It needs a Redis that all processes share (`--redis-url`), and the same engine and settings as `serve`. Each option
+    is a setting: `--redis-url` is `HARMONIUM_REDIS_URL`.
     """
     with serving.starting():
         working.run(settings)

@@ -35,10 +35,8 @@ EXIT_UNABLE = 2
 
 Row = dict[str, Any]
 
-Pace = Annotated[
-    float, typer.Option(min=0, metavar="N", help="Pace, to spare a busy server. 0 is as fast as it answers.")
-]
-AsJson = Annotated[bool, flag("--json", "Print JSON instead.")]
+Pace = Annotated[float, typer.Option(min=0, metavar="N", help="The pace, to spare a busy server; 0 is full speed.")]
+AsJson = Annotated[bool, flag("--json", "Print JSON.")]
 TenantOption = Annotated[str | None, option("--tenant", "NAME", "Only this tenant's conversations.")]
 TreeOption = Annotated[str | None, option("--tree", "ID", "Only the conversation with this response, with all forks.")]
 

@@ -362,7 +362,7 @@ class Supervisor(Multiprocess):
         for process in self.processes:
             process.process.join(max(0.0, deadline - time.monotonic()))
             if process.exitcode is None:
-                logs.event(logger, logging.ERROR, "worker killed, as it did not stop in time", pid=process.pid)
+                logs.event(logger, logging.ERROR, "worker killed: it did not stop in time", pid=process.pid)
                 process.process.kill()
                 process.process.join()
 
@@ -518,7 +518,7 @@ def _announce(settings: CoreSettings, url: str, terminal: Console | None, beside
             message = "no API keys: only this machine can connect, and only with a Host header that names localhost"
             logs.event(logger, logging.INFO, message, remedy=f"set {variable('api_keys')}")
         if beside:
-            message = "a vLLM server runs on this machine, and the demo engine answers by its own name alone"
+            message = "a vLLM server runs on this machine, but the demo engine answers"
             logs.event(
                 logger, logging.WARNING, message, url=beside, remedy=f"set {variable('engine')}=vllm to serve it"
             )
@@ -570,7 +570,7 @@ async def _fetch(url: str, path: str, seconds: float) -> bytes:
 
 def _tell_stopping(settings: CoreSettings) -> None:
     """Say that it stops, and what may take a while. Never call it in the handler of a signal, which may not log."""
-    remedy = "Ctrl-C again cuts off what is open"
+    remedy = "Ctrl-C again closes all connections at once"
     logs.event(logger, logging.INFO, "stopping", most_seconds=settings.shutdown_seconds, remedy=remedy)
 
 
@@ -593,7 +593,7 @@ def tell_service_links() -> None:
     """Say which settings Kubernetes has written over, if it has: they are as if they weren't set."""
     known = {variable(name) for name in CoreSettings.model_fields}
     if names := ", ".join(name for name in service_links() if name in known):
-        message = "the address of a Kubernetes Service is no setting, and is passed over"
+        message = "ignored variables: Kubernetes set them as addresses of Services"
         logs.event(logger, logging.INFO, message, variables=names)
 
 

@@ -205,10 +205,12 @@ def kinds_of(given: Schema, path: str) -> list[str]:
 def narrow(schema: Any, kind: Any, path: str) -> Any:
     """A schema of a combination that stands beside a type: it has to have the type itself, or none."""
     if not isinstance(schema, dict) or "$ref" in schema or "anyOf" in schema:
-        raise refusal(f"{path}.type", "'type' can't be enforced beside a combination of references. Leave it out.")
+        raise refusal(
+            f"{path}.type", "'type' can't be enforced together with a combination of references. Leave it out."
+        )
     given = cast("Schema", schema)
     if given.get("type", kind) != kind:
-        raise refusal(f"{path}.type", "'type' differs from that of the schemas beside it. Leave it out.")
+        raise refusal(f"{path}.type", "'type' differs from that of the other schemas. Leave it out.")
     return {**given, "type": kind}
 
 
@@ -226,9 +228,7 @@ def enumeration(given: Schema, path: str) -> Schema:
         if kinds is None or kind_of(value) in kinds or ("number" in kinds and kind_of(value) == "integer")
     ]
     if not left:
-        raise refusal(
-            f"{path}.{'enum' if 'enum' in given else 'const'}", "No value is left that has the type beside it."
-        )
+        raise refusal(f"{path}.{'enum' if 'enum' in given else 'const'}", "No value has the declared type.")
     return {"enum": left}
 
 
@@ -240,7 +240,7 @@ def string(given: Schema, path: str) -> tuple[Schema, int]:
     lengths = given_counts(given, "minLength", "maxLength")
     if form is not None and form in FORMATS:
         if pattern is not None:
-            raise refusal(f"{path}.format", "'format' can't be enforced beside a pattern. Leave it out.")
+            raise refusal(f"{path}.format", "'format' can't be enforced together with a pattern. Leave it out.")
         return {"format": form, **lengths}, 0
     if pattern is None:
         return lengths, 0

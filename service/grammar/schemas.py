@@ -268,7 +268,7 @@ class _Reader:
             patterns = given[keyword]
             values.check(isinstance(patterns, dict), f"{path}.{keyword}", patterns, "an object of schemas")
             if len(patterns) != 1 or isinstance(given.get("additionalProperties"), dict):
-                raise values.refusal(f"{path}.{keyword}", "Only one pattern, and nothing besides, can be enforced.")
+                raise values.refusal(f"{path}.{keyword}", "Only one pattern, and no other keyword, can be enforced.")
             [(pattern, each)] = patterns.items()
             where = f"{path}.{keyword}.{pattern}"
             members = self.later(each, where, depth + 1)
@@ -276,7 +276,7 @@ class _Reader:
         if given.get("additionalProperties", True) is not True:
             raise values.refusal(
                 f"{path}.{keyword}",
-                f"'{keyword}' can't be enforced beside 'additionalProperties'. Use 'patternProperties'.",
+                f"'{keyword}' can't be enforced together with 'additionalProperties'. Use 'patternProperties'.",
             )
         rule = given[keyword]
         values.check(isinstance(rule, dict), f"{path}.{keyword}", rule, "a schema, an object")

@@ -203,7 +203,7 @@ class Exposition:
             async with asyncio.timeout(self._store_seconds):
                 return await self._read_shards()
         except (StoreError, TimeoutError) as error:
-            logs.event(logger, logging.WARNING, "shards not read for a scrape", reason=str(error) or "too slow")
+            logs.event(logger, logging.WARNING, "a scrape lacks some shards", reason=str(error) or "too slow")
             return None
 
 

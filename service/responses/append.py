@@ -87,13 +87,13 @@ async def _join(joining: ConversationHold, turn: Turn, store_alone: Callable[[],
     try:
         await joining.add(turn)
     except ConversationNotFound:
-        event(logger, logging.INFO, "its conversation was deleted meanwhile", response_id=turn.id)
+        event(logger, logging.INFO, "the conversation was deleted before its response ended", response_id=turn.id)
         await store_alone()
 
 
 def mark_unconfirmed(response: Response, lack: StoreUnconfirmed) -> Response:
     """A response that is stored, and says that it isn't as safe as it should be; so does the log."""
-    event(logger, logging.ERROR, "response not as safe as it should be", response_id=response.id, reason=str(lack))
+    event(logger, logging.ERROR, "response stored, but not confirmed", response_id=response.id, reason=str(lack))
     return msgspec.structs.replace(response, durability="unconfirmed")
 
 

@@ -149,7 +149,7 @@ def _told_by_the_log(id: str) -> Generator[None]:
     try:
         yield
     except StoreUnconfirmed as lack:
-        message = "conversation not as safe as it should be"
+        message = "conversation stored, but not confirmed"
         logs.event(logger, logging.ERROR, message, conversation_id=id, reason=str(lack))
 
 

@@ -222,7 +222,7 @@ def nothing_said(message: str, failure: Exception | None, *, timed_out: bool) ->
 
 def not_compacted(response: Response) -> ApiError:
     """A compaction without a complete summary, as an incomplete one would lose content silently. A retry may help."""
-    why = "a budget ended it" if response.status is ResponseStatus.INCOMPLETE else f"it is {response.status.value}"
+    why = "a budget ran out" if response.status is ResponseStatus.INCOMPLETE else f"it is {response.status.value}"
     return ApiError(
         500,
         f"The model wrote no complete summary: {why}. Try again, or compact a shorter conversation.",

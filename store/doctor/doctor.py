@@ -122,7 +122,7 @@ def finding(what: str, why: str, verdict: Verdict, node: str = "") -> Finding:
 
 def _overall(expected: Expected, examined: Examined) -> Iterator[Finding]:
     """Findings about all nodes together."""
-    why = "with other settings, or another layout, a process loses sight of conversations or deletes those of others"
+    why = "with other settings, or another layout, a process can't find conversations, or deletes other processes' ones"
     if (mismatch := examined.mismatch) is not None:
         yield finding("layout", why, (Level.UNSAFE, mismatch.reason, mismatch.remedy))
     elif (record := examined.record) is not None:  # a store without one gets it at the next start
@@ -219,7 +219,7 @@ def _memory(expected: Expected, node: ExaminedServer) -> Verdict:
         now = f"no limit on a machine with {_size(machine)}; {wanted}"
         return Level.OK if enough else Level.WARN, now, remedy
     now = f"at most {_size(limit)}; {wanted}"
-    remedy = "raise maxmemory, or lower HARMONIUM_MAX_BYTES: for what is missing, conversations are evicted"
+    remedy = "raise maxmemory, or lower HARMONIUM_MAX_BYTES; until then conversations are evicted early"
     return Level.WARN if limit < needed else Level.OK, now, remedy
 
 
@@ -252,7 +252,7 @@ def _writes(expected: Expected, node: ExaminedServer) -> Verdict:
     if failed:
         return Level.UNSAFE, ", ".join(failed), remedy
     if node.info.get("errorstat_MISCONF") and not expected.embedded:  # whose guard has rewritten its files
-        remedy = "BGREWRITEAOF before it is restarted: a write that was cut short can keep it from starting"
+        remedy = "run BGREWRITEAOF before a restart: a write that was cut short can prevent the start"
         return Level.WARN, "the last ones succeeded, and some failed since it was started", remedy
     return Level.OK, "the last ones succeeded", ""
 

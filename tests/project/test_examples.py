@@ -209,7 +209,7 @@ def test_the_tokens_sampled_are_those_of_the_document(example: Example) -> None:
     sampled = example.sampled[1]
     assert text(sampled) == block(LIFECYCLE, "harmony sampled 2")
     assert sampled == [int(word) for word in block(LIFECYCLE, "ids sampled 2").split()]
-    assert f"which is {len(sampled)} ids" in read(LIFECYCLE)
+    assert f"These are {len(sampled)} ids" in read(LIFECYCLE)
 
 
 def test_the_segments_are_those_of_the_document(example: Example) -> None:

@@ -1,10 +1,15 @@
 """The documents' language, as far as a program can check it. An editor reads for the rest: subject, verb, object."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
 
+from service.commands.command_line import app
 from tests.support import ROOT
 from tests.support.documents import DOCUMENTS, prose, read, rows
 
@@ -38,6 +43,13 @@ def sentences(text: str) -> list[str]:
     return [each for words in paragraphs for each in re.split(r"(?<=[.;:?!]) ", " ".join(words.split())) if each]
 
 
+def commands(command: Any, *names: str) -> Iterator[tuple[str, ...]]:
+    """The words of a command, and of each below it."""
+    yield names
+    for name, each in vars(command).get("commands", {}).items():
+        yield from commands(each, *names, name)
+
+
 def test_a_cell_of_a_table_is_read_at_once() -> None:
     for page in PAGES:
         for row in rows(page.read_text()):
@@ -61,3 +73,10 @@ def test_readme_fits_a_minute_and_the_pages_are_no_more() -> None:
     assert len(lines) <= MOST_README_LINES
     assert max(map(len, lines)) <= MOST_README_LINE_CHARS
     assert len(DOCS) <= MOST_PAGES
+
+
+@pytest.mark.parametrize("names", list(commands(get_command(app))), ids=" ".join)
+def test_the_help_of_a_command_shows_placeholders_and_no_types_of_python(names: tuple[str, ...]) -> None:
+    shown = CliRunner().invoke(app, [*names, "--help"])
+    assert shown.exit_code == 0
+    assert not re.search(r"<\w+|list\[", shown.stdout)

@@ -80,7 +80,7 @@ def test_a_start_with_a_redis_that_went_back_logs_that_as_it_logs_all_and_says_w
     asyncio.run(_went_back(settings, tmp_path))
     monkeypatch.setattr(f"service.commands.{role}.join", join_alone)
     ended = command(settings, role, archive_url=f"sqlite://{tmp_path}/archive", log_format="json", port=0)
-    (line,) = [each for each in ended.stderr.splitlines() if "Redis went back in time" in each]
+    (line,) = [each for each in ended.stderr.splitlines() if "Redis lost its last changes" in each]
     assert "harmonium archive accept" in json.loads(line)["remedy"]
 
 

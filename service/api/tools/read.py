@@ -134,7 +134,7 @@ def _newest(loaded: Sequence[tuple[str, msgspec.Raw]], room: int) -> tuple[tuple
         room -= len(memoryview(raw))
         if room < 0:
             if not kept and where != LOADED_EARLIER:
-                raise invalid_value(where, f"{len(memoryview(raw))} bytes", "There is no room for so many.")
+                raise invalid_value(where, f"{len(memoryview(raw))} bytes", "That is too many.")
             break
         kept.append((where, bytes(raw)))
     return tuple(reversed(kept))
@@ -328,9 +328,7 @@ class _Reading:
         content = yield from declared.content
         callee = declared.callee
         if callee.recipient in self._here:
-            raise invalid_value(
-                f"{tool.where}.name", callee.name, "Two tools have the same name. Give each one a name of its own."
-            )
+            raise invalid_value(f"{tool.where}.name", callee.name, "Two tools have the same name. Rename one of them.")
         self._here.add(callee.recipient)
         if callee.kind == "function":
             declared.echo["strict"] = content is not None

@@ -99,8 +99,8 @@ class ArchiveStatus(msgspec.Struct):
 
 archive = typer.Typer(
     no_args_is_help=True,
-    help="The archive behind Redis: look at it, check, export, bring back, erase, hold it. The settings are those of "
-    "`serve`, and all of it may run while the service does.",
+    help="The archive behind Redis: its status, check, export, restore, erase, hold. It takes the settings of "
+    "`serve`, and every command can run while the service does.",
 )
 
 Tenant = Annotated[str, option("--tenant", "NAME", "The tenant.")]
@@ -109,15 +109,15 @@ Work = Callable[[Archive, ConversationHistoryStore], Awaitable[T]]
 
 @archive.command("status")
 def status(
-    quick: Annotated[bool, flag("--quick", "Without counting what is in it.")] = False,
+    quick: Annotated[bool, flag("--quick", "Skip the size.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show the archive's address, its health, the waiting changes, and the size of its content.
+    """Show the archive's address, its health, the waiting changes, and its size.
 
-    It probes the store with a test value. Counting lists all keys, a request for each thousand, and all keys of Redis
-    for deletions of the last minute. It names trees that could not be archived, with the reasons.
+    It writes and reads a test value. Counting lists all keys, one request per thousand, and all keys of Redis for
+    deletions of the last minute. It names trees that could not be archived, with the reasons.
 
-    The exit status is 0 for a usable archive, 1 for an unfit store, 2 if nothing answered.
+    The exit status is 0 for a usable archive, 1 for an unfit one, 2 if nothing answered.
     """
     settings = load()
 
@@ -164,23 +164,26 @@ def status(
 
 @archive.command("verify")
 def verify_archive(
-    whole: Annotated[bool, flag("--all", "All trees, in the archive and in Redis.")] = False,
+    whole: Annotated[bool, flag("--all", "Check all trees, in the archive and in Redis.")] = False,
     sample: Annotated[
-        int, typer.Option("--sample", min=1, max=1_000_000, metavar="N", help="About so many of each, at random.")
+        int,
+        typer.Option(
+            "--sample", min=1, max=1_000_000, metavar="N", help="How many trees of each to check, about, at random."
+        ),
     ] = SAMPLE,
-    alone: Annotated[bool, flag("--alone", "The archive alone, without Redis.")] = False,
-    repair: Annotated[bool, flag("--repair", "Mend what can be mended.")] = False,
+    alone: Annotated[bool, flag("--alone", "Check the archive alone, without Redis.")] = False,
+    repair: Annotated[bool, flag("--repair", "Repair what can be repaired.")] = False,
     turns_per_second: Pace = 0,
     as_json: AsJson = False,
 ) -> None:
     """Check that the archive is readable and complete, and agrees with Redis.
 
-    Without `--repair` it changes nothing. A repair copies a damaged value below v1/damaged/ before it puts an empty
-    one in its place, lets the service archive missing turns again, and repeats deletions in Redis. docs/archive.md
-    lists the faults. It shows no texts.
+    Without `--repair` it changes nothing. A repair copies a damaged value below v1/damaged/ and replaces it with an
+    empty one, lets the service archive missing turns again, and repeats deletions in Redis. docs/archive.md lists the
+    faults. It prints no texts.
 
-    The exit status is 0 if nothing is wrong, 1 if something is, 2 if the check could not be done, or if a later release
-    wrote some of it.
+    The exit status is 0 if nothing is wrong, 1 if something is, 2 if the check failed or a later release wrote some of
+    it.
     """
     settings, most = load(), None if whole else sample
     with _asking():
@@ -201,14 +204,14 @@ def verify_archive(
 def export(
     tenant: Tenant,
     file: Annotated[
-        str, typer.Argument(metavar="[FILE]", help="A new file, compressed if it ends with .zst; - is stdout.")
+        str, typer.Argument(metavar="FILE", help="A new file, compressed if its name ends with .zst; - is stdout.")
     ] = "-",
     tree: Annotated[str | None, option("--tree", "ID", "Only the tree with this response.")] = None,
 ) -> None:
-    """Write a tenant's turns as lines of JSON, one for each; without deleted ones.
+    """Write a tenant's turns as lines of JSON, one per turn, without deleted turns.
 
-    It reads Redis and the archive like a backup, and needs room for one in the folder for temporary files. Without
-    Redis it has archived turns only. docs/archive.md has the form of the lines.
+    It reads Redis and the archive like a backup, and needs as much room in the folder for temporary files. Without
+    Redis it exports archived turns only. docs/archive.md explains the lines.
 
     The exit status is 0 for a complete export, 1 if something could not be read, 2 if there is none.
     """
@@ -267,17 +270,20 @@ def restore(
     since: Annotated[
         datetime | None,
         typer.Option(
-            "--since", formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"], help="Only conversations archived since, UTC."
+            "--since",
+            metavar="TIME",
+            formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"],
+            help="Only conversations archived since this date, UTC.",
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Return archived conversations to an empty Redis: by themselves when they are read, or now with --into-memory.
+    """Return archived conversations to an empty Redis: each when it is read, or now with --into-memory.
 
     Point the service at an empty Redis and at the archive: each conversation returns when a request names its id.
-    `--into-memory` returns the newest now, up to 100,000 trees, as far as there is room: it evicts nothing.
+    --into-memory returns the newest now, up to 100,000 trees, while there is room: it evicts nothing.
 
-    The exit status is 0 if all are back, 1 if some are not, 2 if it could not be done.
+    The exit status is 0 if all are back, 1 if some are not, 2 if the command failed.
     """
     settings = load()
     if not into_memory:
@@ -285,7 +291,7 @@ def restore(
             settings_with_archive(settings)
         typer.echo("Nothing has to be copied: an archived conversation returns when a request names its id.")
         typer.echo("`harmonium ls` and the console list it until then, too, marked `archived`.")
-        typer.echo("`harmonium archive restore --into-memory` brings back the newest now, as far as there is room.")
+        typer.echo("`harmonium archive restore --into-memory` restores the newest ones now, while there is room.")
         return
 
     async def bring(archive: Archive, store: ConversationHistoryStore) -> Refilled:
@@ -305,16 +311,16 @@ def restore(
 @archive.command("erase")
 def erase(
     tenant: Tenant,
-    yes: Annotated[bool, flag("--yes", "Do it; without this it only says what it would.")] = False,
+    yes: Annotated[bool, flag("--yes", "Erase; without --yes only print the plan.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Erase all conversations of a tenant, in the archive and in Redis, irreversibly.
 
-    A mark comes first: what the tenant had until now is neither archived nor told any more, whoever still has it. What
-    the tenant makes from then on is kept. Keys and limits stay: `harmonium projects archive` ends those. Where it was
-    interrupted, or a response was under way, run it again. Conversations on hold are not erased.
+    First a mark is set: from then on nobody archives or returns the tenant's earlier conversations. Later conversations
+    stay. Keys and limits stay too: `harmonium projects archive` ends them. If the command was interrupted, or a
+    response was running, run it again. Conversations on hold are not erased.
 
-    The exit status is 0 if all is gone, 1 if some is under way, 2 if it could not be done.
+    The exit status is 0 if all is gone, 1 if some is left, 2 if the command failed.
     """
     settings = load()
     if not yes:
@@ -342,9 +348,9 @@ def hold(
     tenant: Tenant,
     release: Annotated[bool, flag("--release", "End the hold.")] = False,
 ) -> None:
-    """Hold a tenant's archived conversations: they are not deleted for their age, nor erased as a whole.
+    """Hold a tenant's archived conversations: nothing deletes them for their age, and `erase` refuses.
 
-    Users go on deleting single responses and conversations: a hold doesn't stop that.
+    Users can still delete single responses and conversations.
     """
     settings = load()
 
@@ -369,17 +375,17 @@ def hold(
 
 @archive.command("accept")
 def accept(
-    yes: Annotated[bool, flag("--yes", "Do it; without this it only says what it would accept.")] = False,
+    yes: Annotated[bool, flag("--yes", "Accept; without --yes only print the plan.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Accept an archive that is an older copy than the store had.
 
-    No service starts with an older copy: it lacks later turns, and still has later deletions. So put the newest copy
-    in its place, if there is one. Else accept this one: the service archives all of memory anew. Turns that left
-    memory since are lost, and deletions since have to be repeated.
+    No service starts with an older copy: it lacks later turns, and still has turns that were deleted later. Put the
+    newest copy in its place, if there is one. Otherwise accept this copy: the service archives everything in memory
+    again. Turns that have left memory since are lost, and later deletions have to be repeated.
 
-    The exit status is 0 if it is accepted, or is no older copy; 1 without --yes where it is one; 2 if nothing could be
-    asked.
+    The exit status is 0 if the archive is accepted, or is no older copy; 1 without --yes if it is one; 2 if the store
+    or the archive didn't answer.
     """
     settings = load()
 
@@ -401,10 +407,10 @@ def accept(
 
 @archive.command()
 def catalogue(as_json: AsJson = False) -> None:
-    """Make the list of the archive's conversations anew. The service can run meanwhile.
+    """Make the list of the archive's conversations again. The service can run meanwhile.
 
-    It makes a lost one by itself. `archive verify` says whether this is needed. The exit status is 0 once it is whole,
-    2 if it could not be made.
+    The service replaces a lost list by itself. `archive verify` says whether this command is needed. The exit status is
+    0 if the list is complete, 2 if the command failed.
     """
     settings = load()
 

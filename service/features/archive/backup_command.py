@@ -47,13 +47,13 @@ SHOWN = 20
 """The most conflicts that are shown as lines; JSON has more."""
 
 SECRETS = {
-    "restored": "The store has the backup's secret now",
+    "restored": "The store now has the backup's secret",
     "other": "The store keeps the secret that it has: what clients have kept sealed by the backup's can't be opened",
 }
 
 WHERE_RESTORED = (
-    "They are in the archive: `harmonium ls` lists them, and each comes back into memory when its id is asked for",
-    "`harmonium archive restore --into-memory` brings back the newest now, as far as there is room",
+    "They are in the archive: `harmonium ls` lists them, and each returns to memory when a request names its id",
+    "`harmonium archive restore --into-memory` restores the newest ones now, while there is room",
 )
 
 E = TypeVar("E")
@@ -70,26 +70,25 @@ def backup(
         typer.Option(
             "--secret/--no-secret",
             metavar="",
-            help="With the store's secret, to open what clients keep sealed. A whole backup has it unless told not to, "
-            "one of a tenant or a conversation only if you ask for it.",
+            help="Include the store's secret, which opens sealed texts that clients keep. Default: only in a whole "
+            "backup.",
             show_default=False,
         ),
     ] = None,
-    resume: Annotated[bool, flag("--resume", "Go on with what an interrupted backup has left.")] = False,
-    verify: Annotated[bool, flag("--verify", "Check the file instead; needs no store.")] = False,
+    resume: Annotated[bool, flag("--resume", "Continue an interrupted backup.")] = False,
+    verify: Annotated[bool, flag("--verify", "Check the file instead, without a store.")] = False,
     turns_per_second: Pace = 0,
     as_json: AsJson = False,
 ) -> int:
     """Write all conversations, in memory and in the archive, to one file, while the service runs.
 
-    The file is an archive itself, with a digest over all that it has. It has what users wrote and models answered, so
-    only you may read it. It appears under its name when it is complete: until then it is FILE.partial, and `--resume`
-    goes on with that. A file that is there is never replaced. Nothing in the store changes, and nothing counts as used
-    by it.
+    The file is an archive with a digest over its whole content. It contains the words of users and models, so only you
+    may read it. Until it is complete its name is FILE.partial, and --resume continues it. An existing file is never
+    replaced. A backup changes nothing in the store, and reading doesn't count as use.
 
-    Event logs, responses under way and webhooks that wait aren't in it; docs/operating.md has all of that, and a line
-    for cron. The exit status is 0 for a file that has everything, 1 if some turns could not be read (or, with
-    `--verify`, for a file that isn't whole), 2 if there is none.
+    The file lacks event logs, running responses and waiting webhooks. docs/operating.md has the details and a line for
+    cron. The exit status is 0 for a complete file; 1 if some turns could not be read, or with --verify if the file is
+    damaged; 2 if there is no file.
     """
 
     async def save(store: ConversationHistoryStore, archive: Archive | None) -> BackupHeader:
@@ -125,14 +124,13 @@ def restore(
 ) -> int:
     """Store the conversations of a backup again, under their ids, while the service runs.
 
-    The whole file is checked first: else nothing of it is restored. Where there is an archive all goes there, and comes
-    back into memory when it is asked for; what the archive knows as deleted stays deleted. Without one it goes into
-    memory as far as there is room, first what was used last: nothing is evicted for it. A turn that is there already
-    stays as it is; where another one has its id, that one stays, and is reported. So an interrupted restore is run
-    again.
+    The whole file is checked first; if it is damaged, nothing is restored. With an archive, everything goes there and
+    returns to memory when a request names it; turns that the archive has as deleted stay deleted. Without an archive,
+    memory is filled, the most recently used first, and nothing is evicted. An existing turn stays as it is; if it
+    differs from the backup's, it is reported. You can repeat an interrupted restore.
 
-    The exit status is 0 when everything is there, 1 if there was no room for some, or turns were refused, 2 if it could
-    not be done, or not to the end.
+    The exit status is 0 if everything is restored, 1 if there was no room for some turns or some were refused, 2 if the
+    restore could not begin or end.
     """
 
     async def bring(store: ConversationHistoryStore, archive: Archive | None) -> Restored:
@@ -200,7 +198,7 @@ def _sentences(path: Path, found: BackupHeader) -> list[str]:
     if found.tenant or found.tree:
         lines.append("of " + " and ".join(filter(None, [found.tenant and f"tenant {found.tenant}", found.tree])))
     if found.secret:
-        lines.append("It has the store's secret: keep it as you keep the store")
+        lines.append("It contains the store's secret: keep it as safe as the store")
     if found.broken:
         lines.append(
             f"{found.broken:,} turns or values could not be read, with all that continue them: see `harmonium fsck`, "

@@ -90,7 +90,7 @@ async def open_archive(archive: StoreArchive) -> None:
     """Open an archive. Raises as `StoreArchive.open`."""
     await archive.open()
     for warning in archive.warnings:
-        logs.event(logger, logging.WARNING, "the archive may keep what is erased", reason=warning)
+        logs.event(logger, logging.WARNING, "the archive may keep erased content", reason=warning)
 
 
 async def end_for_ever(store: ConversationHistoryStore, layout: Layout) -> None:
@@ -103,7 +103,7 @@ async def end_for_ever(store: ConversationHistoryStore, layout: Layout) -> None:
             await layout.agree()
             seconds = END_SECONDS
             if await end_archive(store.server, store.keyspace):
-                message = "the store has no archive any more: what left memory is out of reach"
+                message = "the store has no archive any more: archived conversations can't be read"
                 logs.event(logger, logging.WARNING, message)
         await asyncio.sleep(seconds * random.uniform(0.5, 1.5))
 
@@ -123,7 +123,9 @@ async def archive_for_ever(archive: StoreArchive, after_seconds: float, metrics:
                 passing = isinstance(error, ArchiveUnavailable) and not isinstance(error, ArchiveRefused)
                 kind = "" if passing else str(error)
                 if failures == 1 or kind != told:
-                    logs.event(logger, logging.ERROR, "nothing is archived, and stays in memory", reason=str(error))
+                    logs.event(
+                        logger, logging.ERROR, "archiving fails; conversations stay in memory", reason=str(error)
+                    )
                 told = kind
             else:
                 metrics.archive_waiting.set(left.trees)

@@ -57,15 +57,15 @@ def _tell_of_going_back(number: int, done: Reconciled) -> None:
     event(
         logger,
         logging.WARNING,
-        "Redis went back in time: what was deleted since is deleted again",
+        "Redis lost its last changes: deletions are repeated",
         shard=f"{number:02x}",
         conversations=done.trees,
         deleted=done.deleted,
         moved=done.moved,
         under_way=len(done.under_way),
         unreadable=done.unreadable,
-        remedy="It goes on by itself; `harmonium archive verify` finds what is left. An archive that was put back "
-        "from an older copy, too, is taken with `harmonium archive accept`",
+        remedy="It continues by itself; `harmonium archive verify` lists what is left. If the archive, too, is "
+        "an older copy, run `harmonium archive accept`",
     )
 
 

@@ -24,17 +24,21 @@ app = command_line()
 @talking
 def batch(
     service: RemoteService,
-    file: Annotated[str, argument("FILE", "A file of requests, one a line; or the id of a batch, to go on waiting.")],
+    file: Annotated[
+        str, argument("FILE", "A file with a request per line; or the id of a batch, to wait for it again.")
+    ],
     window: Annotated[
-        Literal["2h", "8h", "24h"], typer.Option(metavar="2h|8h|24h", help="The time within which it is made.")
+        Literal["2h", "8h", "24h"], typer.Option(metavar="2h|8h|24h", help="The time limit of the batch.")
     ] = "24h",
-    output: Annotated[Path | None, option("--output", "-o", "FILE", "Where its answers go: FILE.output.jsonl.")] = None,
+    output: Annotated[
+        Path | None, option("--output", "-o", "FILE", "The file for the answers: FILE.output.jsonl.")
+    ] = None,
     as_json: AsJson = False,
 ) -> int | None:
-    """Have all requests of a file answered, wait for that, and fetch the answers.
+    """Answer all requests of a file, wait for the end, and fetch the answers.
 
-    `harmonium batch requests.jsonl`. Each line has `custom_id`, `method`, `url` and `body`, as OpenAI's batches do.
-    Ctrl-C ends the wait and not the batch: `harmonium batch ID` waits again.
+    `harmonium batch requests.jsonl`. Each line has `custom_id`, `method`, `url` and `body`, as in OpenAI's batches.
+    Ctrl-C ends the wait, not the batch: `harmonium batch ID` waits again.
     """
     path = Path(file)
     if not file.startswith("batch_"):

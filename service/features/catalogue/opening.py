@@ -94,7 +94,7 @@ async def catalogue_for_ever(
                 standing = await cataloguer.standing(about)
                 if standing in OTHERS and told is not None:
                     if standing is not told:
-                        message = "the list of all that is kept is made by others, and left to them"
+                        message = "other processes make the list of conversations; this one doesn't"
                         event(logger, logging.WARNING, message, remedy=OTHERS[standing])
                 else:
                     if standing in OTHERS:
@@ -125,6 +125,6 @@ async def make_whole(cataloguer: Cataloguer, about: str) -> int:
     if made:
         event(logger, logging.INFO, "the catalogue of the archive is whole", conversations=made)
     if (left := await cataloguer.unread()) and left != unread:
-        message = "nothing is listed of shards of the archive that can't be read"
+        message = "the list lacks shards of the archive that can't be read"
         event(logger, logging.ERROR, message, shards=" ".join(left), remedy="`harmonium archive verify` says why")
     return made

@@ -244,7 +244,7 @@ def read_messages(body: bytes, limits: ChatLimits, *, counts: bool = False) -> G
     yield from translation.take(sent.messages, limits)
     translation.left_out.add_all(block.type for block, _ in translation.made.values())
     if translation.speaks and not counts:
-        advice = "An answer begins anew. Let the last message be the user's; 'Go on.' will do."
+        advice = "An answer can't be continued. Let the last message be the user's, such as 'Continue.'."
         raise not_served(f"{translation.last}.role", "assistant", advice)
     thinking = _display(sent.thinking)
     for where, kind in _hints(sent):

@@ -176,7 +176,9 @@ class OpenChat:
     def say(self, words: str) -> None:
         """Say something and print the answer. Raises ClientError."""
         if len(self.turns) == MAX_TURNS:
-            raise ClientError(f"a chat has at most {MAX_TURNS} turns; go on with `harmonium chat --from {self._id()}`")
+            raise ClientError(
+                f"a chat has at most {MAX_TURNS} turns; continue with `harmonium chat --from {self._id()}`"
+            )
         body = self.body | {"input": words, "stream": True}
         if (parent := self._id()) is not None:
             body["previous_response_id"] = parent
@@ -213,7 +215,7 @@ class OpenChat:
 
     def _here(self) -> SaidTurn:
         if self.at is None:
-            raise ClientError("nothing was said before this; say something")
+            raise ClientError("there is no earlier message; write one")
         return self.at
 
     def _id(self) -> str | None:

@@ -27,21 +27,23 @@ MAX_INPUT_BYTES = 8 * 1024 * 1024
 
 app = command_line()
 
-Model = Annotated[str | None, option("--model", "-m", "NAME", "The model; else the first one.")]
+Model = Annotated[str | None, option("--model", "-m", "NAME", "The model. Default: the first one.")]
 From = Annotated[str | None, option("--from", "ID", "Continue this response.")]
 Instructions = Annotated[str | None, option("--instructions", "-s", "WORDS", "Instructions for the model.")]
-Quiet = Annotated[bool, flag("--no-reasoning", "-R", "Don't show what the model thinks.")]
+Quiet = Annotated[bool, flag("--no-reasoning", "-R", "Hide the model's reasoning.")]
 Temperature = Annotated[
-    float | None, typer.Option(min=0, max=2, metavar="N", help="How freely to sample, 0 to 2.", show_default=False)
+    float | None, typer.Option(min=0, max=2, metavar="N", help="The sampling temperature, 0 to 2.", show_default=False)
 ]
-Effort = Annotated[Literal["low", "medium", "high"] | None, option("--effort", "low|medium|high", "How long to think.")]
+Effort = Annotated[
+    Literal["low", "medium", "high"] | None, option("--effort", "low|medium|high", "The reasoning effort.")
+]
 
 
 @app.command(rich_help_panel=TALK)
 @talking
 def ask(
     service: RemoteService,
-    words: Annotated[list[str] | None, argument("WORDS", "The message. Stdin is added.")] = None,
+    words: Annotated[list[str] | None, argument("WORDS", "The message. Piped input is added.")] = None,
     on: Annotated[bool, flag("--continue", "-c", "Continue the last response from here.")] = False,
     before: From = None,
     conversation: Annotated[str | None, option("--conv", "ID", "Continue this conversation.")] = None,
@@ -49,21 +51,21 @@ def ask(
     model: Model = None,
     effort: Effort = None,
     temperature: Temperature = None,
-    images: Annotated[list[Path] | None, option("--image", "FILE", "A picture for the model; repeatable.")] = None,
-    schema: Annotated[Path | None, option("--schema", "FILE", "A JSON schema that the answer should fit.")] = None,
+    images: Annotated[list[Path] | None, option("--image", "FILE", "A picture for the model. Repeatable.")] = None,
+    schema: Annotated[Path | None, option("--schema", "FILE", "A JSON schema for the answer.")] = None,
     background: Annotated[bool, flag("--background", "Don't wait: print the id. `harmonium tail` follows it.")] = False,
-    no_stream: Annotated[bool, flag("--no-stream", "Print the answer when it is whole.")] = False,
+    no_stream: Annotated[bool, flag("--no-stream", "Print the answer when it is complete.")] = False,
     no_reasoning: Quiet = False,
-    usage: Annotated[bool, flag("--usage", "-u", "Print tokens and time, too.")] = False,
+    usage: Annotated[bool, flag("--usage", "-u", "Also print tokens and time.")] = False,
     as_json: AsJson = False,
 ) -> int | None:
     """Ask for one response, and print its answer as it arrives. The id goes to stderr at the end.
 
-    `harmonium ask "Why is the sky blue?"`, and `git diff | harmonium ask "Review this."`. Go on with `-c`, or from any
-    response with `--from`. Ctrl-C ends the answer; what was said until then is kept.
+    `harmonium ask "Why is the sky blue?"`, or `git diff | harmonium ask "Review this."`. Continue with `-c`, or
+    continue any response with `--from`. Ctrl-C ends the answer; the output so far is stored.
     """
     if on + (before is not None) + (conversation is not None) > 1:
-        raise ClientError("only one of --continue, --from and --conv makes sense", EXIT_USAGE)
+        raise ClientError("give only one of --continue, --from and --conv", EXIT_USAGE)
     body: Json = {"input": _input(words or []) if not images else _with_pictures(words or [], images)}
     if on or before is not None:
         body["previous_response_id"] = before if before is not None else last_of(service.url, environment())
@@ -114,14 +116,18 @@ def chat(
 def show(
     service: RemoteService,
     id: Id = LAST,
-    items: Annotated[bool, flag("--items", "Its items instead, a JSON object a line.")] = False,
-    events: Annotated[bool, flag("--events", "Its events instead, a JSON object a line, if it keeps them.")] = False,
-    tokens: Annotated[bool, flag("--tokens", "Its tokens instead; with --json as the service tells them.")] = False,
+    items: Annotated[bool, flag("--items", "Print the items instead, a JSON object per line.")] = False,
+    events: Annotated[
+        bool, flag("--events", "Print the events instead, a JSON object per line, if they are stored.")
+    ] = False,
+    tokens: Annotated[
+        bool, flag("--tokens", "Print the tokens instead; with --json as the service returns them.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Print a response: its input, its output, its tokens and time."""
     if items + events + (tokens or as_json) > 1:
-        raise ClientError("only one of --items, --events, --tokens and --json makes sense", EXIT_USAGE)
+        raise ClientError("give only one of --items, --events, --tokens and --json", EXIT_USAGE)
     path = f"/v1/responses/{id}"
     if tokens:
         _show_tokens(service.pages(f"/console/api/turns/{id}/tokens"), as_json=as_json)
@@ -162,10 +168,10 @@ app.add_typer(trees, name="")
 def log(
     service: RemoteService,
     id: Id = LAST,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="How many at most.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="The most rows.")] = 20,
     as_json: AsLines = False,
 ) -> None:
-    """Print the chain of a response: itself and the turns before it, the newest first."""
+    """Print a response and the turns before it, the newest first."""
     for response, told in reading.chain(service, id, limit):
         if as_json:
             printing.out(json.dumps(response))
@@ -179,11 +185,10 @@ def log(
 def diff(
     service: RemoteService,
     one: Id,
-    other: Annotated[str, argument("ID", "The id of another one.")],
+    other: Annotated[str, argument("ID", "The id of the other response.")],
     as_json: AsJson = False,
 ) -> int:
-    """Compare two responses: count their common items, print the different ones. The exit status is 1 if they
-    differ."""
+    """Compare two responses: count their common items, and print the others. The exit status is 1 if they differ."""
     same, ones, others = reading.differing(service, one, other)
     if as_json:
         printing.out(json.dumps({"in_common": same, one: ones, other: others}))
@@ -201,12 +206,14 @@ def tail(
     service: RemoteService,
     id: Id,
     after: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Only the events behind this number.", show_default=False)
+        int | None, typer.Option(min=0, metavar="N", help="Only the events after this number.", show_default=False)
     ] = None,
     no_reasoning: Quiet = False,
-    as_json: Annotated[bool, flag("--json", "Print its events, an object a line.")] = False,
+    as_json: Annotated[bool, flag("--json", "Print the events, a JSON object per line.")] = False,
 ) -> int:
-    """Follow a background response to its end, across broken connections and restarts. Ctrl-C stops following only."""
+    """Follow a background response to its end, across broken connections and restarts. Ctrl-C stops following, not the
+    response.
+    """
     events = service.follow(id, after)
     response: Json = {}
     if as_json:
@@ -225,7 +232,7 @@ def wait(
     service: RemoteService,
     id: Id,
     timeout: Annotated[
-        float | None, typer.Option(min=0, metavar="SECONDS", help="How long at most.", show_default=False)
+        float | None, typer.Option(min=0, metavar="SECONDS", help="The longest wait.", show_default=False)
     ] = None,
     as_json: AsJson = False,
 ) -> int:
@@ -247,10 +254,10 @@ def cancel(service: RemoteService, id: Id, as_json: AsJson = False) -> None:
 @talking
 def jobs(
     service: RemoteService,
-    watch: Annotated[bool, flag("--watch", "-w", "Go on until Ctrl-C, and tell what changes.")] = False,
+    watch: Annotated[bool, flag("--watch", "-w", "Print changes until Ctrl-C.")] = False,
     as_json: AsLines = False,
 ) -> None:
-    """List background responses that wait or run, the newest first. `harmonium tail ID` follows one."""
+    """List waiting and running background responses, the newest first. `harmonium tail ID` follows one."""
     if watch and sys.stdout.isatty() and not as_json:
         reading.draw(service, reading.pause)
     found, more = (reading.changes(service, reading.pause), False) if watch else reading.jobs_of(service)
@@ -267,8 +274,8 @@ def jobs(
 def rm(
     service: RemoteService,
     id: Id,
-    tree: Annotated[bool, flag("--tree", "The whole conversation, with all forks.")] = False,
-    erase: Annotated[bool, flag("--erase", "Erase its content from later turns, too.")] = False,
+    tree: Annotated[bool, flag("--tree", "Delete the whole conversation, with all forks.")] = False,
+    erase: Annotated[bool, flag("--erase", "Also erase its content from later turns.")] = False,
     yes: Annotated[bool, flag("--yes", "-y", "Don't ask.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -298,7 +305,7 @@ def _input(words: list[str], *, needed: bool = True) -> str:
     said = " ".join(words)
     piped = "" if sys.stdin.isatty() else _input_text(sys.stdin.buffer.read(MAX_INPUT_BYTES + 1), "stdin")
     if needed and not (said.strip() or piped.strip()):
-        raise ClientError("nothing to say: give words, or pipe some in", EXIT_USAGE)
+        raise ClientError("nothing to send: give words, or pipe them in", EXIT_USAGE)
     return f"{said}\n\n{piped}" if said and piped else said or piped
 
 

@@ -24,9 +24,11 @@ app = typer.Typer()
 @talking
 def erase(
     service: RemoteService,
-    metadata: Annotated[list[str] | None, option("KEY=VALUE", "Those with a turn that has this.")] = None,
-    safety_identifier: Annotated[str | None, option("NAME", "Those with a turn for this person.")] = None,
-    dry_run: Annotated[bool, flag("--dry-run", "Only list them.")] = False,
+    metadata: Annotated[
+        list[str] | None, option("KEY=VALUE", "Conversations with a turn that has this metadata.")
+    ] = None,
+    safety_identifier: Annotated[str | None, option("NAME", "Conversations with a turn for this person.")] = None,
+    dry_run: Annotated[bool, flag("--dry-run", "Only list the conversations.")] = False,
     yes: Annotated[bool, flag("--yes", "-y", "Don't ask.")] = False,
     as_json: AsJson = False,
 ) -> int:
@@ -39,7 +41,7 @@ def erase(
     if safety_identifier:
         filters["safety_identifier"] = safety_identifier
     if not filters:
-        raise ClientError("say whose: --metadata KEY=VALUE or --safety-identifier NAME", EXIT_USAGE)
+        raise ClientError("name the person: --metadata KEY=VALUE or --safety-identifier NAME", EXIT_USAGE)
     # a second time, as a tree that was used meanwhile has moved to the front of the list
     unread = set[str]()
     found = {tree["id"]: tree for _ in range(2) for tree in _found(service, filters, unread)}
@@ -68,12 +70,12 @@ def _found(service: RemoteService, filters: dict[str, str | int], unread: set[st
         page = service.call("GET", TREES, None, limit=PAGE, after=after, **filters)
         yield from page["data"]
         if page["archive_away"]:
-            raise ClientError("the archive can't be asked now, and may have more; nothing was erased. Run this again")
+            raise ClientError("the archive doesn't answer and may have more; nothing was erased. Run this again")
         unread.update(page["unread_shards"])
         after = page["after"]
         if after is None:
             return
-    raise ClientError("these are more conversations than one call finds; run this again")
+    raise ClientError("one run finds only a part of these conversations; run this again")
 
 
 def _erase(service: RemoteService, tree: Json) -> str:

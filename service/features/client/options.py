@@ -22,10 +22,10 @@ Id = Annotated[str, argument("ID", "The id of a response, its beginning, or @las
 AsJson = Annotated[bool, flag("--json", "Print JSON.")]
 
 _PANEL = "Service"
-_PROFILE = "A profile of ~/.config/harmonium/config.toml: HARMONIUM_PROFILE, or its default."
-_KEY_ENV = "The variable that holds the key: HARMONIUM_CLIENT_KEY without this."
+_PROFILE = "A profile of ~/.config/harmonium/config.toml. Default: HARMONIUM_PROFILE, or the file's."
+_KEY_ENV = "The variable with the key. Default: HARMONIUM_CLIENT_KEY."
 _SERVICE = {
-    "url": option("--url", "URL", f"Where the service is: HARMONIUM_URL, or {DEFAULT_URL}.", panel=_PANEL),
+    "url": option("--url", "URL", f"The service's address. Default: HARMONIUM_URL, or {DEFAULT_URL}.", panel=_PANEL),
     "profile": option("--profile", "NAME", _PROFILE, panel=_PANEL),
     "key_env": option("--key-env", "VARIABLE", _KEY_ENV, panel=_PANEL),
 }
@@ -92,7 +92,7 @@ def _run(command: Callable[..., int | None], given: dict[str, Any]) -> int | Non
         ids = {name: whole_id(service, given[name]) for name in _IDS if given.get(name) is not None}
         return command(service, **given | ids)
     except _SHAPELESS as error:
-        raise ClientError(f"an answer is not as harmonium's are: {type(error).__name__}: {error}") from error
+        raise ClientError(f"not an answer of harmonium: {type(error).__name__}: {error}") from error
 
 
 def environment() -> Mapping[str, str]:

@@ -146,7 +146,7 @@ def last_of(url: str, environment: Mapping[str, str]) -> str:
     """The id to continue. Raises ClientError where there is none."""
     id = _remembered_values(_file(environment, *_LAST)).get(url)
     if id is None:
-        raise ClientError(f"nothing was asked of {url} from here yet; name a response with --from")
+        raise ClientError(f"no response of {url} is known here yet; name one with --from")
     return id
 
 

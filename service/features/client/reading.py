@@ -73,7 +73,7 @@ def whole_id(service: RemoteService, id: str) -> str:
         among = f"the {len(trees)} conversations used last; give the whole id"
         raise ClientError(f"no id begins with 'resp_{begin}' in {among}", EXIT_NOT_FOUND)
     more = f" and {len(ids) - MOST_CANDIDATES} more" if len(ids) > MOST_CANDIDATES else ""
-    raise ClientError(f"'resp_{begin}' begins {', '.join(ids[:MOST_CANDIDATES])}{more}; give more of it", EXIT_USAGE)
+    raise ClientError(f"'resp_{begin}' begins {', '.join(ids[:MOST_CANDIDATES])}{more}; give more digits", EXIT_USAGE)
 
 
 def _last(service: RemoteService, trees: Sequence[Json]) -> str:
@@ -84,7 +84,7 @@ def _last(service: RemoteService, trees: Sequence[Json]) -> str:
             break
         newest = max((*_responses(service, tree), *([newest] if newest else [])), key=_creation_order, default=None)
     if newest is None:
-        raise ClientError(f"there is no response that {LAST} could mean", EXIT_NOT_FOUND)
+        raise ClientError(f"there is no response yet for {LAST}", EXIT_NOT_FOUND)
     return str(newest["id"])
 
 

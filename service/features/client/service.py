@@ -184,7 +184,7 @@ class RemoteService:
                 if answer.status >= 400:
                     raise self._refusal(answer)
                 if answer.status >= 300:
-                    raise ClientError(f"{self._profile.url} sends elsewhere (HTTP {answer.status}); name its real URL")
+                    raise ClientError(f"{self._profile.url} redirects (HTTP {answer.status}); give its real URL")
                 yield answer
             except TimeoutError:
                 seconds = self._bounds.silence_seconds

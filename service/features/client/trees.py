@@ -355,13 +355,17 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
 @talking
 def ls(
     service: RemoteService,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="How many at most.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="The most rows.")] = 20,
     status: Annotated[str | None, option("STATUS", "Only conversations whose newest turn has this status.")] = None,
-    model: Annotated[str | None, option("NAME", "Only those with a turn of this model.")] = None,
-    since: Annotated[str | None, option("TIME", "Only those used since a date, or 2h or 7d ago.")] = None,
-    metadata: Annotated[list[str] | None, option("KEY=VALUE", "Only those with a turn that has this.")] = None,
-    text: Annotated[str | None, option("WORDS", "Only those with a turn that has all of these words.")] = None,
-    after: Annotated[str | None, option("CURSOR", "Go on there.")] = None,
+    model: Annotated[str | None, option("NAME", "Only conversations with a turn of this model.")] = None,
+    since: Annotated[
+        str | None, option("TIME", "Only conversations used since this date, or in the last 2h or 7d.")
+    ] = None,
+    metadata: Annotated[
+        list[str] | None, option("KEY=VALUE", "Only conversations with a turn that has this metadata.")
+    ] = None,
+    text: Annotated[str | None, option("WORDS", "Only conversations with a turn that has all these words.")] = None,
+    after: Annotated[str | None, option("CURSOR", "Continue a list after this cursor.")] = None,
     as_json: AsLines = False,
 ) -> None:
     """List conversations, most recently used first, each with the id of its newest turn. `harmonium tree ID` draws
@@ -410,7 +414,7 @@ def export(
     ids: Annotated[list[str] | None, argument("ID", "A response, an item or a conversation of each tree.")] = None,
     everything: Annotated[bool, flag("--all", "All trees of the key, archived ones too.")] = False,
 ) -> int:
-    """Print whole trees as lines of JSON, for `harmonium import`: each turn with its ids, its tokens and a seal."""
+    """Print whole trees as lines of JSON for `harmonium import`: each turn with its ids, its tokens and a seal."""
     if everything == bool(ids):
         raise ClientError("give the id of a response, or --all", EXIT_USAGE)
     outcome = ExportCounts()

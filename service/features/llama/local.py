@@ -98,7 +98,7 @@ class LlamaLocalEngine(ServersEngine):
     async def start(self) -> None:
         """Load the model; also after `close`. Raises EngineUnavailable with what keeps it from starting."""
         await self.close()
-        event(logger, logging.INFO, "loading the model into a llama.cpp of our own", model=self._child.alias)
+        event(logger, logging.INFO, "loading the model into llama.cpp on this machine", model=self._child.alias)
         try:
             url = await self._launch()
             self._child = msgspec.structs.replace(self._child, port=int(url.rpartition(":")[2]))
@@ -171,7 +171,7 @@ class LlamaLocalEngine(ServersEngine):
         while self._process is not None:
             status = await self._process.wait()
             failures += 1
-            event(logger, logging.ERROR, "llama.cpp has ended, and is started again", status=status)
+            event(logger, logging.ERROR, "llama.cpp ended; starting it again", status=status)
             await asyncio.sleep(AGAIN.seconds(failures))
             try:
                 await self._launch()

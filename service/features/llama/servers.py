@@ -395,7 +395,7 @@ class Llama(ServerKind):
             self._salts.add(salt)
             self._shared = len(self._salts) > 1
             if self._shared:
-                event(logger, logging.WARNING, "prompts are no longer cached: llama.cpp can't keep tenants' apart")
+                event(logger, logging.WARNING, "prompts are no longer cached: this llama.cpp can't separate tenants")
         return not self._shared
 
     async def props(self, ask: Ask) -> Props:

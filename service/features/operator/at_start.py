@@ -30,7 +30,7 @@ async def warn_of_redis(settings: CoreSettings) -> None:
 async def warn_of_default(settings: CoreSettings, store: ConversationHistoryStore) -> None:
     """A WARNING where conversations were made without keys, and no key reads them now. Raises StoreUnavailable."""
     if DEFAULT_TENANT not in settings.tenants and await TreeListing(store, DEFAULT_TENANT).some(1):
-        message = f"conversations in the store belong to the tenant {DEFAULT_TENANT}, and no key is its"
+        message = f"conversations in the store belong to the tenant {DEFAULT_TENANT}, and no key belongs to that tenant"
         remedy = f"to read them, add {DEFAULT_TENANT}:KEY to {variable('api_keys')}"
         event(logger, logging.WARNING, message, remedy=remedy)
 

@@ -62,27 +62,29 @@ BACKLOG_SECONDS = 600.0
 
 T = TypeVar("T")
 
-_URL = "A running service, which is asked for one response with the key in HARMONIUM_CLIENT_KEY."
+_URL = "A running service, for a test response with the key in HARMONIUM_CLIENT_KEY."
 
 
 @with_settings("host", "port", "engine", "engine_url", "local_model", "model", "redis_url", "data_dir")
 def doctor(
     settings: CoreSettings,
     url: Annotated[str | None, option("--url", "URL", _URL)] = None,
-    gpu: Annotated[bool, flag("--gpu", "Whether vLLM's image can run on this machine: driver, memory, disk.")] = False,
+    gpu: Annotated[
+        bool, flag("--gpu", "Check that vLLM's image can run on this machine: driver, memory, disk.")
+    ] = False,
     as_json: AsJson = False,
-    everything: Annotated[bool, flag("--all", "Also show rows that are ok, as --url does.")] = False,
+    everything: Annotated[bool, flag("--all", "Also show the rows that are ok, as --url does.")] = False,
 ) -> int:
-    """Check everything that `serve` needs, and that could cost you conversations.
+    """Check everything that `serve` needs, and every setting that could cost you conversations.
 
-    Every finding says what it is now, why it matters and what to do. `unsafe` is what loses conversations, shows them
-    to others, or lets none be made: a policy that evicts keys, nothing on disk, a replica, no password, an engine that
-    doesn't answer, a port that another program has. `warn` is what should be looked at. The exit status is 1 if
-    anything is unsafe, so that a script can go on only if nothing is. Nothing is changed.
+    Every row says what was found, why it matters and what to do. `unsafe`: conversations can be lost or shown to
+    others, or none can be made, such as a policy that evicts keys, nothing on disk, a replica, no password, an engine
+    that doesn't answer, a port in use. `warn`: look at it. The exit status is 1 if any row is unsafe. Nothing is
+    changed.
 
-    It looks at what `serve` would use with the same settings: the Redis, the primary behind Sentinels, or every primary
-    of a cluster; the port, the API keys, the engine. An embedded server is asked while it runs, or else started for a
-    moment, in its data folder. With --url a response is made, retrieved, continued and deleted there, too.
+    It checks what `serve` would use with the same settings: the Redis, the primary behind Sentinels, or every primary
+    of a cluster; the port, the API keys, the engine. It asks a running embedded server, or starts one for a moment in
+    its data folder. With --url it also makes, retrieves, continues and deletes a response there.
     """
     with asking("can't check"):
         try:
@@ -115,7 +117,7 @@ def _print(redis: str, found: Sequence[Finding], console: Console, *, everything
     counts = ", ".join(f"{sum(each.level is level for each in found)} {level}" for level in Level)
     console.print(counts if everything else f"{counts}; --all shows each")
     if any(each.level is not Level.OK for each in found):
-        console.print("docs/troubleshooting.md has what to do, by symptom")
+        console.print("docs/troubleshooting.md lists symptoms and remedies (http://ADDRESS/docs/troubleshooting.md)")
 
 
 def diagnose(settings: CoreSettings, running: RemoteService | None = None, *, gpu: bool = False) -> list[Finding]:
@@ -144,7 +146,7 @@ def _redis(settings: CoreSettings) -> list[Finding]:
     except (StoreUnavailable, OSError) as error:
         if not settings.redis_url:
             now = f"{settings.data_dir}: {error.strerror}" if isinstance(error, OSError) else str(error)
-            remedy = "let this user have it alone, or name another folder with HARMONIUM_DATA_DIR"
+            remedy = "make this user its only owner, or set HARMONIUM_DATA_DIR to another folder"
             return [finding("data folder", why, (Level.UNSAFE, now, remedy))]
         if isinstance(error, StoreUnavailable):
             return [unreachable(str(error))]
@@ -224,7 +226,7 @@ async def _worst_verdict(settings: CoreSettings) -> Verdict:
 async def _servers(engine: Engine) -> Verdict:
     """The verdict on the servers of an engine."""
     logging.getLogger("service").addHandler(logging.NullHandler())  # what they say is told by what is found
-    remedy = "start it, or correct HARMONIUM_ENGINE_URL; while it loads its model, its log says how far it is"
+    remedy = "start it, or correct HARMONIUM_ENGINE_URL; if it is loading its model, its log shows the progress"
     try:
         await engine.start()
         try:
@@ -262,7 +264,7 @@ def _sandbox(settings: CoreSettings) -> Verdict:
     try:
         asyncio.run(start())
     except Unusable as error:
-        remedy = "docs/tools.md says what each reason means, and what to do"
+        remedy = "docs/tools.md explains each reason and its remedy"
         return Level.WARN, f"{place}: {error}", remedy
     return Level.OK, f"{place}: sessions are confined", ""
 
@@ -271,13 +273,13 @@ def _webhooks(all_settings: CoreSettings) -> Verdict:
     """Whether the receiver of webhooks can be reached. The URL is not shown: it may hold a secret."""
     settings = WebhookSettings.of(all_settings)
     if not settings.webhook_url:
-        return Level.OK, "none: nobody is told", ""
+        return Level.OK, "none", ""
     from service.features.webhooks.deliver import NotAccepted, Receiver  # for who has a receiver
 
     try:
         asyncio.run(Receiver(settings).reach())
     except NotAccepted as error:
-        remedy = "correct HARMONIUM_WEBHOOK_URL, or start what should listen there"
+        remedy = "correct HARMONIUM_WEBHOOK_URL, or start the server that listens there"
         return Level.WARN, f"the receiver: {error}", remedy
     return Level.OK, "the receiver can be reached", ""
 
@@ -310,7 +312,7 @@ def one_response(service: RemoteService) -> Verdict:
         if attempt("retrieved", lambda: service.call("GET", f"/v1/responses/{id}")):
             attempt("continued", lambda: ask("Count to 3.", id))
         attempt("deleted", lambda: service.call("DELETE", f"/v1/responses/{id}", None, tree="true"))
-    remedy = "read what the service logged about it; HARMONIUM_CLIENT_KEY is the key that was used"
+    remedy = "read the service's log; the key was HARMONIUM_CLIENT_KEY"
     said = [*failed, ", ".join(done)] if done else failed
     return Level.UNSAFE if failed else Level.OK, "; ".join(said), remedy
 
@@ -334,12 +336,12 @@ def _archive(settings: CoreSettings) -> Verdict:
         return Level.WARN, "; ".join(warnings), ARCHIVE_REMEDY
     if lists_alone(settled):
         remedy = "name one Postgres for all with HARMONIUM_CATALOGUE_URL; with one machine alone say sqlite there"
-        return Level.WARN, f"{settled.archive_kind}: each machine has a list of its own of what is in it", remedy
+        return Level.WARN, f"{settled.archive_kind}: each machine has a separate list of its content", remedy
     count, seconds = sum(each.trees for each in backlog), max((each.oldest_seconds for each in backlog), default=0.0)
     waits = "nothing waits" if not count else "1 tree waits," if count == 1 else f"{count:,} trees wait, the first"
     now = f"{settled.archive_kind}: its store is fit for it; {waits}{f' for {seconds:,.0f} s' if count else ''}"
     late = seconds > settled.archive_after_seconds + BACKLOG_SECONDS
-    remedy = "let a service run, which archives; if one does, its log says why `nothing is archived`"
+    remedy = "start a service, which archives; if one runs, its log says why `archiving fails`"
     return Level.WARN if late else Level.OK, now, remedy
 
 
@@ -348,7 +350,7 @@ CHECKS: tuple[tuple[str, str, Callable[[CoreSettings], Verdict]], ...] = (
     ("port", "`harmonium serve` listens there", _port),
     ("engine", "without it no response can be made", _engine),
     ("sandbox", "Python that a model writes runs there, and nowhere else", _sandbox),
-    ("webhooks", "it is told of each background response that has ended", _webhooks),
+    ("webhooks", "it gets the end of each background response", _webhooks),
     ("archive", "what leaves memory is kept there", _archive),
 )
 """The checks of the settings: name, reason, and function."""

@@ -51,14 +51,13 @@ def fsck(
     """Check that every turn is complete and every counter right; with an archive, compare a sample of both. `archive
     verify --all` compares everything.
 
-    fsck can run while the service does, and without `--repair` it changes nothing. It never reports a sound turn,
-    checks counters only if nothing changed meanwhile, and shows no texts. docs/operating.md lists all faults. A
-    repair takes an incomplete turn out of memory, with its continuations, so that it returns from the archive.
-    Without an archive it takes out only unreadable turns, and names them. It derives places, counts and indexes from
-    the turns.
+    fsck can run while the service does, and without --repair it changes nothing. It never reports a sound turn, checks
+    counters only if nothing changed meanwhile, and prints no texts. docs/operating.md lists all faults. A repair takes
+    an incomplete turn and its continuations out of memory, so that they return from the archive. Without an archive it
+    takes out only unreadable turns, and names them. It derives places, counts and indexes from the turns.
 
-    The exit status is 0 if nothing is wrong or all of it was repaired, 1 if something is wrong or was lost, 2 if the
-    check could not be done.
+    The exit status is 0 if nothing is wrong or everything was repaired, 1 if something is wrong or was lost, 2 if the
+    check failed.
     """
     with asking("can't check the store", EXIT_UNABLE), server_url(settings) as url:
         here = settings.model_copy(update={"redis_url": url})

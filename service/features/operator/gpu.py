@@ -116,7 +116,7 @@ def _memory(gpus: Sequence[Gpu]) -> Finding:
     why = f"gpt-oss-20b takes a GPU of 16 GB, gpt-oss-120b one of 80 GB, and vLLM {SHARE:.0%} of it from its start on"
     free = (f"{gpu.free / 1024:,.0f} of {gpu.total / 1024:,.0f} GiB free" if gpu.total else "not told" for gpu in gpus)
     fits = any(gpu.total >= LEAST_MIB and gpu.free >= SHARE * gpu.total for gpu in gpus)
-    remedy = "end what else runs, or give vLLM a lower --gpu-memory-utilization or more GPUs (--tensor-parallel-size)"
+    remedy = "end other programs, or give vLLM a lower --gpu-memory-utilization or more GPUs (--tensor-parallel-size)"
     return finding("GPU memory", why, (Level.OK if fits else Level.WARN, "; ".join(free), remedy))
 
 
@@ -136,6 +136,6 @@ def _disk() -> Finding:
     why = f"gpt-oss-20b takes {SMALL_GB} GB, gpt-oss-120b {LARGE_GB} GB{f', the image {IMAGE_GB} GB' if docker else ''}"
     free = free_bytes(next(folder for folder in (place, *place.parents) if folder.exists())) / 1e9
     fits = "neither" if free < need else "gpt-oss-20b" if free < need - SMALL_GB + LARGE_GB else "both"
-    remedy = "make room there, unless the weights are there already; HF_CACHE names another folder for them"
+    remedy = "make room there, unless it has the weights already; HF_CACHE names another folder"
     verdict = Level.OK if free >= need else Level.WARN, f"{free:,.0f} GB free at {place}: enough for {fits}", remedy
     return finding("disk for a model", why, verdict)

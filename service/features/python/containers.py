@@ -250,7 +250,7 @@ class Containers:
         try:
             await self.sandbox.close(id)
         except (SessionGone, Unusable) as error:
-            event(logger, logging.INFO, "a container had no session to be closed", reason=str(error))
+            event(logger, logging.INFO, "a container's session could not be closed", reason=str(error))
 
     async def _change(
         self, tenant: str, id: str, change: Callable[[ContainerRecord], dict[str, Any]]

@@ -132,7 +132,7 @@ class PythonRun:
         except (Full, Unusable, SessionGone) as error:
             return _failed_call(id, f"The code was not run: {error}.", call)
         except StoreError:
-            return _failed_call(id, "The code was not run: it can't be told where.", call)
+            return _failed_call(id, "The code was not run: no container is known for it.", call)
         told = "" if opened.folder == FOLDER else f"Files of {FOLDER} are in {opened.folder} here.\n"
         return self._outcome(cell, opened.id, call, told + lost)
 

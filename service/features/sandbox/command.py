@@ -40,11 +40,11 @@ logger = logging.getLogger(__name__)
 def sandbox(settings: SandboxSettings) -> None:
     """Run a model's Python in confined sessions, until Ctrl-C or SIGTERM.
 
-    Services name where it listens in `HARMONIUM_SANDBOX`. It needs no network and no Redis, and nothing of the service:
-    give it a machine, or a container, of its own. docs/tools.md says against whom each protects.
+    `HARMONIUM_SANDBOX` of the service names its address. It needs no network, no Redis and nothing of the service: give
+    it its own machine or container. docs/tools.md explains which attackers each of them stops.
 
-    It first has a session try all that it must not be able to do. If anything of that succeeds, it says what, and ends
-    with status 1. Over TCP it needs `HARMONIUM_SANDBOX_KEY`.
+    Before it starts, a test session tries every forbidden act. If one succeeds, the command names it and ends with
+    status 1. Over TCP it needs `HARMONIUM_SANDBOX_KEY`.
     """
 
     with starting():

@@ -308,7 +308,7 @@ class LocalSandbox(Sandbox):
             level = logging.DEBUG if session.tenant == TENANT else logging.INFO
             logs.event(logger, level, "sandbox session ended", tenant=session.tenant, why=session.why)
         except OSError as error:
-            logs.event(logger, logging.ERROR, "sandbox folder not deleted", error=type(error).__name__)
+            logs.event(logger, logging.ERROR, "a sandbox folder was not deleted", error=type(error).__name__)
         finally:
             del self._sessions[name]
             self._give_back(place, session.tenant)
@@ -335,7 +335,7 @@ class LocalSandbox(Sandbox):
             for session in self._sessions.values():
                 most = min(session.limits.idle_seconds, self._places.idle_seconds)
                 if not session.busy and now() - session.used_at > most:
-                    session.kill("nobody used it for too long")
+                    session.kill("it was idle for too long")
 
     def _take_folder(self) -> Path:
         """A folder below the base that is ours while this process lives; those that are nobody's are deleted. Raises

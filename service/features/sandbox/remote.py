@@ -179,7 +179,7 @@ class RemoteSandbox(Sandbox):
         try:
             said = msgspec.json.decode(body, type=kind if status < 300 else Refusal)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise Unusable(f"what answers at {self._place} is no sandbox") from error
+            raise Unusable(f"the server at {self._place} is not a sandbox") from error
         if status >= 300:
             raise _REFUSALS.get(status, Unusable)(said.message)
         return said

@@ -206,7 +206,7 @@ class SocketReply:
             self._leading = None
         pending, self.lane.pending = self.lane.pending, None
         if pending is not None:
-            await self._give_back(pending, "response_not_active", "Another response was made in its lane meanwhile.")
+            await self._give_back(pending, "response_not_active", "Another response began in its lane.")
 
     # --- its end ---
 

@@ -40,13 +40,16 @@ FOLLOW_SECONDS = 1.0
 
 DAY_SECONDS = 86_400
 
-projects = typer.Typer(no_args_is_help=True, help="Tenants that you create while the service runs: list, create, end.")
+projects = typer.Typer(
+    no_args_is_help=True, help="Tenants that you create while the service runs: list, create, change, end."
+)
 keys = typer.Typer(no_args_is_help=True, help="Keys of projects and of administrators: list, create, revoke.")
 
 ProjectId = Annotated[str, argument("PROJECT", "The id of a project.")]
 KeyId = Annotated[str, argument("KEY", "The id of a key, as `list` shows it.")]
 Days = Annotated[
-    float | None, typer.Option("--days", metavar="N", min=0.0001, max=3_660, help="When it expires. Without it, never.")
+    float | None,
+    typer.Option("--days", metavar="N", min=0.0001, max=3_660, help="The days until the key expires. Default: never."),
 ]
 
 Weight = Annotated[
@@ -54,7 +57,7 @@ Weight = Annotated[
     option(
         "--weight",
         "N|none",
-        "How much it is served beside others, which have 1: from 0.01 to 1,000. `none` is what the settings say.",
+        "The project's share of service, relative to 1: from 0.01 to 1,000. `none` takes the weight from the settings.",
     ),
 ]
 
@@ -69,10 +72,10 @@ BY = {"project": "tenant", "key": "key", "model": "model"}
 
 @projects.command("list")
 def list_projects(
-    archived: Annotated[bool, flag("--archived", "Ended ones, too.")] = False,
+    archived: Annotated[bool, flag("--archived", "Also list ended projects.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """All projects: those of HARMONIUM_API_KEYS, which are static, and then those that were made here, in order."""
+    """List all projects: first the static ones of HARMONIUM_API_KEYS, then those that were created here, in order."""
 
     def list_all(directory: Directory) -> Awaitable[list[Project]]:
         return _all(lambda after: directory.projects(after=after, limit=PAGE, archived=archived))
@@ -83,11 +86,11 @@ def list_projects(
 
 @projects.command("create")
 def create_project(
-    name: Annotated[str, argument("NAME", "Its name.")],
+    name: Annotated[str, argument("NAME", "The name of the project.")],
     weight: Weight = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a project: a tenant of its own. `harmonium keys create` makes it a key."""
+    """Create a project, which is a tenant. `harmonium keys create` creates a key for it."""
     made = _in_registry(lambda directory: directory.create_project(ACTOR, checked_name(name), _weight(weight)))
     _show_one(_project_row(made), _PROJECT[:-1], as_json)
 
@@ -95,13 +98,13 @@ def create_project(
 @projects.command("update")
 def update_project(
     project: ProjectId,
-    name: Annotated[str | None, option("--name", "NAME", "Its new name.")] = None,
+    name: Annotated[str | None, option("--name", "NAME", "The new name.")] = None,
     weight: Weight = None,
     as_json: AsJson = False,
 ) -> None:
-    """Give a project another name, or another weight by which its requests are served beside others."""
+    """Change the name or the weight of a project."""
     if name is None and weight is None:
-        fail("say what is to change: --name or --weight")
+        fail("nothing to change: give --name or --weight")
 
     def update(directory: Directory) -> Awaitable[Project]:
         named = UNSET if name is None else checked_name(name)
@@ -113,7 +116,7 @@ def update_project(
 
 @projects.command("archive")
 def archive_project(project: ProjectId, as_json: AsJson = False) -> None:
-    """End a project for good: its keys open nothing any more. Its conversations expire like all others."""
+    """End a project for good: its keys stop working. Its conversations expire like all others."""
     ended = _in_registry(lambda directory: directory.archive_project(ACTOR, project))
     _show_one(_project_row(ended), _PROJECT, as_json)
 
@@ -123,18 +126,18 @@ def permit_models(
     project: ProjectId,
     allow: Annotated[
         list[str] | None,
-        typer.Option("--allow", metavar="MODEL", help="Only this may be used; several times for several."),
+        typer.Option("--allow", metavar="MODEL", help="Allow only this model. Repeatable."),
     ] = None,
     deny: Annotated[
         list[str] | None,
-        typer.Option("--deny", metavar="MODEL", help="All but this may be used; several times for several."),
+        typer.Option("--deny", metavar="MODEL", help="Allow all models but this. Repeatable."),
     ] = None,
-    clear: Annotated[bool, flag("--clear", "All may be used.")] = False,
+    clear: Annotated[bool, flag("--clear", "Allow all models.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show or change the models that a project can use. Other models don't exist for it."""
+    """Show or change the models that a project can use. It can't see any other model."""
     if bool(allow) + bool(deny) + clear > 1:
-        fail("only one of --allow, --deny and --clear makes sense")
+        fail("give only one of --allow, --deny and --clear")
     mode: ListMode = "allow_list" if allow else "deny_list"
 
     def permit(directory: Directory) -> Awaitable[Project]:
@@ -155,20 +158,20 @@ def limit_project(
         typer.Option(
             "--set",
             metavar="LIMIT=N",
-            help="Change one, such as max_tokens_per_1_month=100000, or =none for no limit; several times for several.",
+            help="Change a limit, such as max_tokens_per_1_month=100000, or =none for no limit. Repeatable.",
         ),
     ] = None,
-    clear: Annotated[bool, flag("--clear", "Take away all of its limits.")] = False,
+    clear: Annotated[bool, flag("--clear", "Remove all limits of the project.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show or change a project's limits: requests and tokens in a minute and in a month, and responses at once. Unset
     limits stay as they are.
 
     Limits are max_requests_per_1_minute, max_tokens_per_1_minute, the same of 1_month, and max_parallel_responses.
-    Where a project has none of its own, HARMONIUM_TENANT_LIMITS holds, which isn't shown here.
+    Where a project has no limit, HARMONIUM_TENANT_LIMITS applies, which isn't shown here.
     """
     if wished and clear:
-        fail("only one of --set and --clear makes sense")
+        fail("give only one of --set and --clear")
     limits = None if clear else _limits(wished or ())
 
     def limit(directory: Directory) -> Awaitable[Project]:
@@ -181,22 +184,24 @@ def limit_project(
 
 @keys.command("list")
 def list_keys(project: ProjectId, as_json: AsJson = False) -> None:
-    """The keys of a project, without their values."""
+    """List the keys of a project, without their values."""
     _show_keys(lambda directory, after: directory.keys(project, after=after, limit=PAGE), _KEY, as_json)
 
 
 @keys.command("create")
 def create_key(
     project: ProjectId,
-    account: Annotated[str, typer.Option("--account", metavar="NAME", help="Its owner, such as a program.")] = "app",
+    account: Annotated[
+        str, typer.Option("--account", metavar="NAME", help="The account that owns the key, such as a program.")
+    ] = "app",
     scope: Annotated[
         list[str] | None,
-        typer.Option("--scope", metavar="SCOPE", help="A right of it; several times for several. All without it."),
+        typer.Option("--scope", metavar="SCOPE", help="A right of the key. Repeatable. Default: all."),
     ] = None,
     days: Days = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a service account with a key. Its value is printed here, and nowhere else."""
+    """Create a service account with a key. The value of the key is printed only now."""
 
     async def make(directory: Directory) -> Made | None:
         wish = _wish("Secret Key", days, read_scopes(scope or ()))
@@ -208,42 +213,42 @@ def create_key(
 
 @keys.command("revoke")
 def revoke_key(project: ProjectId, key: KeyId, as_json: AsJson = False) -> None:
-    """End a key of a project: it opens nothing any more, in all processes within a second."""
+    """Revoke a key of a project: within a second it stops working in all processes."""
     _in_registry(lambda directory: directory.delete_key(ACTOR, project, key))
     _show_one({"id": key, "deleted": True}, ("id", "deleted"), as_json)
 
 
 @keys.command("list-admin")
 def list_admin_keys(as_json: AsJson = False) -> None:
-    """The keys of administrators, without their values; not the one in the settings."""
+    """List the keys of administrators, without their values; the key in the settings is not listed."""
     _show_keys(lambda directory, after: directory.admin_keys(after=after, limit=PAGE, ascending=True), _ADMIN, as_json)
 
 
 @keys.command("create-admin")
 def create_admin_key(
-    name: Annotated[str, argument("NAME", "Whose it is.")],
+    name: Annotated[str, argument("NAME", "The owner of the key.")],
     days: Days = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a key of an administrator. Its value is printed here, and nowhere else.
+    """Create a key for an administrator. Its value is printed only now.
 
-    The service takes such keys where `HARMONIUM_PROJECTS` is on, or `HARMONIUM_ADMIN_KEY` is set.
+    The service accepts such keys if `HARMONIUM_PROJECTS` is on or `HARMONIUM_ADMIN_KEY` is set.
     """
     _show_made(lambda directory: directory.create_admin_key(ACTOR, _wish(checked_name(name), days)), _ADMIN, as_json)
 
 
 @keys.command("revoke-admin")
 def revoke_admin_key(key: KeyId, as_json: AsJson = False) -> None:
-    """End a key of an administrator."""
+    """Revoke a key of an administrator."""
     _in_registry(lambda directory: directory.delete_key(ACTOR, "", key))
     _show_one({"id": key, "deleted": True}, ("id", "deleted"), as_json)
 
 
 def audit(
     project: Annotated[str | None, option("ID", "Only in this project.")] = None,
-    type: Annotated[str | None, option("TYPE", "Only this, such as api_key.deleted.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=100_000, metavar="N", help="How many at most.")] = 50,
-    follow: Annotated[bool, flag("--follow", "The oldest of them first, and then each new one until Ctrl-C.")] = False,
+    type: Annotated[str | None, option("TYPE", "Only entries of this type, such as api_key.deleted.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, metavar="N", help="The most rows.")] = 50,
+    follow: Annotated[bool, flag("--follow", "Print the oldest first, then new entries until Ctrl-C.")] = False,
     as_json: AsLines = False,
 ) -> None:
     """Show the audit log of projects, service accounts and keys, the newest first."""
@@ -267,12 +272,12 @@ def usage(
     project: Annotated[str | None, option("ID", "Only this project.")] = None,
     by: Annotated[
         list[Dimension] | None,
-        typer.Option("--by", help="A dimension to show it by; several times for several.", show_default="project"),
+        typer.Option("--by", metavar="project|key|model", help="A dimension. Repeatable.", show_default="project"),
     ] = None,
-    days: Annotated[int, typer.Option(min=1, max=3_660, metavar="N", help="Of how many days, today included.")] = 30,
+    days: Annotated[int, typer.Option(min=1, max=3_660, metavar="N", help="The number of days, including today.")] = 30,
     as_json: AsJson = False,
 ) -> None:
-    """Show the usage by each project, key or model: responses that ended, and their tokens."""
+    """Show usage by project, key or model: ended responses and their tokens."""
     names = tuple(dict.fromkeys(each.name for each in by or (Dimension.project,)))
     end = int(time()) // HOUR_SECONDS + 1
     first = max(0, (end - 1) // DAY_HOURS - days + 1) * DAY_HOURS

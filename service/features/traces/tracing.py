@@ -274,7 +274,7 @@ class OtelTracer(Tracer):
         closing.start()
         await asyncio.to_thread(closing.join, CLOSE_SECONDS)
         if closing.is_alive():
-            event(logger, logging.WARNING, "the last spans were not sent in time", seconds=CLOSE_SECONDS)
+            event(logger, logging.WARNING, "the last spans were not sent before the end", seconds=CLOSE_SECONDS)
 
 
 def open_tracer(url: str, headers: str, bounds: TraceBounds, *, name: str, version: str) -> Tracer:
@@ -312,11 +312,11 @@ class Sending(OTLPSpanExporter):
         result = super().export(spans)
         if result is SpanExportResult.SUCCESS:
             if self._said is not None:
-                event(logger, logging.INFO, "spans are sent again", url=self._place)
+                event(logger, logging.INFO, "the collector accepts spans again", url=self._place)
             self._said, self._lost = None, 0
             return result
         self._lost += len(spans)
         if self._said is None or monotonic() - self._said >= SAID_SECONDS:
-            event(logger, logging.WARNING, "spans could not be sent", url=self._place, spans=self._lost)
+            event(logger, logging.WARNING, "the collector did not accept spans", url=self._place, spans=self._lost)
             self._said, self._lost = monotonic(), 0
         return result

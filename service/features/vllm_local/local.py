@@ -90,7 +90,7 @@ class VllmLocalEngine:
         """
         await self.close()
         began = time.monotonic()
-        event(logger, logging.INFO, "loading the model into a vLLM of our own", model=self._source)
+        event(logger, logging.INFO, "loading the model into vLLM in this process", model=self._source)
         try:
             await self._load()
         except BaseException as error:
@@ -209,7 +209,7 @@ class VllmLocalEngine:
                     self._vllm.kill_tree(core.pid)
             await asyncio.wait([building], timeout=POLL_SECONDS)
         if error := building.exception():
-            event(logger, logging.INFO, "loading was given up", reason=brief(error))
+            event(logger, logging.INFO, "loading was cancelled", reason=brief(error))
 
     def _ready(self) -> tuple[VllmLibrary, Any]:
         """The running library and its engine. Raises EngineUnavailable if none runs."""

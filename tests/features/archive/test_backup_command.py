@@ -62,7 +62,7 @@ def test_a_backup_of_a_running_server_says_what_is_in_it_and_none_of_its_words(s
     result = harmonium("backup", "one.hm")
     assert (result.exit_code, result.stderr) == (0, ""), result.output
     assert re.match(r"one\.hm: 3 turns in 2 conversations of 2 tenants, \d+\.\d kB\n", result.output)
-    assert "It has the store's secret" in result.output
+    assert "It contains the store's secret" in result.output
     assert WORDS not in result.output
     assert harmonium("backup", "--verify", "one.hm").output == result.output
 

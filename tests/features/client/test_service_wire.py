@@ -73,7 +73,7 @@ def client(url: str, silence_seconds: float = 10.0) -> RemoteService:
         (answer("429 Slow", '{"error": {"message": "Wait."}}'), 4, "Wait. (HTTP 429)"),
         (answer("200 OK", "<html>"), 1, "no JSON object"),
         (answer("200 OK", "[" * 200_000), 1, "no JSON object"),
-        (answer("302 Found", "", "location: http://elsewhere"), 1, "sends elsewhere"),
+        (answer("302 Found", "", "location: http://elsewhere"), 1, "redirects"),
         (b"", 5, "can't reach"),
         (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n", 5, "can't reach"),
     ],
@@ -116,7 +116,7 @@ def test_an_answer_of_another_shape_is_a_line_and_a_status(serving: Server, comm
     for body in ({}, ODD):
         result = run(*command.split(), "--url", serving(answer("200 OK", json.dumps(body))))
         assert isinstance(result.exception, SystemExit)
-        assert (result.exit_code, "an answer is not as harmonium's are: " in result.stderr) == (1, True)
+        assert (result.exit_code, "not an answer of harmonium: " in result.stderr) == (1, True)
 
 
 def test_a_lone_surrogate_is_sent_as_a_question_mark(serving: Server) -> None:

@@ -102,7 +102,7 @@ async def test_a_picture_by_its_id_is_as_one_that_was_sent(service: Inside) -> N
         assert (shown["image_url"], shown["file_id"]) == (url_of(cat), None)
         text = await upload(client)
         said[0]["content"][0]["file_id"] = text
-        with pytest.raises(BadRequestError, match="no picture"):
+        with pytest.raises(BadRequestError, match="unreadable picture"):
             await client.responses.create(model=MODEL, input=said)
 
 
@@ -180,7 +180,7 @@ async def test_a_request_names_so_many_files(service: Inside, monkeypatch: pytes
 async def test_a_file_that_is_no_text_is_refused(service: Inside) -> None:
     async with service.client() as client:
         id = await upload(client, b"\xff\xfe\0\1")
-        with pytest.raises(BadRequestError, match="no text in UTF-8"):
+        with pytest.raises(BadRequestError, match="not UTF-8 text"):
             await client.responses.create(model=MODEL, input=named(file_id=id))
 
 

@@ -432,7 +432,7 @@ async def test_what_answers_and_is_no_sandbox_is_unusable(status: int, body: byt
                 lambda: sandbox.files("one"),
                 lambda: sandbox.write("one", "x", parts(b"x")),
             ):
-                with pytest.raises(Unusable, match=r"what answers at .* is no sandbox"):
+                with pytest.raises(Unusable, match=r"the server at .* is not a sandbox"):
                     await action()
         finally:
             await sandbox.aclose()
@@ -459,7 +459,7 @@ async def test_nobody_is_asked_where_a_sandbox_points_to(status: int) -> None:
             lambda: sandbox.run("one", "call", "1"),
             lambda: sandbox.write("one", "x", parts(b"x")),
         ):
-            with pytest.raises(Unusable, match=r"what answers at .* is no sandbox"):
+            with pytest.raises(Unusable, match=r"the server at .* is not a sandbox"):
                 await action()
         await sandbox.aclose()
     assert reached == []

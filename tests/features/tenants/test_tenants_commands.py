@@ -120,7 +120,7 @@ def test_usage_is_what_was_answered_by_project_key_and_model(service: ServicePro
         (("keys", "create", "proj_nobody"), "No project"),
         (("projects", "create", " "), "Invalid value for 'name'"),
         (("projects", "update", "proj_nobody", "--weight", "1001"), "Invalid value for 'weight'"),
-        (("projects", "update", "proj_nobody"), "say what is to change: --name or --weight"),
+        (("projects", "update", "proj_nobody"), "nothing to change: give --name or --weight"),
         (("projects", "limits", "p", "--set", "max_parallel_responses=9999999999"), "should be NAME=NUMBER"),
         (("projects", "models", "proj_nobody", "--allow", "m" * 257), "Invalid value for 'model_ids'"),
     ],

@@ -36,8 +36,10 @@ async def test_a_receiver_that_refuses_or_is_away_is_said_once_and_keeps_nobody_
     async with serving(away, scripted([answer("hi")])) as inside, inside.client() as client:
         for _ in range(5):
             await client.responses.create(model=MODEL, input="secret words")
-        await until(lambda: [each for each in caplog.records if each.getMessage() == "spans could not be sent"])
-    (said,) = [each for each in caplog.records if each.getMessage() == "spans could not be sent"]
+        await until(
+            lambda: [each for each in caplog.records if each.getMessage() == "the collector did not accept spans"]
+        )
+    (said,) = [each for each in caplog.records if each.getMessage() == "the collector did not accept spans"]
     assert said.__dict__["fields"]["url"] == away.traces_url.removesuffix("/v1/traces")
     assert not [each for each in caplog.records if each.name.startswith("opentelemetry")]
 
