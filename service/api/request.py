@@ -92,9 +92,10 @@ class CachingParam(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
-    """How to stream."""
+    """How to stream. The last event has the usage, whether it is asked for or not."""
 
     include_obfuscation: bool | None = None
+    include_usage: bool | None = None
 
 
 Window = Literal["soonest", "2h", "8h"]
@@ -148,6 +149,8 @@ class CreateBody(msgspec.Struct, forbid_unknown_fields=True):
     seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
     top_k: Annotated[int, Meta(ge=-1, le=MAX_INT)] | None = None
     min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    min_tokens: Annotated[int, Meta(ge=0, le=MAX_INT)] | None = None
+    ignore_eos: bool | None = None
     stop: str | Annotated[list[str], Meta(max_length=MAX_STOPS)] | None = None
     cache_salt: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
     priority: Annotated[int, Meta(ge=-(2**31), le=MAX_INT)] | None = None
@@ -169,7 +172,6 @@ class CreateBody(msgspec.Struct, forbid_unknown_fields=True):
     skip_special_tokens: msgspec.Raw = ABSENT
     spaces_between_special_tokens: msgspec.Raw = ABSENT
     include_stop_str_in_output: msgspec.Raw = ABSENT
-    ignore_eos: msgspec.Raw = ABSENT
     mm_processor_kwargs: msgspec.Raw = ABSENT
     media_io_kwargs: msgspec.Raw = ABSENT
     kv_transfer_params: msgspec.Raw = ABSENT
@@ -218,7 +220,6 @@ UNSERVED: dict[str, tuple[bytes, str]] = {
     "skip_special_tokens": (b"true", "'enable_response_messages' shows the messages as the model has them."),
     "spaces_between_special_tokens": (b"true", _NOT_HERE),
     "include_stop_str_in_output": (b"false", _NOT_HERE),
-    "ignore_eos": (b"false", _NOT_HERE),
     "mm_processor_kwargs": (b"{}", _NOT_HERE),
     "media_io_kwargs": (b"{}", _NOT_HERE),
     "kv_transfer_params": (b"{}", _NOT_HERE),
@@ -346,6 +347,7 @@ class SamplingParams(msgspec.Struct, frozen=True):
     seed: int | None = None
     top_k: int | None = None
     min_p: float | None = None
+    min_tokens: int = 0
 
 
 def read_create(
@@ -431,6 +433,7 @@ def _check(
             seed=sent.seed,
             top_k=None if sent.top_k is None else max(sent.top_k, 0),
             min_p=sent.min_p,
+            min_tokens=MAX_INT if sent.ignore_eos else sent.min_tokens or 0,
         ),
         stop=_stop(sent.stop),
         top_logprobs=sent.top_logprobs or 0,
@@ -497,6 +500,8 @@ def _refuse_what_does_not_go_together(
         )
     if sent.background and not keeps:
         raise not_served("background", "true with store: false", "background can only be used when `store` is true.")
+    if (sent.min_tokens or 0) > (sent.max_output_tokens or MAX_INT):
+        raise invalid_value("min_tokens", sent.min_tokens, "It can't be more than 'max_output_tokens'.")
     if sent.service_tier is not None and sent.service_tier not in TIERS:
         raise invalid_value("service_tier", sent.service_tier, f"Give one of {', '.join(TIERS)}, or leave it out.")
 

@@ -156,7 +156,8 @@ class Defaults(msgspec.Struct, frozen=True):
 class Sampling(msgspec.Struct, frozen=True):
     """How to sample. `max_tokens` counts every sampled id, the stop id included; temperature 0 is greedy.
 
-    `stop_ids` alone end the generation, whatever ids the model's makers meant to end it.
+    `stop_ids` alone end the generation, whatever ids the model's makers meant to end it. None of them is among the
+    first `min_tokens` ids; an engine that can't hold to that raises EngineRefused.
     `top_k` 0 considers every token. With `logprobs` each sampled token comes with its log probability and those of
     the so many likeliest. `structural_tag` is a constraint in xgrammar's notation, as JSON; it ends by letting the stop
     ids through, so it must not name them.
@@ -174,6 +175,7 @@ class Sampling(msgspec.Struct, frozen=True):
     seed: int | None = None
     logprobs: int | None = None
     structural_tag: str | None = None
+    min_tokens: int = 0
 
 
 class Generation(msgspec.Struct, frozen=True):

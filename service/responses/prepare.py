@@ -488,9 +488,11 @@ def _sampling(
     room = model.context_tokens - prompt_tokens
     wanted = request.max_output_tokens or max_output_tokens
     wanted = min(wanted, model.max_output_tokens or wanted)
+    most = wanted if rules.after_compaction is not None else min(wanted, room)
     repetition = wished.repetition_penalty
     return Sampling(
-        max_tokens=wanted if rules.after_compaction is not None else min(wanted, room),
+        max_tokens=most,
+        min_tokens=min(wished.min_tokens, most),
         temperature=defaults.temperature if request.temperature is None else request.temperature,
         top_p=defaults.top_p if request.top_p is None else request.top_p,
         stop_ids=speaking_in(rules).ends,

@@ -246,6 +246,8 @@ def parameters(sampling: Sampling) -> dict[str, Any]:
         "stop_token_ids": list(sampling.stop_ids),
         "ignore_eos": True,  # the model's own stop tokens don't count, only those that were asked for
     }
+    if sampling.min_tokens:
+        asked["min_tokens"] = sampling.min_tokens
     if sampling.seed is not None:
         asked["seed"] = sampling.seed
     if sampling.logprobs is not None:

@@ -225,6 +225,7 @@ def request_body(generation: Generation, model: str, context_tokens: int, own: d
         "frequency_penalty": sampling.frequency_penalty or None,
         "repetition_penalty": sampling.repetition_penalty if sampling.repetition_penalty != 1 else None,
         "seed": sampling.seed,
+        "min_tokens": sampling.min_tokens or None,
     }
     said = msgspec.json.encode(body | {name: value for name, value in wished.items() if value is not None} | own)
     pieces = with_urls(asks.transcript.messages, asks.pictures)

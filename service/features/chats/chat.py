@@ -42,7 +42,7 @@ AS_SENT = (
     *("prompt_cache_options", "safety_identifier", "parallel_tool_calls", "top_k", "min_p", "repetition_penalty"),
     *("cache_salt", "priority", "request_id", "chat_template_kwargs", "structured_outputs", "skip_special_tokens"),
     *("spaces_between_special_tokens", "include_stop_str_in_output", "ignore_eos", "mm_processor_kwargs"),
-    *("media_io_kwargs", "kv_transfer_params"),
+    *("media_io_kwargs", "kv_transfer_params", "min_tokens"),
 )
 """Members that a create request has under the same name."""
 
@@ -53,7 +53,6 @@ UNSERVED: dict[str, tuple[bytes, str]] = {
     **dict.fromkeys(("continue_final_message", "echo", "add_special_tokens"), (b"false", _THERE)),
     **dict.fromkeys(("return_token_ids", "return_tokens_as_token_ids"), (b"false", _THERE)),
     "add_generation_prompt": (b"true", _THERE),
-    "min_tokens": (b"0", _THERE),
     "n": (b"1", "One answer is made here. With HARMONIUM_CHATS=passed-on the engine's server may make more."),
     "functions": (b"[]", "Send 'tools' in their place."),
     "function_call": (b'"none"', "Send 'tool_choice' in its place."),
@@ -79,6 +78,7 @@ _OWN_TOOLS = "Give 'function' or 'custom': tools that are run here are for POST 
 
 class _StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
     include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
     include_obfuscation: bool | None = None
 
 

@@ -78,7 +78,7 @@ class DemoEngine:
         """Sample the answer to the prompt; see the port. Raises EngineUnavailable after `close`."""
         await self.check()
         sampling, begun, sent = generation.sampling, asyncio.get_running_loop().time(), 0
-        pieces = sampled_answer(generation.prompt, sampling.structural_tag, sampling.stop_ids)
+        pieces = sampled_answer(generation.prompt, sampling.structural_tag, sampling.stop_ids, sampling.min_tokens)
         prefix = Prefix(self._prefixes, generation.cache_salt)
         for start in range(0, len(generation.prompt), TOKENS_AT_ONCE):
             if start:

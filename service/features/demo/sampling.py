@@ -36,18 +36,23 @@ _TO: Format = {"type": "const_string", "value": " to="}
 _NO_MORE = DemoMessage("final", ["I have no more to say."])
 
 
-def sampled_answer(prompt: Ids, tag: str | None = None, stop_ids: Iterable[int] = STOPS) -> Iterator[Ids]:
+def sampled_answer(
+    prompt: Ids, tag: str | None = None, stop_ids: Iterable[int] = STOPS, least: int = 0
+) -> Iterator[Ids]:
     """Sample the answer to a Harmony prompt: pieces of ids up to a stop id, empty ones for pauses.
 
-    `tag` is a structural tag to keep to. Without the stop ids that end its messages it goes on for ever. Raises
-    EngineRefused for a tag that it can't follow.
+    `tag` is a structural tag to keep to. Without the stop ids that end its messages it goes on for ever. Among the
+    first `least` ids a message ends without one, and another follows. Raises EngineRefused for a tag that it can't
+    follow.
     """
-    stops = frozenset(stop_ids)
+    stops, sent = frozenset(stop_ids), 0
     for piece in _endless(prompt, tag):
-        if not stops.isdisjoint(piece):
-            yield piece[: next(place for place, id in enumerate(piece, 1) if id in stops)]
+        stop = next((place for place, id in enumerate(piece, 1) if id in stops), 0)
+        if stop and sent + stop > least:
+            yield piece[:stop]
             return
-        yield piece
+        sent += len(piece)
+        yield [END if id in stops else id for id in piece] if stop else piece
 
 
 def _endless(prompt: Ids, tag: str | None) -> Iterator[Ids]:

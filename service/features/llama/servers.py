@@ -177,6 +177,8 @@ def request_body(generation: Generation, context_tokens: int, *, cached: bool, g
     if generation.decoded:
         body["preserved_tokens"] = generation.marks
     banned = set[int]() if generation.decoded else set(ENDS) - allowed
+    if 0 < sampling.min_tokens < sampling.max_tokens:
+        raise EngineRefused("llama.cpp can't keep an answer from ending early; leave out min_tokens")
     if sampling.structural_tag is not None and generation.decoded:
         # what can't be said here is checked at the end
         body |= (guided_by(sampling.structural_tag, sampling.stop_ids) if guided else None) or {}
@@ -187,6 +189,8 @@ def request_body(generation: Generation, context_tokens: int, *, cached: bool, g
             raise EngineRefused(f"the constraint can't be read: {error}") from error
         body |= held.asked
         banned = set(range(FIRST_SPECIAL, LAST_MARK + 1)) - allowed - held.marks
+    if sampling.min_tokens:
+        banned |= allowed
     if banned:
         body["logit_bias"] = [[id, False] for id in sorted(banned)]
     return _ENCODE(body)

@@ -163,7 +163,9 @@ class TemplatedReading(Reading):
         """See Reading."""
         prompt = initial.prompt if self.prompt is None else self.prompt.ids
         tag = None if self.tail else turn_tag(rules, self.chat, thinking=self.thinking)
-        sampling = initial.sampling if tag is None else msgspec.structs.replace(initial.sampling, structural_tag=tag)
+        sampling = initial.sampling
+        if tag is not None:  # nothing can follow a form that is complete
+            sampling = msgspec.structs.replace(sampling, structural_tag=tag, min_tokens=0)
         return msgspec.structs.replace(initial, prompt=self.behind(prompt), sampling=sampling)
 
     async def make_prompt(self, render: RenderPrompt, initial: Generation) -> Templated:

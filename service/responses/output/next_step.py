@@ -122,7 +122,8 @@ def next_generation(initial: Generation, machine: Machine) -> Generation:
     left, item = _ids_left(machine, initial.sampling.max_tokens), machine.open_item
     if left < 1:
         raise ValueError(f"all {initial.sampling.max_tokens} tokens of {initial.id} have been sampled")
-    sampling = msgspec.structs.replace(initial.sampling, max_tokens=left)
+    least = min(max(initial.sampling.min_tokens - machine.stretches.length, 0), left)
+    sampling = msgspec.structs.replace(initial.sampling, max_tokens=left, min_tokens=least)
     place = ResumePoint(
         content=item.constraint if item is not None and machine.phase is Phase.CONSTRAINED else None,
         called=machine.calls > 0,

@@ -314,14 +314,15 @@ class Reading:
         """The sampling with the model's constraint here: its content's format, or the recipients that it may address.
 
         Where nothing does, a call doesn't end the generation if another one may follow. Behind a tag it does: an engine
-        knows only ends there, and lets the mark of a call through as one.
+        knows only ends there, and lets the mark of a call through as one. Nothing can follow a complete form, so no
+        least number of tokens holds there.
         """
         if place.content is not None:
-            return msgspec.structs.replace(sampling, structural_tag=content_tag(place.content))
+            return msgspec.structs.replace(sampling, structural_tag=content_tag(place.content), min_tokens=0)
         state = self._header_state(place)
         tag = None if state is None else header_tag(rules, state)
         if tag is not None:
-            return msgspec.structs.replace(sampling, structural_tag=tag)
+            return msgspec.structs.replace(sampling, structural_tag=tag, min_tokens=0)
         if state is None or rules.parallel == 1 or not rules.callable:
             return sampling
         stops = tuple(stop for stop in sampling.stop_ids if stop != tokens.CALL)

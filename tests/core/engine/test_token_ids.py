@@ -6,12 +6,11 @@ from array import array
 from collections.abc import Sequence
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 from hypothesis import strategies as st
 
-from service.engine.port import EngineRefused, Generation, Sampling
+from service.engine.port import Generation, Sampling
 from service.engine.servers.kind import ServerLoad
 from service.engine.servers.token_ids import BLOCK_IDS, MAX_SAMPLES, MOST, block_json, prompt_json, read_page, total
 from service.engine.vllm import servers as vllm
@@ -37,17 +36,6 @@ def test_what_a_prompt_begins_with_is_written_once_for_each_salt() -> None:
     assert (block_json.cache_info().hits, block_json.cache_info().misses) == (5, 6)
     written(prompt, "b")
     assert (block_json.cache_info().hits, block_json.cache_info().misses) == (5, 11)
-
-
-def test_an_id_beyond_the_last_is_refused_wherever_it_is_also_where_the_prompt_is_known() -> None:
-    for place in (0, BLOCK_IDS, 2 * BLOCK_IDS + 2):
-        ids = array("I", range(2 * BLOCK_IDS + 3))
-        ids[place] = 9_001
-        generation = Generation("one", ids, Sampling(1), cache_salt="a")
-        assert json.loads(bytes(prompt_json(generation, 9_001))) == list(ids)
-        for _ in range(2):
-            with pytest.raises(EngineRefused, match=r"^9001 is no token id; the last is 9000$"):
-                prompt_json(generation, 9_000)
 
 
 def test_a_large_prompt_is_written_in_no_time() -> None:

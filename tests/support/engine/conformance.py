@@ -15,7 +15,7 @@ from service.engine.port import EngineError, EngineUnavailable, Finish, Generati
 from service.harmony.tokens import STOPS
 from tests.support.engine.conformance_sampling import SamplingConformance
 from tests.support.engine.generating import generated
-from tests.support.engine.hooks import LONG_TOKENS, Ability, Sampled, begin, sample
+from tests.support.engine.hooks import LONG_TOKENS, Ability, Sampled, begin, complete, sample
 from tests.support.engine.watched import Engine
 from tests.support.waiting import until
 
@@ -64,6 +64,14 @@ class EngineConformance(SamplingConformance):
         if heard:
             assert (rest[-1].finish, rest[-1].cached_tokens is None) == (Finish.ABORT, False)
             assert sum(len(chunk.tokens) for chunk in rest) < LONG_TOKENS / 2
+
+    async def test_none_of_its_first_tokens_ends_a_generation(self, engine: Engine) -> None:
+        self.need("stop")
+        least = self.stop_tokens
+        asked = Sampling(least, temperature=0, stop_ids=STOPS, min_tokens=least)
+        sampled = await complete(engine, Generation("test", self.stopping_prompt(), asked))
+        assert (sampled.finish, len(sampled.tokens)) == (Finish.LENGTH, least)
+        assert not set(STOPS) & set(sampled.tokens)
 
     @pytest.mark.parametrize("max_tokens", [1, 2, 7, 64, 65, 200])
     async def test_max_tokens_is_exact(self, engine: Engine, max_tokens: int) -> None:

@@ -199,6 +199,7 @@ class Standin(Standing):
             stop_ids=tuple(asked["stop_token_ids"]),
             logprobs=asked.get("logprobs"),
             structural_tag=asked.get("structured_outputs", {}).get("structural_tag"),
+            min_tokens=asked.get("min_tokens", 0),
         )
         return Generation(request.headers["x-request-id"], prompt, sampling, cache_salt=body["cache_salt"])
 

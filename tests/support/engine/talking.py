@@ -60,7 +60,8 @@ class TalkingEngine(GeneratingEngine):
                 await self._wait(begun + sent / self._pace if self._pace else 0)
                 ids: list[int] = []
                 while finish is None and len(ids) < (1 if self._pace else CHUNK_TOKENS):
-                    ids.append(next(saying))
+                    may_end = sent >= sampling.min_tokens
+                    ids.append(next(id for id in saying if may_end or id not in sampling.stop_ids))
                     sent += 1
                     if ids[-1] in sampling.stop_ids:
                         finish = Finish.STOP

@@ -104,6 +104,8 @@ CREATE = {
     "seed": "Makes sampling repeat itself.",
     "top_k": "Of how many tokens one is chosen; 0 or -1 of all.",
     "min_p": "How probable a token must be beside the most probable one.",
+    "min_tokens": "How many tokens come before the answer may end; where a form is enforced, none.",
+    "ignore_eos": "Whether the answer goes on up to its limit, as load generators want it.",
     "stop": "Texts before which the answer ends.",
     "cache_salt": "Keeps the cached prefixes of requests with another one apart.",
     "priority": "How soon the engine begins: lower is sooner.",
