@@ -99,7 +99,7 @@ async def test_each_prompt_begins_with_all_that_was_read_and_sampled(settings: S
             response = await client.responses.create(model="speaker", input=said, **how)
             calls = [item for item in response.output if item.type == "function_call"]
             assert (len(calls), response.output_text) == (len(turn.calls), turn.text)
-            assert [item.type for item in response.output][0] == "reasoning" or not judged.reasons
+            assert response.output[0].type == "reasoning" or not judged.reasons
             said = [
                 {"type": "function_call_output", "call_id": call.call_id, "output": "18"} for call in calls
             ] or "And?"

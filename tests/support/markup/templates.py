@@ -19,8 +19,8 @@ from service.features.models.markup.families import ENDS, FAMILIES
 from service.features.models.speech import speech_of
 from tests.support import ROOT
 from tests.support.markup.speaker import CONTEXT_TOKENS, IDS, Speaker, encoded
-from tests.support.markup.writing import WRITING, Turn, written
 from tests.support.markup.writing import END as WRITTEN_END
+from tests.support.markup.writing import WRITING, Turn, written
 
 FOLDER = ROOT / ".venv-templates" / "templates"
 VLLM = ROOT / ".venv-vllm" / "lib" / "python3.11" / "site-packages" / "vllm"
@@ -55,7 +55,8 @@ def deepseek_41() -> tuple[str, Render]:
     """The text of vLLM's encoder, and what makes a prompt by it, as its tokenizer calls it."""
     path = VLLM / DEEPSEEK_41
     spec = importlib.util.spec_from_file_location("deepseek_v41_encoding", path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     encoder = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(encoder)
 

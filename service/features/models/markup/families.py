@@ -207,7 +207,7 @@ MARKUPS: Mapping[str, Markup] = {
         sections=(f"{_MINIMAX}<tool_call>",),
         section_end=f"{_MINIMAX}</tool_call>",
         call=f"{_MINIMAX}<invoke ",
-        reads=ElementForm(f"{_MINIMAX}<", "invoke"),
+        reads=ElementForm(f"{_MINIMAX}<", f"{_MINIMAX}</invoke>", (f"{_MINIMAX}</tool_call>",)),
         parts=(_MINIMAX,),
     ),
     "kimi-k3": Markup(
@@ -237,7 +237,6 @@ MARKUPS: Mapping[str, Markup] = {
         reads=LiteralForm(
             re.compile(r"\s*(?:call)?:\s*(?P<name>[^\s{}]+)\s*\{"),
             re.compile(r"[^{}]*"),
-            "}",
             _GEMMA_QUOTE,
             frozenset((_GEMMA_CALL, _GEMMA_END)),
         ),
@@ -252,7 +251,6 @@ MARKUPS: Mapping[str, Markup] = {
         reads=LiteralForm(
             re.compile(r"\s*(?P<name>[A-Za-z_][\w.-]*)\s*\((?=\s*(?:\)|[A-Za-z_]\w*\s*=))"),
             re.compile(r"\s*(?:[A-Za-z_][\w.-]*\s*(?:\(\s*(?:[A-Za-z_]\w*\s*)?)?)?"),
-            ")",
         ),
         around=("<|python_start|>", "<|python_end|>"),
         more=",",
