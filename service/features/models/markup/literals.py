@@ -55,9 +55,9 @@ _PIECE = re.compile(
 
 
 class LiteralForm(msgspec.Struct, frozen=True):
-    """A call with arguments as literals. `head` finds the name and the bracket behind it, `begun` is what may become that.
-    A string stands between two marks `quote`, and one of the marks `last` ends the call; without these, it is a
-    call of Python's, and its bracket ends it.
+    """A call with arguments as literals. `head` finds the name and the bracket behind it; `begun` is what may become
+    these. A string stands between two marks `quote`, and one of the marks `last` ends the call. Without these, it is a
+    call of Python's, which ends with its bracket.
     """
 
     head: re.Pattern[str]

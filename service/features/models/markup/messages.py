@@ -36,9 +36,6 @@ _ESCAPES = re.compile(r"\\(?:u([0-9a-fA-F]{4})|.)", re.DOTALL)
 """Escapes in JSON, also those of a backslash, so that the text behind one isn't taken for an escape."""
 
 
-_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
-
-
 def chat_messages(
     messages: Iterable[StoredMessage],
     names: Mapping[str, str],
@@ -130,19 +127,10 @@ def _object_of(arguments: str) -> str:
     short, is its one member.
     """
     try:
-        _OBJECT.decode(arguments or "{}")
-    except (msgspec.DecodeError, RecursionError):
-        if not _is_object(arguments):
-            return msgspec.json.encode({"arguments": arguments}).decode()
-    return arguments
-
-
-def _is_object(text: str) -> bool:
-    """Whether a text is an object by Python's reader, which servers use: it takes NaN, too."""
-    try:
-        return isinstance(json.loads(text), dict)
+        whole = isinstance(json.loads(arguments or "{}"), dict)  # as servers read it, which takes NaN
     except (ValueError, RecursionError):
-        return False
+        whole = False
+    return arguments if whole else msgspec.json.encode({"arguments": arguments}).decode()
 
 
 def spelled_out(arguments: str) -> str:
