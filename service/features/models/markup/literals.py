@@ -84,12 +84,16 @@ class LiteralForm(msgspec.Struct, frozen=True):
             parts.append(QUOTE if isinstance(piece, TextMark) else piece)
         left = "" if end is None else parts[-1][end:]
         text = "".join(parts).removesuffix(left)
-        made = _marked(text, members_of(schemas.get(found["name"]))) if self.quote else _python(text)
+        made = (
+            _arguments_in_marks(text, members_of(schemas.get(found["name"])))
+            if self.quote
+            else _arguments_of_python(text)
+        )
         emit(text.replace(QUOTE, self.quote) if made is None else made)
         return made is not None, left
 
 
-def _python(text: str) -> str | None:
+def _arguments_of_python(text: str) -> str | None:
     """The JSON of the arguments of a call of Python's, with the bracket behind them; None where they can't be read."""
     try:
         call = ast.parse(f"f({text}", mode="eval").body
@@ -102,7 +106,7 @@ def _python(text: str) -> str | None:
     return made if is_object(made) else None
 
 
-def _marked(text: str, schema: Mapping[str, Any]) -> str | None:
+def _arguments_in_marks(text: str, schema: Mapping[str, Any]) -> str | None:
     """The JSON of arguments whose strings stand between marks, with the bracket behind them; None as above."""
     out, depth, key = list[str](), 0, ""
     for found in _PIECE.finditer(text):
