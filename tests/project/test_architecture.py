@@ -25,6 +25,7 @@ PASSED_OVER = {
     ".venv-clients-full",
     ".venv-open-webui",
     ".venv-phoenix",
+    ".venv-templates",
     ".venv-peer-smg",
     ".env",
     ".hypothesis",

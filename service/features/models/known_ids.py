@@ -29,7 +29,6 @@ from service.features.models.markup.chat import Chat
 from service.harmony import tokens
 from service.responses.output.reading import (
     DIGEST_BYTES,
-    NOTHING,
     READ,
     Ids,
     KnownTurns,
@@ -115,7 +114,7 @@ async def make_prompt(
 ) -> Templated:
     """The prompt of a transcript, with what is `known` where it can be. Raises EngineError."""
     written = array("I", await render(transcript, model))
-    compared = (written, known if chat.shows_reasoning else NOTHING, chat.ends, chat.mark_ids)
+    compared = (written, known, chat.ends, chat.mark_ids)
     if len(written) > THREAD_FROM_TOKENS:
         return await asyncio.to_thread(with_known, *compared)
     return with_known(*compared)

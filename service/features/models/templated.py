@@ -111,6 +111,13 @@ class TemplatedReading(Reading):
         self._prompting: Sequence[StoredMessage] = ()
         """The response's messages that stand in the present stretch's prompt."""
         self._anew = False
+        self._thought = False
+        """Whether there was reasoning in an earlier stretch."""
+
+    @property
+    def _unseen(self) -> bool:
+        """Whether ids don't show that there was reasoning, so that nobody could tell where a template drops it."""
+        return (self._thought or self.parser.thought) and not self.chat.shows_reasoning
 
     @property
     def unprompted(self) -> bool:
@@ -176,7 +183,7 @@ class TemplatedReading(Reading):
         """The turns sampled before the present stretch, where they are known here."""
         before, chat = self.before, self.chat
         prompt = None if before is None else _first(initial, chat) if before.first else before.prompt
-        if before is None or prompt is None:
+        if before is None or prompt is None or self._unseen:
             return NOTHING
         heard = prompt.with_turn(array("I") if self.dropped else before.sampled)
         return KnownTurns(heard.sampled_turns(chat.key), chat.key)
@@ -199,6 +206,7 @@ class TemplatedReading(Reading):
         if not self._waits:
             return False
         self._waits, self.thinking, self.dropped = False, thinking, False
+        self._thought = self._thought or self.parser.thought
         self.parser = self.chat.parser(thinking=thinking)
         self._note_prompt(length)
         return True
@@ -207,7 +215,7 @@ class TemplatedReading(Reading):
         """The note of the response's sampled tokens that its last prompt has or that stand behind it, where they are
         known here. Tokens that stand in no message are no part of it.
         """
-        if not self.chat.noted or self.unprompted:
+        if not self.chat.noted or self.unprompted or self._unseen:
             return []
         first = _first(initial, self.chat)
         sampled = array("I") if self.dropped else self.tail
@@ -371,7 +379,7 @@ class TemplatedReadings(Readings):
         messages = [*prompt.shown, *prompt.ending]
         large = sum(len(each.tokens) for each in messages) > THREAD_FROM_BYTES
         history = await asyncio.to_thread(chat.encode, messages) if large else chat.encode(messages)
-        chat = msgspec.structs.replace(chat, history=history, noted=noted and chat.shows_reasoning)
+        chat = msgspec.structs.replace(chat, history=history, noted=noted)
         if chat.served:
             return NO_PROMPT, msgspec.structs.replace(chat, about=len(prompt.whole))
         if prompt.rules.answers is not None:

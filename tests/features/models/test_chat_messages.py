@@ -56,6 +56,20 @@ def test_what_the_assistant_thinks_says_and_calls_is_one_message() -> None:
     assert told == {"role": "assistant", "content": "It is both."}
 
 
+def test_a_call_has_an_id_that_its_template_takes() -> None:
+    said = [
+        call("functions.look", "{}", "call_a"),
+        output("functions.look", "one", "call_a"),
+        call("functions.look", "{}"),
+    ]
+    first, answer, second = chat_messages(said, {}, digits=9)
+    ids = [each["tool_calls"][0]["id"] for each in (first, second)]
+    assert answer["tool_call_id"] == ids[0]
+    assert [len(each) for each in ids] == [9, 9]
+    assert all(each.isdigit() for each in ids)
+    assert len({*ids}) == 2
+
+
 def test_no_two_tools_have_one_name() -> None:
     recipients = ["functions.mail__look", "functions.look", "mail.look", "functions.mail__look_", "a__b.c", "a.b__c"]
     assert len({*tool_names(recipients).values()}) == len(recipients)

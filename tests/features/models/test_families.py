@@ -75,6 +75,12 @@ def test_a_family_writes_what_its_markup_has() -> None:
     assert not [each.markup for each in written if each.held_calls and not each.calls]
 
 
+def test_kimi_k3_gets_no_effort_that_its_template_refuses() -> None:
+    words = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+    found = [FAMILIES["kimi-k3"].effort_option(each)["thinking_effort"] for each in words]
+    assert found == ["low", "low", "low", "high", "high", "max", "max"]
+
+
 def test_the_document_of_models_has_the_table() -> None:
     shown = [
         [cell.strip().strip("`") for cell in line.strip("|").split(" | ")]

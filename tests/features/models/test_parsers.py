@@ -105,7 +105,7 @@ TURNS: dict[str, tuple[str, str, list[Message]]] = {
     "a word that Python has not leaves a call unfinished": (
         "llama-4",
         "[f(a=1, b=other)]<|im_end|>",
-        [call('{"a": 1, "b": other)', None)],
+        [call("a=1, b=other)", None)],
     ),
     "half of a pair of surrogates is no character": (
         "llama-4",

@@ -63,9 +63,9 @@ class MarkupHooks:
         """A turn as its models write it, up to the mark that ends it."""
         return written(self.markup, turn)
 
-    def tokens(self, text: str, *, spelled: bool = False, seed: int = 0) -> list[Token]:
-        """A text as tokens; `spelled` is whether its marks are none."""
-        return tokens_of(text, self._special(spelled), seed=seed)
+    def tokens(self, text: str, *, spelled: bool = False, seed: int = 0, longest: int = 4) -> list[Token]:
+        """A text as tokens of so many characters at most; `spelled` is whether its marks are none."""
+        return tokens_of(text, self._special(spelled), seed=seed, longest=longest)
 
     def mutated(self, tokens: Sequence[Token], chance: random.Random, most: int) -> list[Token]:
         """The tokens with up to so many mutations."""

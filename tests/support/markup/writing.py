@@ -194,7 +194,7 @@ def written(markup: str, turn: Turn) -> str:
     """A turn as a model writes it, up to the mark that ends it."""
     how = WRITING[markup]
     text = how.think.format(turn.reasoning) if turn.reasoning and how.think else ""
-    text += how.answer.format(turn.text) if turn.text or not turn.calls else ""
+    text += how.answer.format(turn.text) if turn.text or not turn.calls or how.answer != "{}" else ""
     if turn.calls and how.call:
         calls = how.between.join(how.call(name, arguments) for name, arguments in turn.calls)
         text += (how.before if turn.text else "") + how.section.format(calls)

@@ -116,8 +116,9 @@ def decode(text: str) -> tuple[Any] | None:
 
 # --- arguments in JSON ------------------------------------------------------------------------------------------------
 
-_OUTSIDE = re.compile(r'[{}\[\]"]')
-_INSIDE = re.compile(r'["\\]')
+OUTSIDE = re.compile(r'[{}\[\]"]')
+PYTHON = re.compile(r"""[{}()\[\]"']""")
+_INSIDE = re.compile(r"""["'\\]""")
 _CONTROL = re.compile(r"[\x00-\x1f]")
 IN_STRINGS = r'"\\\x00-\x1f'
 """The signs that mean something in a string of JSON, as in a regex's brackets."""
@@ -126,17 +127,19 @@ IN_STRINGS = r'"\\\x00-\x1f'
 class ObjectScan:
     """Finds the end of an object, or of a string, in text that comes from its first brace or quote on."""
 
-    def __init__(self, depth: int = 0) -> None:
-        """`depth` is in how many objects it begins."""
+    def __init__(self, depth: int = 0, outside: re.Pattern[str] = OUTSIDE) -> None:
+        """`depth` is in how many objects it begins, and `outside` finds the signs that count outside of strings."""
         self._depth = depth
-        self._in_string = False
+        self._outside = outside
+        self._in_string = ""
+        """The quote of the string that it is in, if it is in one."""
         self._escaped = False
         self._legal = True
 
     @property
     def quoting(self) -> bool:
         """Whether it stands inside a string that JSON allows so far, so that any text may be quoted."""
-        return self._in_string and self._legal
+        return bool(self._in_string) and self._legal
 
     @property
     def signs(self) -> str | None:
@@ -150,7 +153,7 @@ class ObjectScan:
                 self._escaped = False
                 at += 1
                 continue
-            found = (_INSIDE if self._in_string else _OUTSIDE).search(text, at)
+            found = (_INSIDE if self._in_string else self._outside).search(text, at)
             if self._in_string and _CONTROL.search(text, at, found.start() if found else len(text)):
                 self._legal = False
             if found is None:
@@ -162,12 +165,14 @@ class ObjectScan:
 
     def _step(self, sign: str) -> bool:
         """Take a sign that counts; whether it ends the object."""
-        if sign == '"':
-            self._in_string = not self._in_string
-        elif sign == "\\":
+        if sign == "\\":
             self._escaped = True
+        elif self._in_string:
+            self._in_string = "" if sign == self._in_string else self._in_string
+        elif sign in "\"'":
+            self._in_string = sign
         else:
-            self._depth += 1 if sign in "{[" else -1
+            self._depth += 1 if sign in "{[(" else -1
         return self._depth == 0 and not self._in_string
 
 

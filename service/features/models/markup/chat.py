@@ -24,7 +24,7 @@ from store.turn import StoredMessage
 THOUGHT = b'"reasoning_content":'
 """Stands in the JSON of messages where one has reasoning: within a text its quotes are escaped."""
 
-THINK_WITHIN = 4
+THINK_WITHIN = 8
 """How near the end of a prompt the mark of reasoning stands: only its rest and line ends come behind it."""
 
 
@@ -138,7 +138,7 @@ class Chat(msgspec.Struct, frozen=True, dict=True):
         """Kept messages as the JSON of a Transcript, with their reasoning where a model of the family gets any."""
         family = FAMILIES[self.family]
         thoughts = family.reasoning is not ReasoningPlace.LEFT_OUT
-        made = chat_messages(messages, self.names, thoughts=thoughts, sees=self.sees)
+        made = chat_messages(messages, self.names, thoughts=thoughts, sees=self.sees, digits=family.digits)
         form = form_of(family.markup, self.shown)
         return msgspec.json.encode(made if form is None else messages_told(made, form, self.shown, self.own))
 

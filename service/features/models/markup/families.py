@@ -207,7 +207,7 @@ MARKUPS: Mapping[str, Markup] = {
         sections=(f"{_MINIMAX}<tool_call>",),
         section_end=f"{_MINIMAX}</tool_call>",
         call=f"{_MINIMAX}<invoke ",
-        reads=ElementForm(f"{_MINIMAX}<", "invoke"),
+        reads=ElementForm(f"{_MINIMAX}<", f"{_MINIMAX}</invoke>", (f"{_MINIMAX}</tool_call>",)),
         parts=(_MINIMAX,),
     ),
     "kimi-k3": Markup(
@@ -237,7 +237,6 @@ MARKUPS: Mapping[str, Markup] = {
         reads=LiteralForm(
             re.compile(r"\s*(?:call)?:\s*(?P<name>[^\s{}]+)\s*\{"),
             re.compile(r"[^{}]*"),
-            "}",
             _GEMMA_QUOTE,
             frozenset((_GEMMA_CALL, _GEMMA_END)),
         ),
@@ -252,7 +251,6 @@ MARKUPS: Mapping[str, Markup] = {
         reads=LiteralForm(
             re.compile(r"\s*(?P<name>[A-Za-z_][\w.-]*)\s*\((?=\s*(?:\)|[A-Za-z_]\w*\s*=))"),
             re.compile(r"\s*(?:[A-Za-z_][\w.-]*\s*(?:\(\s*(?:[A-Za-z_]\w*\s*)?)?)?"),
-            ")",
         ),
         around=("<|python_start|>", "<|python_end|>"),
         more=",",
@@ -280,6 +278,8 @@ KEEPS: Mapping[str, bool] = {
     "clear_thinking": False,
     "truncate_history_thinking": False,
     "drop_thinking": False,
+    "keep_past_thinking": True,
+    "preserved_thinking": True,
 }
 """The options by which templates keep the reasoning of earlier turns: each has one of them, or none."""
 
@@ -288,7 +288,8 @@ class Family(msgspec.Struct, frozen=True):
     """One row: its markup, and how it is recognised (`names`, a regex searched in the model's name in any case;
     `marks`, of which each is one token). `keeps` is the option of KEEPS that its template names, which counts where a
     server doesn't show what its template writes. `effort` is the option that says how much to reason, and `efforts` are
-    its words for our words, where it has others.
+    its words for our words, where it has others. `digits` is how many of them a call's id has, where its template takes
+    no other.
     """
 
     name: str
@@ -299,6 +300,7 @@ class Family(msgspec.Struct, frozen=True):
     keeps: str = ""
     effort: str = "reasoning_effort"
     efforts: Mapping[str, str | int] = MappingProxyType({})
+    digits: int = 0
 
     def effort_option(self, effort: str) -> dict[str, str | int]:
         """The option of a template that says how much to reason."""
@@ -338,7 +340,7 @@ FAMILIES = {
             r"kimi[-_ ]?k3",
             (_OPEN, _SEP),
             effort="thinking_effort",
-            efforts={"none": "low", "minimal": "low", "xhigh": "max"},
+            efforts={"none": "low", "minimal": "low", "medium": "high", "xhigh": "max"},
         ),
         Family("kimi-k2", "kimi", ReasoningPlace.WITH_CALLS, r"kimi[-_ ]?k2", _KIMI_CALLS[:1]),
         Family(
@@ -362,7 +364,7 @@ FAMILIES = {
         Family("gemma-4", "gemma-4", ReasoningPlace.TEMPLATE, r"gemma[-_ ]?4", (_GEMMA_CALL, "<|channel>")),
         Family("llama-4", "llama-4", ReasoningPlace.NONE, r"llama[-_ ]?4", ("<|python_start|>",)),
         Family("seed-oss", "seed", ReasoningPlace.TEMPLATE, r"seed[-_ ]?oss", ("<seed:tool_call>",)),
-        Family("mistral", "mistral", ReasoningPlace.TEMPLATE, _MISTRAL_NAMES, ("[TOOL_CALLS]", "[ARGS]")),
+        Family("mistral", "mistral", ReasoningPlace.TEMPLATE, _MISTRAL_NAMES, ("[TOOL_CALLS]", "[ARGS]"), digits=9),
         Family("granite-4.2", "qwen-coder", ReasoningPlace.TEMPLATE, r"granite[-_ ]?4\.[2-9]"),
         Family("granite-4", "hermes", ReasoningPlace.NONE, r"granite[-_ ]?4"),
         Family("qwen3-coder", "qwen-coder", ReasoningPlace.TEMPLATE, _CODER_NAMES),

@@ -58,43 +58,20 @@ class TokenMarks:
     def split(self, ids: Sequence[int], text: str) -> Iterator[MarkedPiece]:
         """The pieces of a chunk in order. Their texts are the chunk's, and a mark's spelling where that was left out.
 
-        A chunk in which a spelling stands more often than its id has ordinary tokens that spell it. The one is then
-        taken for the mark whose share of the text before it is nearest to its share of the ids before it; in a chunk
-        of one id there is no doubt.
+        Where ordinary tokens of a chunk spell its mark, too, the first spelling is taken for the mark.
         """
         begin = at = 0
-        extra = {id: text.count(spelling) for id, spelling in self._spellings.items() if id in ids}
-        for id in ids:
-            if id in extra:
-                extra[id] -= 1
         for place, id in enumerate(ids):
-            if id not in extra:
+            if id not in self._spellings:
                 continue
             spelling = self._spellings[id]
-            before, behind = place - begin, len(ids) - place - 1
-            start, end = _found(spelling, text, at, before, behind, alone=extra[id] <= 0)
-            if before or start > at:
+            start = text.find(spelling, at)
+            end = start + len(spelling)
+            if start < 0:
+                start = end = len(text) if place > begin and place == len(ids) - 1 else at
+            if place > begin or start > at:
                 yield MarkedPiece(ids[begin:place], text[at:start], False)
             yield MarkedPiece((id,), spelling, True)
             begin, at = place + 1, end
         if begin < len(ids) or at < len(text):
             yield MarkedPiece(ids[begin:], text[at:], False)
-
-
-def _found(spelling: str, text: str, at: int, before: int, behind: int, *, alone: bool) -> tuple[int, int]:
-    """Where a mark's spelling begins and ends in the text from `at` on, with so many ids before it and behind it;
-    `alone` is whether no ordinary tokens spell it.
-    """
-    size = len(spelling)
-    if not before and text.startswith(spelling, at):
-        return at, at + size
-    first = text.find(spelling, at)
-    if first < 0:
-        left_out = len(text) if before and not behind else at
-        return left_out, left_out
-    if alone:
-        return first, first + size
-    expected = at + (len(text) - at) * before // (before + behind + 1)
-    starts = (first, text.rfind(spelling, first, expected + size), text.find(spelling, max(first, expected)))
-    start = min((each for each in starts if each >= 0), key=lambda each: (abs(each - expected), each))
-    return start, start + size

@@ -11,6 +11,7 @@ each has an `own` text within, which is taken out where the others have been bro
 
 import json
 import re
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -35,15 +36,18 @@ _ESCAPES = re.compile(r"\\(?:u([0-9a-fA-F]{4})|.)", re.DOTALL)
 """Escapes in JSON, also those of a backslash, so that the text behind one isn't taken for an escape."""
 
 
-_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
-
-
 def chat_messages(
-    messages: Iterable[StoredMessage], names: Mapping[str, str], *, thoughts: bool = True, sees: bool = False
+    messages: Iterable[StoredMessage],
+    names: Mapping[str, str],
+    *,
+    thoughts: bool = True,
+    sees: bool = False,
+    digits: int = 0,
 ) -> list[dict[str, Any]]:
     """The messages in order. `names` are those of the tools, by the recipient of their calls; `thoughts` is whether the
-    template gets reasoning at all, and `sees` whether the model gets pictures, each as a reference (REFERENCE). Text
-    behind calls comes before them, as no template has a place for it.
+    template gets reasoning at all, and `sees` whether the model gets pictures, each as a reference (REFERENCE).
+    `digits` is how many of them the id of a call has, 0 where it stays. Text behind calls comes before them, as no
+    template has a place for it.
     """
     content = _parts_of if sees else text_of
     made: list[dict[str, Any]] = []
@@ -55,11 +59,13 @@ def chat_messages(
             if said is None or (begins and "tool_calls" not in said):  # outputs come behind the calls
                 said = {"role": "assistant"}
                 made.append(said)
-            _add(said, message, names, waiting, number, thoughts=thoughts)
+            _add(said, message, names, waiting, number, thoughts=thoughts, digits=digits)
             continue
         said = None
         if message.role == "tool":
-            made.append({"role": "tool", "tool_call_id": _answered_id(message, waiting), "content": content(message)})
+            made.append(
+                {"role": "tool", "tool_call_id": _answered_id(message, waiting, digits), "content": content(message)}
+            )
         elif message.role == "developer":
             made.append({"role": "system", "content": text_of(message).removeprefix(INSTRUCTIONS)})
         else:
@@ -99,11 +105,12 @@ def _add(
     number: int,
     *,
     thoughts: bool,
+    digits: int,
 ) -> None:
     """Adds the parts of an assistant's message to those before it."""
     text = text_of(message)
     if message.recipient is not None:
-        id = message.call_id or NEVER_NAMED.format(number)
+        id = _id_of(message.call_id or NEVER_NAMED.format(number), digits)
         waiting.append(id)
         function = {"name": name_of(message.recipient, names), "arguments": spelled_out(_object_of(text))}
         said.setdefault("tool_calls", []).append({"id": id, "type": "function", "function": function})
@@ -120,19 +127,10 @@ def _object_of(arguments: str) -> str:
     short, is its one member.
     """
     try:
-        _OBJECT.decode(arguments or "{}")
-    except (msgspec.DecodeError, RecursionError):
-        if not _is_object(arguments):
-            return msgspec.json.encode({"arguments": arguments}).decode()
-    return arguments
-
-
-def _is_object(text: str) -> bool:
-    """Whether a text is an object by Python's reader, which servers use: it takes NaN, too."""
-    try:
-        return isinstance(json.loads(text), dict)
+        whole = isinstance(json.loads(arguments or "{}"), dict)  # as servers read it, which takes NaN
     except (ValueError, RecursionError):
-        return False
+        whole = False
+    return arguments if whole else msgspec.json.encode({"arguments": arguments}).decode()
 
 
 def spelled_out(arguments: str) -> str:
@@ -150,13 +148,19 @@ def _spelled_out(escape: re.Match[str]) -> str:
     return character if legal else escape[0]
 
 
-def _answered_id(message: StoredMessage, waiting: list[str]) -> str:
+def _answered_id(message: StoredMessage, waiting: list[str], digits: int) -> str:
     """The id of the call that an output answers: its own, or that of the oldest unanswered call."""
-    if message.call_id is not None:
-        if message.call_id in waiting:
-            waiting.remove(message.call_id)
-        return message.call_id
-    return waiting.pop(0) if waiting else NEVER_NAMED.format(0)
+    if message.call_id is None and waiting:
+        return waiting.pop(0)
+    id = _id_of(message.call_id or NEVER_NAMED.format(0), digits)
+    if id in waiting:
+        waiting.remove(id)
+    return id
+
+
+def _id_of(call: str, digits: int) -> str:
+    """The id of a call as a template takes it."""
+    return f"{zlib.crc32(call.encode()) % 10**digits:0{digits}}" if digits else call
 
 
 def name_of(recipient: str, names: Mapping[str, str]) -> str:

@@ -111,6 +111,8 @@ class Segments:
         """`recipients` are those of calls, by tool."""
         self.part = MarkupPart.THINKING if thinking else MarkupPart.BEFORE
         """The part being written."""
+        self.thought = False
+        """Whether there was reasoning."""
         self._recipients = recipients
         self._segment = False
         """Whether a segment is open."""
@@ -123,6 +125,7 @@ class Segments:
         """A segment begins; a call's has a tool."""
         self._close(tokens.END)
         self.part, self._segment, self._arguments = part, True, []
+        self.thought = self.thought or part is MarkupPart.THINKING
         channel = {MarkupPart.THINKING: "analysis", MarkupPart.CALL: "commentary"}.get(part, "final")
         recipient = None if tool is None else self._recipients.get(tool, FUNCTIONS + tool)
         self._out.append(Opened(_header(channel, recipient)))
