@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Annotated, ClassVar, Literal, NamedTuple, TypeVar
 
+import msgspec
 from fastapi import APIRouter
 from fastapi import Query as InQuery
 from pydantic import Field
@@ -23,13 +24,11 @@ from service.features.console.trees import (
     Box,
     FoundTurn,
     ShownTree,
-    ShownTurn,
     TreeFilter,
     TreePage,
     TreeSearch,
     begin_of,
-    kind_of,
-    with_excerpt,
+    shown_tree,
     words_of,
 )
 from service.web.entering import Aside
@@ -41,7 +40,7 @@ from store.history import elsewhere
 from store.history.history import ConversationHistoryStore
 from store.history.listing import ScoredDigits
 from store.ids import TREE_DIGITS
-from store.keys import HEX_DIGITS, SHARD_DIGITS, digits_of, name_of
+from store.keys import HEX_DIGITS, SHARD_DIGITS, name_of
 
 MODEL_CHARS = 256
 
@@ -174,23 +173,12 @@ def _place_in(places: Mapping[str, P], listed: Collection[str], begin: P, end: P
 
 def shown_kept(tree: elsewhere.KeptTree, filtered: bool) -> ShownTree:
     """A tree of the archive in a list: without words where something of it was deleted a moment ago."""
-    summary = summary_in(tree.shown)
-    newest, excerpt = summary.newest, None if tree.changing else summary.newest.excerpt
-    found = FoundTurn(newest.id, "" if tree.changing else tree.text)
-    shown = ShownTurn(newest.id, kind_of(tree.newest), newest.status, newest.created // US)
-    return ShownTree(
-        id=name_of(tree.root),
-        title=None if tree.changing else summary.title,
-        last_used_at=tree.used // US,
-        turns=summary.turns - (kind_of(tree.root) == "items"),
-        turns_complete=True,
-        under_way=0,
-        conversation=summary.conversation and name_of(digits_of(summary.conversation)),
-        newest=with_excerpt(shown, excerpt),
-        metadata={} if excerpt is None else excerpt.metadata,
-        found=found if filtered else None,
-        in_memory=bool(tree.here),
-    )
+    summary, text = summary_in(tree.shown), tree.text
+    if tree.changing:
+        newest = msgspec.structs.replace(summary.newest, excerpt=None)
+        summary, text = msgspec.structs.replace(summary, title=None, newest=newest), ""
+    found = FoundTurn(summary.newest.id, text) if filtered else None
+    return shown_tree(tree.root, tree.used, summary, found, in_memory=bool(tree.here))
 
 
 router = APIRouter()
