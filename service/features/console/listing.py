@@ -27,9 +27,7 @@ from service.features.console.trees import (
     TreeFilter,
     TreePage,
     TreeSearch,
-    begin_of,
     shown_tree,
-    words_of,
 )
 from service.web.entering import Aside
 from service.web.queries import FILTER, PageQuery
@@ -196,8 +194,9 @@ class TreesQuery(PageQuery):
     model: Annotated[str, Field(max_length=MODEL_CHARS)] | None = None
     since: Moment | None = None
     until: Moment | None = None
-    text: Annotated[str, Field(max_length=TEXT_CHARS)] | None = None
-    id: str | None = None
+    text: Annotated[str, Field(max_length=TEXT_CHARS, pattern=r"\S")] | None = None
+    id: Annotated[str, Field(pattern=r"^([a-z]{2,5}_)?[0-9a-f]{4,52}$")] | None = None
+    """The beginning of an id of a response, an item, a call or a conversation."""
     safety_identifier: Annotated[str, Field(min_length=1, max_length=TEXT_CHARS)] | None = None
 
 
@@ -210,8 +209,8 @@ async def list_trees(request: Aside, query: Annotated[TreesQuery, InQuery()]) ->
         query.until,
         query.model,
         read_filter(request.parameters.multi_items()),
-        () if query.text is None else words_of(query.text),
-        "" if query.id is None else begin_of(query.id),
+        tuple(dict.fromkeys((query.text or "").casefold().split())),
+        (query.id or "").rpartition("_")[2][:HEX_DIGITS],
         query.safety_identifier,
     )
     after, store = read_place(query.after) if query.after else None, request.service.store

@@ -12,19 +12,18 @@ import asyncio
 import re
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import takewhile
 from time import monotonic
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 import msgspec
 from fastapi import APIRouter
 from fastapi import Query as InQuery
+from msgspec import UNSET, UnsetType
 from pydantic import Field
 from starlette.responses import Response
 
 from service.api.ids import response_of
 from service.background.submit import WINDOWS
-from service.errors import invalid_value
 from service.features.catalogue.describing import KeptNewest, KeptSummary
 from service.features.catalogue.excerpts import (
     EXCERPT_CHARS,
@@ -82,6 +81,8 @@ class ShownTurn(msgspec.Struct):
     used_at: int | None = None
     answers: list[GivenAnswer] = []
     """The answers of its input to an earlier turn: answers to requests for approval, and outputs of calls."""
+    completion_window: str | UnsetType = UNSET
+    """Of one under way that has hours still."""
 
 
 class FoundTurn(msgspec.Struct, frozen=True):
@@ -188,26 +189,38 @@ def shown_tree(
         turns_complete=whole,
         under_way=under_way,
         conversation=summary.conversation and name_of(digits_of(summary.conversation)),
-        newest=shown_turn(ShownTurn, digits_of(newest.id), newest.status, newest.created, newest.excerpt),
+        newest=shown_turn(digits_of(newest.id), newest.status, newest.created, newest.excerpt),
         metadata={} if newest.excerpt is None else newest.excerpt.metadata,
         found=found,
         in_memory=in_memory,
     )
 
 
-ShownTurnType = TypeVar("ShownTurnType", bound=ShownTurn)
-
-
-def shown_turn(
-    form: type[ShownTurnType], digits: str, status: str, created: int, excerpt: Excerpt | None, **rest: Any
-) -> ShownTurnType:
+def shown_turn(digits: str, status: str, created: int, excerpt: Excerpt | None, **rest: Any) -> ShownTurn:
     """A turn, with what is shown of it where that is known, and the `rest` of its members; `created` is in µs."""
-    turn = form(name_of(digits), kind_of(digits), status, created // US, **rest)
+    turn = ShownTurn(name_of(digits), kind_of(digits), status, created // US, **rest)
     if excerpt is not None:
         turn.model, turn.input, turn.output = excerpt.model, excerpt.input, excerpt.output
         turn.answers = excerpt.answers
         turn.input_tokens, turn.output_tokens = excerpt.usage.input_tokens, excerpt.usage.output_tokens
     return turn
+
+
+_WINDOWS: dict[int, str] = {priority: window for window, priority in WINDOWS.items()}
+
+
+def turn_at(node: TreeNode, excerpt: Excerpt | None) -> ShownTurn:
+    """A turn in its tree."""
+    return shown_turn(
+        node.digits,
+        "deleted" if node.deleted else node.status,
+        node.created,
+        None if node.is_conversation else excerpt,
+        parent=node.parent and name_of(node.parent),
+        depth=node.depth,
+        used_at=node.used // US,
+        completion_window=_WINDOWS.get(node.priority, UNSET),
+    )
 
 
 # --- the search ---
@@ -253,27 +266,6 @@ class TreeFilter:
     def is_filter(self) -> bool:
         """Whether more than the last use matters."""
         return self.is_deep or self.status is not None
-
-
-_BEGIN = re.compile(r"(?:[a-z]{2,5}_)?([0-9a-f]{4,52})")
-
-
-def begin_of(id: str) -> str:
-    """The digits with which an id begins that begins so, of a response, an item, a call or a conversation. Raises
-    InvalidRequest.
-    """
-    match = _BEGIN.fullmatch(id)
-    if match is None:
-        raise invalid_value("id", id, "Give the beginning of an id, with 4 of its hexadecimal digits or more.")
-    return match[1][:HEX_DIGITS]
-
-
-def words_of(text: str) -> tuple[str, ...]:
-    """The words of a text, each once, as they are looked for. Raises InvalidRequest for none."""
-    words = tuple(dict.fromkeys(text.casefold().split()))
-    if not words:
-        raise invalid_value("text", text, "Give one word or more.")
-    return words
 
 
 PIECE_CHARS = 1 << 16
@@ -337,28 +329,20 @@ class TreeSearch:
 
     async def page(self, limit: int) -> TreePage:
         """At most `limit` trees. Raises StoreUnavailable."""
-        shown: list[ShownTree] = []
-        while True:
-            some = await self._listing.some(min(self._box.at_once, max(1, limit - len(shown))))
-            within = list(takewhile(lambda each: self._is_in_time(each[0]), some))
-            if within and len(shown) >= limit:
-                return self._end(shown, more=True)
-            found = list[tuple[Tree, FoundTurn | None]]()
-            for place, tree in within:
-                if self.last is not None and (stopped := self._stop_reason()) is not None:
-                    return self._end(shown + await self._shown(found), more=True, stopped=stopped)
+        shown, since, deep = list[ShownTree](), (self._wanted.since or 0) * US, self._wanted.is_deep
+        while some := await self._listing.some(min(self._box.at_once, max(1, limit - len(shown)))):
+            found, stopped = list[tuple[Tree, FoundTurn | None]](), None
+            for place, tree in some:
+                stopped = None if self.last is None else self._stop_reason()
+                if place.score < since or len(shown) == limit or stopped is not None:
+                    return self._end(shown + await self._shown(found), more=place.score >= since, stopped=stopped)
                 self.last = place
                 self._looked_at += 1
                 if tree is not None and self._wanted.status in (None, tree.status):
-                    turn = await self._found_in(tree) if self._wanted.is_deep else None
-                    if turn is not None or not self._wanted.is_deep:
-                        found.append((tree, turn))
+                    turn = await self._found_in(tree) if deep else None
+                    found += [] if deep and turn is None else [(tree, turn)]
             shown += await self._shown(found)
-            if not some or len(within) < len(some):
-                return self._end(shown, more=False)
-
-    def _is_in_time(self, place: ScoredDigits) -> bool:
-        return self._wanted.since is None or place.score >= self._wanted.since * US
+        return self._end(shown, more=False)
 
     def _stop_reason(self) -> StopReason | None:
         if self._looked_at >= self._box.trees:
@@ -447,26 +431,12 @@ async def retrieve_tree(request: Aside, id: str) -> Response:
         id=tree.id,
         asked=asked,
         last_used_at=tree.used // US,
-        turns=[_turn_at(node, excerpts.get(node.digits)) for node in tree.nodes],
+        turns=[turn_at(node, excerpts.get(node.digits)) for node in tree.nodes],
         turns_complete=tree.whole,
         excerpts_complete=len(excerpts) >= len(readable),
         archived=archived,
     )
     return request.with_room(answer)
-
-
-def _turn_at(node: TreeNode, excerpt: Excerpt | None) -> ShownTurn:
-    """A turn in its tree."""
-    return shown_turn(
-        ShownTurn,
-        node.digits,
-        "deleted" if node.deleted else node.status,
-        node.created,
-        None if node.is_conversation else excerpt,
-        parent=node.parent and name_of(node.parent),
-        depth=node.depth,
-        used_at=node.used // US,
-    )
 
 
 async def excerpts_of(store: ConversationHistoryStore, tenant: str, sizes: Mapping[str, int]) -> dict[str, Excerpt]:
@@ -501,22 +471,14 @@ def with_names(excerpts: Mapping[str, Excerpt]) -> dict[str, Excerpt]:
     return {digits: each.with_names(names) if each.answers else each for digits, each in excerpts.items()}
 
 
-_WINDOWS: dict[int, str] = {priority: window for window, priority in WINDOWS.items()}
-
 MOST_JOBS = 500
 """The most that are listed at once: some 10 ms."""
-
-
-class ShownJob(ShownTurn):
-    """A response under way, with the window of one that has hours still."""
-
-    completion_window: str | None = None
 
 
 class ListedJobs(msgspec.Struct):
     """The responses under way, the newest first; `has_more` where there are more than were asked for."""
 
-    data: list[ShownJob]
+    data: list[ShownTurn]
     has_more: bool
     object: str = "list"
 
@@ -533,16 +495,5 @@ async def list_jobs(request: Aside, query: Annotated[JobsQuery, InQuery()]) -> R
     store, tenant = request.service.store, request.tenant
     found, whole = await under_way(store, tenant, query.limit)
     excerpts = await excerpts_of(store, tenant, {each.digits: each.size for each in found})
-    data = [
-        shown_turn(
-            ShownJob,
-            job.digits,
-            job.status,
-            job.created,
-            excerpts.get(job.digits),
-            parent=job.parent and name_of(job.parent),
-            completion_window=_WINDOWS.get(job.priority),
-        )
-        for job in found
-    ]
+    data = [turn_at(job, excerpts.get(job.digits)) for job in found]
     return request.with_room(ListedJobs(data, not whole))
