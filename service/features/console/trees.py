@@ -12,6 +12,7 @@ import asyncio
 import re
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from time import monotonic
 from typing import Annotated, Any, Literal
 
@@ -233,7 +234,7 @@ class Box:
     trees: int = 2_000
     seconds: float = 0.5
     bytes: int = 16 << 20
-    at_once: int = 25
+    at_once: int = 16
 
 
 @dataclass(frozen=True)
@@ -267,6 +268,9 @@ class TreeFilter:
         """Whether more than the last use matters."""
         return self.is_deep or self.status is not None
 
+
+FEW_TURNS = 10
+"""Trees of so many turns are looked at together, one with more alone."""
 
 PIECE_CHARS = 1 << 16
 """How much of a text is looked at in one go: a millisecond or less. Texts are read some at a time, so many short ones
@@ -331,17 +335,20 @@ class TreeSearch:
         """At most `limit` trees. Raises StoreUnavailable."""
         shown, since, deep = list[ShownTree](), (self._wanted.since or 0) * US, self._wanted.is_deep
         while some := await self._listing.some(min(self._box.at_once, max(1, limit - len(shown)))):
-            found, stopped = list[tuple[Tree, FoundTurn | None]](), None
-            for place, tree in some:
+            within = [each for each in some if each[0].score >= since]
+            found = list[tuple[Tree, FoundTurn | None]]()
+            for _, group in groupby(within, lambda each: each[1] and each[1].turns > FEW_TURNS and each[0]):
+                places = list(group)
                 stopped = None if self.last is None else self._stop_reason()
-                if place.score < since or len(shown) == limit or stopped is not None:
-                    return self._end(shown + await self._shown(found), more=place.score >= since, stopped=stopped)
-                self.last = place
-                self._looked_at += 1
-                if tree is not None and self._wanted.status in (None, tree.status):
-                    turn = await self._found_in(tree) if deep else None
-                    found += [] if deep and turn is None else [(tree, turn)]
+                if len(shown) == limit or stopped is not None:
+                    return self._end(shown + await self._shown(found), more=True, stopped=stopped)
+                self.last, self._looked_at = places[-1][0], self._looked_at + len(places)
+                likely = [tree for _, tree in places if tree and self._wanted.status in (None, tree.status)]
+                turns = await asyncio.gather(*map(self._found_in, likely)) if deep else [None] * len(likely)
+                found += [each for each in zip(likely, turns, strict=True) if not deep or each[1] is not None]
             shown += await self._shown(found)
+            if len(within) < len(some):
+                break
         return self._end(shown, more=False)
 
     def _stop_reason(self) -> StopReason | None:
@@ -364,11 +371,14 @@ class TreeSearch:
 
     async def _found_in(self, tree: Tree) -> FoundTurn | None:
         """The turn of a tree that is wanted: the newest one, or a deep one."""
+        also = "omission" if self._wanted.is_read else None
         try:
             turns = await turns_of(self._history, self._tenant, tree.id)
         except NotFound:
             return None  # it is gone by now
-        begun = self._begun_in(tree, turns.nodes)
+        left = [node for node in reversed(turns.nodes) if not node.deleted]  # an item behind the turn that omits it
+        begun = [node for node in left if node.digits.startswith(self._wanted.begin) or kind_of(node.digits) == also]
+        begun.sort(key=lambda node: node.digits != digits_of(tree.newest))
         if begun and not self._wanted.is_read:
             return FoundTurn(begun[0].id)
         sizes, omitted, read = {node.digits: node.size for node in begun if node.size}, set[str](), 0
@@ -380,15 +390,6 @@ class TreeSearch:
                 return FoundTurn(name_of(digits), text)
         self._unread += not turns.whole or read < len(sizes)
         return None
-
-    def _begun_in(self, tree: Tree, nodes: list[TreeNode]) -> list[TreeNode]:
-        """Those of a tree's turns that are looked at, the newest first, then the deepest: an item comes behind the turn
-        that omits it.
-        """
-        begin, also = self._wanted.begin, "omission" if self._wanted.is_read else None
-        left = (node for node in reversed(nodes) if not node.deleted)
-        begun = (node for node in left if node.digits.startswith(begin) or kind_of(node.digits) == also)
-        return sorted(begun, key=lambda node: node.digits != digits_of(tree.newest))
 
     def _end(self, found: list[ShownTree], *, more: bool, stopped: StopReason | None = None) -> TreePage:
         last = self.last

@@ -14,7 +14,7 @@ beside them, in ids of its own vocabulary, whose texts aren't known here. A spec
 
 import asyncio
 from base64 import b64decode, b64encode
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from hashlib import blake2b
 from typing import Annotated, TypeVar, cast
@@ -46,7 +46,7 @@ from store.backup.records import Saved
 from store.backup.turns import Brought, bring_in, look_up, take_out
 from store.errors import Conflict, NotFound, NotTerminal, ParentNotFound, TenantErased
 from store.keys import digits_of, name_of
-from store.turn import StoredMessage
+from store.turn import Picture, StoredMessage
 
 FORMAT = 1
 _VERSION = bytes([FORMAT])
@@ -191,8 +191,8 @@ async def retrieve_turn(request: Aside, id: str) -> Response:
             status=turn.status,
             created_at=turn.created // US,
             deleted=turn.deleted,
-            input=_raw(await _input_of(turn)),
-            response=_raw(turn.response),
+            input=None if turn.items is None else msgspec.Raw(await _input_of(turn.items, turn.pictures)),
+            response=None if turn.response is None else msgspec.Raw(turn.response),
             turn=sealed.turn,
             seal=sealed.seal,
         )
@@ -211,7 +211,9 @@ async def import_turn(request: Aside) -> Response:
         try:
             became = await bring_in(service.store, tenant, turn)
         except ParentNotFound:
-            raise
+            words = f"'{name}' continues a turn that is not there. Import the turns of a tree in their order. "
+            words += "Where that one stays deleted, this one can't come."
+            raise ApiError(404, words, code="previous_response_not_found", param="turn") from None
         except NotFound:
             words = "Its id is of a store with more shards. Import it where HARMONIUM_SHARDS is no smaller."
             raise invalid_value("turn", name, words) from None
@@ -244,16 +246,12 @@ async def ended_turn(request: Received, id: str, *, deleted: bool = True) -> Asy
         yield name_of(digits_of(turn.id)), found.root, turn
 
 
-async def _input_of(turn: Saved) -> bytes | None:
+async def _input_of(items: bytes, pictures: Sequence[Picture]) -> bytes:
     """The input of a turn, with its pictures in the place of references."""
-    if turn.items is None or not turn.pictures:
-        return turn.items
-    pictures = {each.digest: each.data for each in turn.pictures}
-    return msgspec.json.encode(await with_these(msgspec.json.decode(turn.items, type=list[msgspec.Raw]), pictures))
-
-
-def _raw(text: bytes | None) -> msgspec.Raw | None:
-    return None if text is None else msgspec.Raw(text)
+    if not pictures:
+        return items
+    data = {each.digest: each.data for each in pictures}
+    return msgspec.json.encode(await with_these(msgspec.json.decode(items, type=list[msgspec.Raw]), data))
 
 
 # --- the outcomes of calls ---

@@ -190,7 +190,7 @@ def test_a_search_of_memory_goes_on_by_itself_says_how_far_it_is_and_is_stopped(
     box = page.get_by_label("Find words or an id")
     box.fill("ada")
     box.press("Enter")
-    expect(page.get_by_text("2,400 looked at")).to_be_visible()
+    expect(page.get_by_text("Looked at 2,400 conversations")).to_be_visible()
     expect(listed).to_have_count(1)
     expect(page.get_by_role("progressbar")).to_be_visible()
     expect(page.get_by_role("button", name="Older")).to_have_count(0)
