@@ -243,7 +243,7 @@ function callOf({ item, output, outcome }: Shown, caller: string): Called {
       result: (
         <>
           <Sources annotations={found} />
-          {outcome && <Folded text={outcome.text} />}
+          {outcome && <details><summary>What the model read</summary><Text text={outcome.text} mono /></details>}
         </>
       ),
     };
@@ -261,16 +261,6 @@ function callOf({ item, output, outcome }: Shown, caller: string): Called {
 function reasonIn(error: unknown): string {
   const { content, message } = objectIn(error);
   return textIn(error) || listIn<Part>(content).map(({ text }) => text ?? "").join("\n") || textIn(message) || pretty(error);
-}
-
-/** What the model read of a page, behind a fold. */
-function Folded({ text }: { text: string }) {
-  return (
-    <details>
-      <summary>What the model read</summary>
-      <Text text={text} mono />
-    </details>
-  );
 }
 
 /** What code printed and drew. */
