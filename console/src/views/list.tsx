@@ -2,11 +2,11 @@
 import { signal } from "@preact/signals";
 import type { InputHTMLAttributes } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { type Filters, NOTHING, cancel, found, jobs } from "../api";
+import { type Filters, NOTHING, cancel, found, jobs, remove } from "../api";
 import { toNew, toTurn, versionsOf } from "../state";
 import type { ListedTree, TreePage } from "../wire";
 import { First } from "./begin";
-import { Choice, Folded } from "./dialog";
+import { Choice, Deletes, Folded } from "./dialog";
 import { Import } from "./files";
 import { useDoing, useLoaded } from "./loading";
 import { Ago, Failure, Line, Loading, Status, count, plain } from "./text";
@@ -106,6 +106,16 @@ export function List() {
       )}
       {page && !looking && page.data.length === 0 && !page.archive_away && <Empty page={page} isFiltered={isFiltered} />}
       {page && !looking && <Foot page={page} />}
+      {value && isFiltered && value.data.length > 0 && (
+        <Deletes
+          label="Delete these"
+          of={count(value.data.length, "conversation")}
+          meaning="All of their turns, with every branch."
+          act={async () => { for (const { id, newest } of value.data) await remove(newest.kind === "response" ? newest.id : id, "tree"); }}
+          done="Deleted"
+          onDone={again}
+        />
+      )}
     </main>
   );
 }

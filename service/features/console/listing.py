@@ -19,6 +19,7 @@ from starlette.responses import Response
 
 from service.errors import invalid_value
 from service.features.catalogue.describing import METADATA, MODEL, PERSON, STATUS, summary_in
+from service.features.catalogue.excerpts import MARKS
 from service.features.console.trees import (
     US,
     Box,
@@ -40,10 +41,8 @@ from store.history.listing import ScoredDigits
 from store.ids import TREE_DIGITS
 from store.keys import HEX_DIGITS, SHARD_DIGITS, name_of
 
-MODEL_CHARS = 256
-
 TEXT_CHARS = 256
-"""The most of a text that is looked for."""
+"""The most of a text, or of the name of a model, that is looked for."""
 
 SEARCH_ROOM = 4 << 20
 """The room of a large body, which a search takes: so few run at once, and a tenant has its share of them."""
@@ -171,7 +170,7 @@ def _place_in(places: Mapping[str, P], listed: Collection[str], begin: P, end: P
 
 def shown_kept(tree: elsewhere.KeptTree, filtered: bool) -> ShownTree:
     """A tree of the archive in a list: without words where something of it was deleted a moment ago."""
-    summary, text = summary_in(tree.shown), tree.text
+    summary, text = summary_in(tree.shown), MARKS.sub(r"\1\3", tree.text)
     if tree.changing:
         newest = msgspec.structs.replace(summary.newest, excerpt=None)
         summary, text = msgspec.structs.replace(summary, title=None, newest=newest), ""
@@ -191,7 +190,7 @@ class TreesQuery(PageQuery):
     also: ClassVar[frozenset[str]] = frozenset({FILTER})
 
     status: Status | None = None
-    model: Annotated[str, Field(max_length=MODEL_CHARS)] | None = None
+    model: Annotated[str, Field(max_length=TEXT_CHARS)] | None = None
     since: Moment | None = None
     until: Moment | None = None
     text: Annotated[str, Field(max_length=TEXT_CHARS, pattern=r"\S")] | None = None

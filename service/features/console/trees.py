@@ -29,6 +29,7 @@ from service.features.catalogue.describing import KeptNewest, KeptSummary
 from service.features.catalogue.excerpts import (
     EXCERPT_CHARS,
     ITEMS,
+    MARKS,
     UNNAMED,
     Excerpt,
     GivenAnswer,
@@ -308,7 +309,7 @@ def look_at(wanted: TreeFilter, response: bytes, items: bytes, omitted: set[str]
 def _around(text: str, word: str) -> str:
     """The text around the first place of a word."""
     start = max(0, text.lower().find(word) - EXCERPT_CHARS // 3)
-    words = " ".join(text[start : start + 8 * EXCERPT_CHARS].split())
+    words = " ".join(MARKS.sub(r"\1\3", text[start : start + 8 * EXCERPT_CHARS]).split())
     return ("…" if start else "") + words[:EXCERPT_CHARS]
 
 

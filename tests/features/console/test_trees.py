@@ -295,6 +295,13 @@ def test_words_are_found_in_any_turn_of_any_branch_however_they_are_written(own:
     assert (tree["id"], tree["title"], tree["turns"]) == (root, "My name is Ada.", 4), "the whole tree is shown"
 
 
+def test_the_text_around_found_words_has_no_marks_of_markdown(own: Served) -> None:
+    said(own.client(), "Wait for the **grace period**:\n\n```sh\nkeys rotate --grace 24h\n```")
+    assert [text for _, text in found(own.http(), text="grace")] == [
+        "Wait for the grace period: keys rotate --grace 24h"
+    ]
+
+
 def test_nothing_deleted_is_found(own: Served) -> None:
     client, http = own.client(), own.http()
     gone = said(client, "My secret is alpha.")

@@ -23,6 +23,9 @@ LONG = 300
 MOST_SECONDS = 3.0
 """How long such a conversation may take to open beside other tests; alone it takes a fifth of it."""
 
+MOST_THREAD_SECONDS = 0.6
+"""How long the page's thread may run for a link to it: 0.2 s, and what comes behind it meanwhile."""
+
 OPENED = """(turns) => new Promise((done) => {
     const begin = performance.now();
     document.querySelector('.trees a').click();
@@ -122,10 +125,33 @@ def test_what_colours_code_is_loaded_with_the_first_code_in_a_language(
     assert sum("highlight-" in url for url in loaded) == 1
 
 
-def test_three_hundred_turns_open_at_once_and_the_last_is_read_once(service: ServiceProcess, visit: Open) -> None:
+@pytest.fixture(scope="module")
+def long(service: ServiceProcess) -> str:
+    """The last turn of a long conversation."""
     id = None
     for number in range(LONG):
         id = said(service, f"Question {number}.", id, max_output_tokens=40)
+    assert id
+    return id
+
+
+def test_a_link_to_three_hundred_turns_takes_little_of_the_browsers_time(
+    service: ServiceProcess, long: str, visit: Open
+) -> None:
+    page = visit(service, "/static/")
+    browser = page.context.new_cdp_session(page)
+    browser.send("Performance.enable", {"timeDomain": "threadTicks"})
+    page.goto(f"{service.url}/console#/c/{long}")
+    expect(page.locator(".turn")).to_have_count(LONG)
+    expect(page.locator(".here .item.assistant")).to_be_visible()
+    metrics = {each["name"]: each["value"] for each in browser.send("Performance.getMetrics")["metrics"]}
+    assert metrics["TaskDuration"] < MOST_THREAD_SECONDS
+
+
+def test_three_hundred_turns_open_at_once_and_the_last_is_read_once(
+    service: ServiceProcess, long: str, visit: Open
+) -> None:
+    id = long
     page = visit(service)
     asked = list[str]()
     page.on("request", lambda request: asked.append(request.url))
