@@ -202,10 +202,10 @@ export function Coming() {
 }
 
 /** What came so far. */
-export const Pieces = ({ live }: { live: Live }) => (
+export const Pieces = ({ live, Answer = Markdown }: { live: Live; Answer?: typeof Markdown }) => (
   <>
     {live.pieces.map(({ kind, text }) => (
-      <div class={`piece ${kind}`}>{kind === "answer" ? <Markdown text={text} /> : <Text text={text} mono={kind === "call"} />}</div>
+      <div class={`piece ${kind}`}>{kind === "answer" ? <Answer text={text} /> : <Text text={text} mono={kind === "call"} />}</div>
     ))}
   </>
 );

@@ -125,9 +125,12 @@ function useHeld(box: { current: HTMLElement | null }, id: string, words: string
   useLayoutEffect(() => {
     const element = box.current;
     if (!element) return;
+    const looked = new WeakSet<Element>();
+    let at: Element | undefined;
     const hold = () => {
       const turns = [".here .items", ".items"].flatMap((each) => [...element.querySelectorAll(each)]);
-      const [first] = marked(words ? turns.find(({ textContent }) => hasAll(textContent ?? "", words)) : undefined, words);
+      if (words) at ??= turns.find((each) => !looked.has(each) && looked.add(each) && hasAll(each.textContent ?? "", words));
+      const [first] = words ? marked(at ?? turns[0], words) : [];
       const folded = first?.closest("details");
       if (folded) folded.open = true;
       if (first) first.scrollIntoView({ block: "center" });
@@ -137,10 +140,7 @@ function useHeld(box: { current: HTMLElement | null }, id: string, words: string
     for (const each of [element, element.firstElementChild]) if (each) observer.observe(each);
     const reads = new MutationObserver(hold); // a turn that isn't seen is read without being laid out
     if (words) reads.observe(element, { childList: true, subtree: true });
-    const leave = () => {
-      observer.disconnect();
-      reads.disconnect();
-    };
+    const leave = () => [observer, reads].forEach((each) => each.disconnect());
     for (const move of MOVES) addEventListener(move, leave, { passive: true });
     hold();
     return () => {

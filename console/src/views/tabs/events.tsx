@@ -117,7 +117,7 @@ function Player({ events }: { events: StreamEvent[] }) {
       </div>
       {live.pieces.length > 0 && (
         <div ref={words} class="so-far" role="group" aria-label="What it says so far" tabIndex={0}>
-          <Pieces live={live} />
+          <Pieces live={live} Answer={Text} />
         </div>
       )}
       <ol ref={log} class="log" start={first} aria-label="Events" tabIndex={0}>
