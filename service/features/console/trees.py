@@ -342,12 +342,12 @@ class TreeSearch:
                 places = list(group)
                 stopped = None if self.last is None else self._stop_reason()
                 if len(shown) == limit or stopped is not None:
-                    return self._end(shown + await self._shown(found), more=True, stopped=stopped)
+                    return self._end(shown + await self._rows(found), more=True, stopped=stopped)
                 self.last, self._looked_at = places[-1][0], self._looked_at + len(places)
                 likely = [tree for _, tree in places if tree and self._wanted.status in (None, tree.status)]
                 turns = await asyncio.gather(*map(self._found_in, likely)) if deep else [None] * len(likely)
                 found += [each for each in zip(likely, turns, strict=True) if not deep or each[1] is not None]
-            shown += await self._shown(found)
+            shown += await self._rows(found)
             if len(within) < len(some):
                 break
         return self._end(shown, more=False)
@@ -359,7 +359,7 @@ class TreeSearch:
             return "bytes"
         return "time" if monotonic() >= self._until else None
 
-    async def _shown(self, trees: list[tuple[Tree, FoundTurn | None]]) -> list[ShownTree]:
+    async def _rows(self, trees: list[tuple[Tree, FoundTurn | None]]) -> list[ShownTree]:
         """The trees, read together."""
         self.places |= {tree.id: tree.place for tree, _ in trees}
         sizes = {digits_of(tree.newest): tree.size for tree, _ in trees}
