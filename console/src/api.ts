@@ -151,9 +151,15 @@ export const tokens = (id: string, after: number, limit: number, signal: AbortSi
 export const outcomes = async (id: string): Promise<HostedOutcome[]> =>
   (await json<{ data: HostedOutcome[] }>(`${TURNS}/${encodeURIComponent(id)}/outcomes`)).data;
 
+const filesIn = (container: string): string => `/v1/containers/${encodeURIComponent(container)}/files`;
+
+/** The files in a container, the last written first. */
+export const filesOf = async (container: string): Promise<{ id: string; path: string; bytes: number }[]> =>
+  (await json<{ data: { id: string; path: string; bytes: number }[] }>(`${filesIn(container)}?limit=100`)).data;
+
 /** The bytes of a file in a container. */
 export const bytesOf = async (container: string, file: string): Promise<Blob> =>
-  (await ask(`/v1/containers/${encodeURIComponent(container)}/files/${encodeURIComponent(file)}/content`)).blob();
+  (await ask(`${filesIn(container)}/${encodeURIComponent(file)}/content`)).blob();
 
 /** What became of a turn that was brought back: it is new, or was there, or was deleted there since. */
 export interface Brought {

@@ -60,7 +60,7 @@ export const markdownOf = (items: Item[]): string =>
     const { role = "", type = "", name = type.replaceAll("_", " "), arguments: passed, input = item["code"], output } = item;
     if (role) return `## ${role[0]?.toUpperCase()}${role.slice(1)}\n\n${textOf(item)}\n`;
     if (type === "reasoning") return (textOf(item) || textOf({ content: item.summary ?? [] })).replace(/^/gm, "> ") + "\n";
-    const parts = [passed ?? input, output].filter((each) => each !== undefined && each !== null);
+    const parts = [passed ?? input, output ?? item["error"]].filter((each) => each !== undefined && each !== null);
     const texts = (parts.length ? parts : [item]).map((each) => (typeof each === "string" ? each : JSON.stringify(each, null, 2)));
     return [`**${name}**`, ...texts.map(fenced)].join("\n\n") + "\n";
   }).join("\n");

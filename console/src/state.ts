@@ -48,6 +48,7 @@ export async function askOthers(): Promise<boolean> {
 export function leave(): void {
   others.postMessage(FORGET);
   forgetKey();
+  location.hash = toList;
 }
 
 export function forgetKey(why = ""): void {

@@ -10,9 +10,9 @@ const REFRESH_MS = 5_000;
 const HELD: [string, string, (shard: Shard) => number, boolean?][] = [
   ["Responses", "max_responses", (shard) => shard.responses],
   ["Conversations", "max_bytes", (shard) => shard.bytes, true],
-  ["Queued", "max_queued", (shard) => Object.values(shard.queued).reduce((sum, each) => sum + each, 0)],
+  ["Queued", "max_queued", (shard) => shard.waiting.reduce((sum, each) => sum + each, 0)],
   ["Event logs", "max_log_bytes", (shard) => shard.log_bytes, true],
-  ["Webhooks", "max_webhooks_pending", (shard) => shard.webhooks_pending],
+  ["Webhooks", "max_webhooks_pending", (shard) => shard.pending],
 ];
 
 const REASONS: Record<string, string> = {
@@ -52,9 +52,9 @@ function Shards({ value }: { value: Health }) {
       <h2>Store</h2>
       {value.shards === null ? <Failure error="The store can't be read now." /> : (
         <Table name="Shards" titles={["Shard"]} numbers={[...HELD.map(([title]) => title), "Running", "Longest wait"]}>
-          {value.shards.map((shard) => (
-            <tr key={shard.shard}>
-              <th scope="row">{shard.shard}</th>
+          {Object.entries(value.shards).map(([number, shard]) => (
+            <tr key={number}>
+              <th scope="row">{number}</th>
               {HELD.map(([, setting, of, isBytes]) => (
                 <Filled held={of(shard)} most={value.limits[setting]} show={isBytes ? size : short} />
               ))}

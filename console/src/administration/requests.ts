@@ -85,22 +85,21 @@ export interface AuditEntry {
   [about: string]: unknown;
 }
 
-/** What a shard of the store holds; `queued` by the levels of its queue. */
+/** What a shard of the store holds; `waiting` by the levels of its queue. */
 export interface Shard {
-  shard: number;
   responses: number;
   bytes: number;
   log_bytes: number;
-  webhooks_pending: number;
+  pending: number;
   running: number;
   oldest_seconds: number;
-  queued: Record<string, number>;
+  waiting: number[];
 }
 
 /** The store and the engine's servers now; `shards` is null where the store can't be read. */
 export interface Health {
   limits: Record<string, number>;
-  shards: Shard[] | null;
+  shards: Record<string, Shard> | null;
   removed: Record<string, number>;
   engines: { server: string; up: boolean; tokens: number | null; room: number | null }[];
   engine_waiting: number;

@@ -32,13 +32,11 @@ const MEASURES: Record<string, (used: Used) => number> = {
 /** How many groups have a colour of their own. */
 const COLOURED = 5;
 
-interface Sums {
-  id: string;
-  requests: number;
-  input: number;
-  cached: number;
-  output: number;
-}
+/** What is told of a group or a time, and the columns of it. */
+const SUMMED = ["num_model_requests", "input_tokens", "input_cached_tokens", "output_tokens"] as const;
+const NUMBERS = ["Requests", "Input tokens", "Cached", "Output tokens"];
+
+const numbersOf = (all: Used[]): number[] => SUMMED.map((each) => all.reduce((sum, used) => sum + used[each], 0));
 
 /** Usage of one project, or of all. */
 export function Usage({ project }: { project?: string }) {
@@ -56,7 +54,7 @@ export function Usage({ project }: { project?: string }) {
     },
     () => 0,
   );
-  const groups = useMemo(() => (value ? sumsOf(value.found, by) : []), [value]);
+  const groups = useMemo(() => (value ? groupsOf(value.found, by) : []), [value]);
   const nameOf = (id: string): string => value?.names.get(id) ?? (id || "counted together");
   const valueOf = MEASURES[measure]!;
   return (
@@ -102,28 +100,24 @@ async function namesOf(by: Grouping, project: string | undefined, signal: AbortS
   return new Map();
 }
 
-function sumsOf(buckets: Bucket[], by: Grouping): Sums[] {
-  const sums = new Map<string, Sums>();
-  for (const used of buckets.flatMap((bucket) => bucket.results)) {
-    const id = used[by] ?? "";
-    const sum = sums.get(id) ?? { id, requests: 0, input: 0, cached: 0, output: 0 };
-    sum.requests += used.num_model_requests;
-    sum.input += used.input_tokens;
-    sum.cached += used.input_cached_tokens;
-    sum.output += used.output_tokens;
-    sums.set(id, sum);
-  }
-  return [...sums.values()].sort((left, right) => right.input + right.output - left.input - left.output);
+type Group = [id: string, used: Used[]];
+
+/** What was used by each, the one with the most tokens first. */
+function groupsOf(buckets: Bucket[], by: Grouping): Group[] {
+  const groups = new Map<string, Used[]>();
+  for (const used of buckets.flatMap((bucket) => bucket.results)) groups.set(used[by] ?? "", [...(groups.get(used[by] ?? "") ?? []), used]);
+  const tokens = ([, all]: Group) => all.reduce((sum, used) => sum + used.input_tokens + used.output_tokens, 0);
+  return [...groups].sort((left, right) => tokens(right) - tokens(left));
 }
 
 function barsOf(
   buckets: Bucket[],
   by: Grouping,
-  groups: Sums[],
+  groups: Group[],
   valueOf: (used: Used) => number,
   nameOf: (id: string) => string,
 ): Series[] {
-  const coloured = new Map(groups.slice(0, COLOURED).map(({ id }, colour) => [id, colour]));
+  const coloured = new Map(groups.slice(0, COLOURED).map(([id], colour) => [id, colour]));
   return buckets.map(({ start_time, results }) => {
     const parts = new Map<number, { name: string; value: number }>();
     for (const used of results) {
@@ -137,19 +131,17 @@ function barsOf(
   });
 }
 
-const NUMBERS = ["Requests", "Input tokens", "Cached", "Output tokens"];
-
-function Totals({ groups, by, nameOf }: { groups: Sums[]; by: Grouping; nameOf: (id: string) => string }) {
+function Totals({ groups, by, nameOf }: { groups: Group[]; by: Grouping; nameOf: (id: string) => string }) {
   const title = (GROUPINGS.find(([id]) => id === by)?.[1] ?? "").replace(/^./, (first) => first.toUpperCase());
   return (
     <Table name="Usage in all" titles={[title]} numbers={NUMBERS}>
-      {groups.map((sum, index) => (
-        <tr key={sum.id}>
+      {groups.map(([id, all], index) => (
+        <tr key={id}>
           <th scope="row">
             <i class={`swatch lane-${Math.min(index, OTHERS)}`} aria-hidden="true" />
-            <Line text={nameOf(sum.id)} />
+            <Line text={nameOf(id)} />
           </th>
-          <Numbers {...sum} />
+          {numbersOf(all).map((number) => <Cell number={number} />)}
         </tr>
       ))}
     </Table>
@@ -165,18 +157,10 @@ function Times({ buckets, hours }: { buckets: Bucket[]; hours: boolean }) {
         {buckets.map((bucket) => (
           <tr key={bucket.start_time}>
             <th scope="row">{new Date(bucket.start_time * 1000).toISOString().slice(0, hours ? 16 : 10).replace("T", " ")}</th>
-            <Numbers {...(sumsOf([{ ...bucket, results: bucket.results.map((each) => ({ ...each, model: null })) }], "model")[0] ?? NONE)} />
+            {numbersOf(bucket.results).map((number) => <Cell number={number} />)}
           </tr>
         ))}
       </Table>
     </details>
   );
 }
-
-const NONE: Sums = { id: "", requests: 0, input: 0, cached: 0, output: 0 };
-
-const Numbers = ({ requests, input, cached, output }: Sums) => (
-  <>
-    {[requests, input, cached, output].map((number) => <Cell number={number} />)}
-  </>
-);

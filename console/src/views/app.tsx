@@ -138,15 +138,7 @@ function Bar() {
         Theme: {theme.value}
       </button>
       {key.value && locked.value === false && (
-        <button
-          class="quiet"
-          onClick={() => {
-            leave();
-            location.hash = toList;
-          }}
-        >
-          Forget the key
-        </button>
+        <button class="quiet" onClick={leave}>Forget the key</button>
       )}
     </header>
   );

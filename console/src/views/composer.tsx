@@ -5,7 +5,7 @@ import { run, stored, type Live } from "../run";
 import type { Body, Said } from "../request";
 import { said } from "../state";
 import { Attaching, useAttachments } from "./attaching";
-import { ChooseFiles } from "./dialog";
+import { ChooseFiles, Words } from "./dialog";
 import { Markdown } from "./markdown";
 import { Failure, Text, isAborted, wordsOf } from "./text";
 
@@ -155,19 +155,7 @@ export function Composer({ draft, onDone, onClose, onBegun }: Composing) {
         </header>
       )}
       {draft.text !== null && (
-        <textarea
-          ref={box}
-          aria-label="Message"
-          placeholder={draft.title}
-          rows={onClose ? 4 : 1}
-          value={text}
-          dir="auto"
-          disabled={busy}
-          onInput={(event) => write(event.currentTarget.value)}
-          onKeyDown={(event) => {
-            if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) event.currentTarget.form?.requestSubmit();
-          }}
-        />
+        <Words box={box} aria-label="Message" placeholder={draft.title} rows={onClose ? 4 : 1} value={text} disabled={busy} onText={write} />
       )}
       <Attaching {...files} />
       <Failure error={error} />
@@ -208,14 +196,19 @@ export function Coming() {
       )}
       {live?.lost && <p class="hint">The connection was lost. Trying again…</p>}
       {!live?.pieces.length && !live?.lost && <p class="hint">Waiting for the first words…</p>}
-      {live?.pieces.map((piece) => (
-        <div class={`piece ${piece.kind}`}>
-          {piece.kind === "answer" ? <Markdown text={piece.text} /> : <Text text={piece.text} mono={piece.kind === "call"} />}
-        </div>
-      ))}
+      {live && <Pieces live={live} />}
     </div>
   );
 }
+
+/** What came so far. */
+export const Pieces = ({ live, Answer = Markdown }: { live: Live; Answer?: typeof Markdown }) => (
+  <>
+    {live.pieces.map(({ kind, text }) => (
+      <div class={`piece ${kind}`}>{kind === "answer" ? <Answer text={text} /> : <Text text={text} mono={kind === "call"} />}</div>
+    ))}
+  </>
+);
 
 /** Say what of the answer came since it was last said. */
 function useSaid(live: Live | null): void {

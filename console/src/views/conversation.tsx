@@ -125,16 +125,22 @@ function useHeld(box: { current: HTMLElement | null }, id: string, words: string
   useLayoutEffect(() => {
     const element = box.current;
     if (!element) return;
+    const looked = new WeakSet<Element>();
+    let at: Element | undefined;
     const hold = () => {
-      const [first] = words ? marked(element.querySelector(".here .items"), words) : [];
+      const turns = [".here .items", ".items"].flatMap((each) => [...element.querySelectorAll(each)]);
+      if (words) at ??= turns.find((each) => !looked.has(each) && looked.add(each) && hasAll(each.textContent ?? "", words));
+      const [first] = words ? marked(at ?? turns[0], words) : [];
       const folded = first?.closest("details");
       if (folded) folded.open = true;
       if (first) first.scrollIntoView({ block: "center" });
       else element.querySelector(".here")?.scrollIntoView({ block: "start" });
     };
     const observer = new ResizeObserver(hold);
-    if (element.firstElementChild) observer.observe(element.firstElementChild);
-    const leave = () => observer.disconnect();
+    for (const each of [element, element.firstElementChild]) if (each) observer.observe(each);
+    const reads = new MutationObserver(hold); // a turn that isn't seen is read without being laid out
+    if (words) reads.observe(element, { childList: true, subtree: true });
+    const leave = () => [observer, reads].forEach((each) => each.disconnect());
     for (const move of MOVES) addEventListener(move, leave, { passive: true });
     hold();
     return () => {
@@ -149,8 +155,10 @@ function useHeld(box: { current: HTMLElement | null }, id: string, words: string
 const FOUND = "found";
 const MAX_MARKED = 1_000;
 
+const hasAll = (text: string, words: string): boolean => words.split(/\s+/).every((word) => wordsFound(text, word).length > 0);
+
 /** Mark words in what an element shows, which stays as it is; the elements in which they stand. */
-function marked(element: Element | null, words: string): Element[] {
+function marked(element: Element | undefined, words: string): Element[] {
   const ranges: Range[] = [];
   if (!element) return [];
   const texts = document.createTreeWalker(element, NodeFilter.SHOW_TEXT);

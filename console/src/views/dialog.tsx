@@ -1,5 +1,5 @@
 // Dialogs, and the forms in them: what is asked before something is made, changed or deleted.
-import type { ComponentChildren } from "preact";
+import type { ComponentChildren, Ref, TextareaHTMLAttributes } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { said } from "../state";
 import { useDoing } from "./loading";
@@ -175,6 +175,19 @@ export function Field({ name, onText, isLong = false, ...rest }: Typed) {
       <span>{name}</span>
       {isLong ? <textarea rows={1} {...box} /> : <input {...box} />}
     </label>
+  );
+}
+
+/** A box for words that Ctrl+Enter sends. */
+export function Words({ box = null, onText, ...rest }: { box?: Ref<HTMLTextAreaElement>; onText: (text: string) => void } & TextareaHTMLAttributes) {
+  return (
+    <textarea
+      ref={box}
+      dir="auto"
+      onInput={(event) => onText(event.currentTarget.value)}
+      onKeyDown={(event) => event.key === "Enter" && (event.ctrlKey || event.metaKey) && event.currentTarget.form?.requestSubmit()}
+      {...rest}
+    />
   );
 }
 

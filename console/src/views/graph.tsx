@@ -123,7 +123,7 @@ function RowView({ row, number, width, isSelected, onSelect }: {
       <div class="facts">
         {turn.status !== "completed" && turn.status !== "deleted" && <Status status={turn.status} />}
         {row.children > 1 && <span class="forks">{row.children} branches</span>}
-        <Ago at={turn.created_at} />
+        <span><span title="The number of the turn">{turn.depth}</span> · <Ago at={turn.created_at} /></span>
       </div>
     </div>
   );

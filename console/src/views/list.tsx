@@ -2,11 +2,11 @@
 import { signal } from "@preact/signals";
 import type { InputHTMLAttributes } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { type Filters, NOTHING, cancel, found, jobs } from "../api";
+import { type Filters, NOTHING, cancel, found, jobs, remove } from "../api";
 import { toNew, toTurn, versionsOf } from "../state";
 import type { ListedTree, TreePage } from "../wire";
 import { First } from "./begin";
-import { Folded } from "./dialog";
+import { Choice, Deletes, Folded } from "./dialog";
 import { Import } from "./files";
 import { useDoing, useLoaded } from "./loading";
 import { Ago, Failure, Line, Loading, Status, count, plain } from "./text";
@@ -19,7 +19,7 @@ const LOOK_MS = 10_000;
 
 /** Days that can be asked for: a year of which not all digits are typed isn't. */
 const YEARS = { min: "2000-01-01", max: "2999-12-31" };
-const STATES = ["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"];
+const STATES = ["", "queued", "in_progress", "completed", "incomplete", "failed", "cancelled"].map((each): [string, string] => [each, each.replace("_", " ") || "any"]);
 
 /** What is looked for, and where the pages up to this one begin: kept while a conversation is open. */
 const filters = signal<Filters>(NOTHING);
@@ -106,22 +106,38 @@ export function List() {
       )}
       {page && !looking && page.data.length === 0 && !page.archive_away && <Empty page={page} isFiltered={isFiltered} />}
       {page && !looking && <Foot page={page} />}
+      {value && isFiltered && value.data.length > 0 && (
+        <Deletes
+          label="Delete these"
+          of={count(value.data.length, "conversation")}
+          meaning="All of their turns, with every branch."
+          act={async () => { for (const { id, newest } of value.data) await remove(newest.kind === "response" ? newest.id : id, "tree"); }}
+          done="Deleted"
+          onDone={again}
+        />
+      )}
     </main>
   );
 }
 
 /** How far a search is that goes on by itself, and the way to end it. */
 function Going({ page, stop }: { page: TreePage; stop: () => void }) {
-  const { trees, back_to } = page.searched;
   return (
     <div class="going" role="status">
       <progress aria-label="Searching" />
-      <span>
-        {trees.toLocaleString("en")} looked at
-        {back_to !== null && <>, back to <Ago at={back_to} /></>}
-      </span>
+      <span><LookedAt page={page} /></span>
       <button onClick={stop}>Stop</button>
     </div>
+  );
+}
+
+function LookedAt({ page: { searched } }: { page: TreePage }) {
+  return (
+    <>
+      Looked at {count(searched.trees, "conversation")}
+      {searched.back_to !== null && <>, back to <Ago at={searched.back_to} /></>}
+      .{" "}
+    </>
   );
 }
 
@@ -197,15 +213,7 @@ function Narrow() {
   return (
     <div class="filters">
       <Folded words={used ? `Filters (${used})` : "Filters"}>
-      <label>
-        <span>Status</span>
-        <select value={filters.value.status} onChange={(event) => narrow({ status: event.currentTarget.value })}>
-          <option value="">any</option>
-          {STATES.map((status) => (
-            <option value={status}>{status.replace("_", " ")}</option>
-          ))}
-        </select>
-      </label>
+      <Choice name="Status" value={filters.value.status} options={STATES} onChange={(status) => narrow({ status })} />
       {field("since", "Used from", { type: "date", ...YEARS })}
       {field("until", "to", { type: "date", "aria-label": "Used until", ...YEARS })}
       {field("model", "Model", { placeholder: "any" })}
@@ -318,20 +326,14 @@ function Empty({ page, isFiltered }: { page: TreePage; isFiltered: boolean }) {
 
 /** What was looked at, and the way to other pages. */
 function Foot({ page }: { page: TreePage }) {
-  const { trees, back_to, unread, stopped } = page.searched;
+  const { unread, stopped } = page.searched;
   const older = (): void => {
     if (page.after) pages.value = [...pages.value, page.after];
   };
   return (
     <footer class="foot">
       <p>
-        {stopped && (
-          <>
-            Looked at {count(trees, "conversation")}
-            {back_to !== null && <>, back to <Ago at={back_to} /></>}
-            .{" "}
-          </>
-        )}
+        {stopped && <LookedAt page={page} />}
         {page.has_more ? "There are older ones." : !page.archive_away && "These are all."}
         {unread > 0 && ` ${count(unread, "was", "were")} too large to be read whole.`}
       </p>

@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 import { steer } from "../api";
 import type { Answer } from "../wire";
-import { Asking } from "./dialog";
+import { Asking, Words } from "./dialog";
 
 /** Whether something may be said to a response while it is under way; the service knows the rest. */
 export const isSteerable = (answer: Answer): boolean => Boolean(answer.background) && !answer.conversation;
@@ -36,16 +36,7 @@ export function Steering({ id, onClose }: { id: string; onClose: () => void }) {
       onClose={onClose}
     >
       <p class="hint">This response ends at the next point where it can, and keeps what it said. A new one goes on with your message.</p>
-      <textarea
-        aria-label="New message"
-        rows={3}
-        value={text}
-        dir="auto"
-        onInput={(event) => setText(event.currentTarget.value)}
-        onKeyDown={(event) => {
-          if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) event.currentTarget.form?.requestSubmit();
-        }}
-      />
+      <Words aria-label="New message" rows={3} value={text} onText={setText} />
     </Asking>
   );
 }

@@ -100,10 +100,8 @@ export function Code({ text, lang = "" }: { text: string; lang?: string }) {
   );
 }
 
-const STATUS_WORDS: Record<string, string> = { in_progress: "in progress" };
-
 export function Status({ status, words = true }: { status: string; words?: boolean }) {
-  const shown = STATUS_WORDS[status] ?? status;
+  const shown = status.replaceAll("_", " ");
   return (
     <span class={`status ${status.replace(/[^a-z_]/g, "")}`}>
       <i aria-hidden="true" />

@@ -1,31 +1,18 @@
 """How full the store is and whether the engine's servers are up, for administrators: some of what `/metrics` has."""
 
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from service.metrics.scrape import LEVELS
 from service.web.auth import HEALTH
 from service.web.entering import Aside
 from service.web.errors import JsonResponse
 from store.jobs.model import QueueFigures
 
 router = APIRouter()
-
-
-class ShardShown(msgspec.Struct):
-    """The contents of a shard; `queued` are background responses that wait, by their levels."""
-
-    shard: int
-    responses: int
-    bytes: int
-    log_bytes: int
-    webhooks_pending: int
-    running: int
-    oldest_seconds: float
-    queued: dict[str, int]
 
 
 class ServerShown(msgspec.Struct):
@@ -40,12 +27,13 @@ class ServerShown(msgspec.Struct):
 
 
 class Health(msgspec.Struct):
-    """The present state. `limits` are those that aren't off, of each shard and of all processes; `shards` is null where
-    the store can't be read; `removed` are turns that went undeleted, by the reason, since the processes started.
+    """The present state. `limits` are those that aren't off, of each shard and of all processes; `shards` has each by
+    its number, null where the store can't be read; `removed` are turns that went undeleted since the processes
+    started, by the reason.
     """
 
     limits: dict[str, float]
-    shards: list[ShardShown] | None
+    shards: Mapping[int, QueueFigures] | None
     removed: dict[str, int]
     engines: list[ServerShown]
     engine_waiting: int
@@ -56,15 +44,8 @@ class Health(msgspec.Struct):
 async def health(request: Aside) -> Response:
     """The store, its queues and the engine's servers. The gate lets administrators in, and nobody else."""
     found = await request.process.exposition.holdings()
-    shards = None if found.shards is None else [_shard_shown(number, shard) for number, shard in found.shards.items()]
     engines = list[ServerShown]()
     for name, up in found.servers.items():
         load = found.loads.get(name)
         engines.append(ServerShown(name, up, load and load.tokens, (load and load.room) or None))
-    return JsonResponse(Health(dict(found.limits), shards, dict(found.removed), engines, found.waiting))
-
-
-def _shard_shown(number: int, shard: QueueFigures) -> ShardShown:
-    queued = dict(zip(LEVELS, shard.waiting, strict=True))
-    sizes = shard.responses, shard.bytes, shard.log_bytes, shard.pending
-    return ShardShown(number, *sizes, shard.running, shard.oldest_seconds, queued)
+    return JsonResponse(Health(dict(found.limits), found.shards, dict(found.removed), engines, found.waiting))

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Annotated, ClassVar, Literal, NamedTuple, TypeVar
 
+import msgspec
 from fastapi import APIRouter
 from fastapi import Query as InQuery
 from pydantic import Field
@@ -18,19 +19,16 @@ from starlette.responses import Response
 
 from service.errors import invalid_value
 from service.features.catalogue.describing import METADATA, MODEL, PERSON, STATUS, summary_in
+from service.features.catalogue.excerpts import MARKS
 from service.features.console.trees import (
     US,
     Box,
     FoundTurn,
     ShownTree,
-    ShownTurn,
     TreeFilter,
     TreePage,
     TreeSearch,
-    begin_of,
-    kind_of,
-    with_excerpt,
-    words_of,
+    shown_tree,
 )
 from service.web.entering import Aside
 from service.web.queries import FILTER, PageQuery
@@ -41,12 +39,10 @@ from store.history import elsewhere
 from store.history.history import ConversationHistoryStore
 from store.history.listing import ScoredDigits
 from store.ids import TREE_DIGITS
-from store.keys import HEX_DIGITS, SHARD_DIGITS, digits_of, name_of
-
-MODEL_CHARS = 256
+from store.keys import HEX_DIGITS, SHARD_DIGITS, name_of
 
 TEXT_CHARS = 256
-"""The most of a text that is looked for."""
+"""The most of a text, or of the name of a model, that is looked for."""
 
 SEARCH_ROOM = 4 << 20
 """The room of a large body, which a search takes: so few run at once, and a tenant has its share of them."""
@@ -174,23 +170,12 @@ def _place_in(places: Mapping[str, P], listed: Collection[str], begin: P, end: P
 
 def shown_kept(tree: elsewhere.KeptTree, filtered: bool) -> ShownTree:
     """A tree of the archive in a list: without words where something of it was deleted a moment ago."""
-    summary = summary_in(tree.shown)
-    newest, excerpt = summary.newest, None if tree.changing else summary.newest.excerpt
-    found = FoundTurn(newest.id, "" if tree.changing else tree.text)
-    shown = ShownTurn(newest.id, kind_of(tree.newest), newest.status, newest.created // US)
-    return ShownTree(
-        id=name_of(tree.root),
-        title=None if tree.changing else summary.title,
-        last_used_at=tree.used // US,
-        turns=summary.turns - (kind_of(tree.root) == "items"),
-        turns_complete=True,
-        under_way=0,
-        conversation=summary.conversation and name_of(digits_of(summary.conversation)),
-        newest=with_excerpt(shown, excerpt),
-        metadata={} if excerpt is None else excerpt.metadata,
-        found=found if filtered else None,
-        in_memory=bool(tree.here),
-    )
+    summary, text = summary_in(tree.shown), MARKS.sub(r"\1\3", tree.text)
+    if tree.changing:
+        newest = msgspec.structs.replace(summary.newest, excerpt=None)
+        summary, text = msgspec.structs.replace(summary, title=None, newest=newest), ""
+    found = FoundTurn(summary.newest.id, text) if filtered else None
+    return shown_tree(tree.root, tree.used, summary, found, in_memory=bool(tree.here))
 
 
 router = APIRouter()
@@ -205,11 +190,12 @@ class TreesQuery(PageQuery):
     also: ClassVar[frozenset[str]] = frozenset({FILTER})
 
     status: Status | None = None
-    model: Annotated[str, Field(max_length=MODEL_CHARS)] | None = None
+    model: Annotated[str, Field(max_length=TEXT_CHARS)] | None = None
     since: Moment | None = None
     until: Moment | None = None
-    text: Annotated[str, Field(max_length=TEXT_CHARS)] | None = None
-    id: str | None = None
+    text: Annotated[str, Field(max_length=TEXT_CHARS, pattern=r"\S")] | None = None
+    id: Annotated[str, Field(pattern=r"^([a-z]{2,5}_)?[0-9a-f]{4,52}$")] | None = None
+    """The beginning of an id of a response, an item, a call or a conversation."""
     safety_identifier: Annotated[str, Field(min_length=1, max_length=TEXT_CHARS)] | None = None
 
 
@@ -222,8 +208,8 @@ async def list_trees(request: Aside, query: Annotated[TreesQuery, InQuery()]) ->
         query.until,
         query.model,
         read_filter(request.parameters.multi_items()),
-        () if query.text is None else words_of(query.text),
-        "" if query.id is None else begin_of(query.id),
+        tuple(dict.fromkeys((query.text or "").casefold().split())),
+        (query.id or "").rpartition("_")[2][:HEX_DIGITS],
         query.safety_identifier,
     )
     after, store = read_place(query.after) if query.after else None, request.service.store

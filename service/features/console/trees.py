@@ -10,24 +10,27 @@ Times are in seconds since 1970.
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import takewhile
+from itertools import groupby
 from time import monotonic
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from fastapi import APIRouter
 from fastapi import Query as InQuery
+from msgspec import UNSET, UnsetType
 from pydantic import Field
 from starlette.responses import Response
 
 from service.api.ids import response_of
 from service.background.submit import WINDOWS
-from service.errors import invalid_value
+from service.features.catalogue.describing import KeptNewest, KeptSummary
 from service.features.catalogue.excerpts import (
     EXCERPT_CHARS,
     ITEMS,
+    MARKS,
+    UNNAMED,
     Excerpt,
     GivenAnswer,
     ReadableResponse,
@@ -40,8 +43,8 @@ from service.web.queries import Query
 from store import codec
 from store.errors import ArchiveDamaged, ArchiveUnavailable, NewerFormat, NotFound
 from store.history.history import ConversationHistoryStore
-from store.history.listing import SHARDS_AT_ONCE, ScoredDigits, Tree, TreeListing, by_shard
-from store.history.tree_turns import TreeNode, TreeTurns, away_from, shown_of, turns_of, under_way
+from store.history.listing import ScoredDigits, Tree, TreeListing, by_shard
+from store.history.tree_turns import TreeNode, away_from, shown_of, turns_of, under_way
 from store.keys import (
     BY_HAND_MARK,
     CONVERSATION_MARK,
@@ -50,6 +53,7 @@ from store.keys import (
     digits_of,
     mark_of,
     name_of,
+    shard_of,
 )
 
 US = 1_000_000
@@ -79,6 +83,8 @@ class ShownTurn(msgspec.Struct):
     used_at: int | None = None
     answers: list[GivenAnswer] = []
     """The answers of its input to an earlier turn: answers to requests for approval, and outputs of calls."""
+    completion_window: str | UnsetType = UNSET
+    """Of one under way that has hours still."""
 
 
 class FoundTurn(msgspec.Struct, frozen=True):
@@ -165,45 +171,36 @@ def kind_of(digits: str) -> Kind:
     return _KINDS.get(mark_of(digits), "response")
 
 
-def shown_turn(node: TreeNode, excerpt: Excerpt | None) -> ShownTurn:
-    """A turn in its tree."""
-    return with_excerpt(
-        ShownTurn(
-            node.id,
-            kind_of(node.digits),
-            "deleted" if node.deleted else node.status,
-            node.created // US,
-            parent=None if node.parent is None else name_of(node.parent),
-            depth=node.depth,
-            used_at=node.used // US,
-        ),
-        None if node.is_conversation else excerpt,
-    )
-
-
-def shown_tree(tree: Tree, excerpts: Mapping[str, Excerpt], found: FoundTurn | None) -> ShownTree:
-    """A tree in a list, with the excerpts of its newest turn and of those that it begins with, by their digits."""
-    last = digits_of(tree.newest)
-    own = with_names({each: excerpts[each] for each in (*tree.opening, last) if each in excerpts})
-    excerpt = own.get(last)
-    titles = (own[each].input for each in tree.opening if each in own)
-    newest = ShownTurn(tree.newest, kind_of(digits_of(tree.newest)), tree.status, tree.created // US)
+def shown_tree(
+    root: str,
+    used: int,
+    summary: KeptSummary,
+    found: FoundTurn | None,
+    *,
+    whole: bool = True,
+    under_way: int = 0,
+    in_memory: bool = True,
+) -> ShownTree:
+    """A tree in a list, by the digits of its root and its last use in µs since 1970."""
+    newest = summary.newest
     return ShownTree(
-        id=tree.id,
-        title=next(filter(None, titles), None),
-        last_used_at=tree.used // US,
-        turns=tree.turns - (kind_of(tree.place.digits) == "items"),
-        turns_complete=tree.whole,
-        under_way=tree.under_way,
-        conversation=tree.conversation,
-        newest=with_excerpt(newest, excerpt),
-        metadata={} if excerpt is None else excerpt.metadata,
+        id=name_of(root),
+        title=summary.title,
+        last_used_at=used // US,
+        turns=summary.turns - (kind_of(root) == "items"),
+        turns_complete=whole,
+        under_way=under_way,
+        conversation=summary.conversation and name_of(digits_of(summary.conversation)),
+        newest=shown_turn(digits_of(newest.id), newest.status, newest.created, newest.excerpt),
+        metadata={} if newest.excerpt is None else newest.excerpt.metadata,
         found=found,
+        in_memory=in_memory,
     )
 
 
-def with_excerpt(turn: ShownTurn, excerpt: Excerpt | None) -> ShownTurn:
-    """The turn, with what is shown of it where that is known."""
+def shown_turn(digits: str, status: str, created: int, excerpt: Excerpt | None, **rest: Any) -> ShownTurn:
+    """A turn, with what is shown of it where that is known, and the `rest` of its members; `created` is in µs."""
+    turn = ShownTurn(name_of(digits), kind_of(digits), status, created // US, **rest)
     if excerpt is not None:
         turn.model, turn.input, turn.output = excerpt.model, excerpt.input, excerpt.output
         turn.answers = excerpt.answers
@@ -211,18 +208,34 @@ def with_excerpt(turn: ShownTurn, excerpt: Excerpt | None) -> ShownTurn:
     return turn
 
 
+_WINDOWS: dict[int, str] = {priority: window for window, priority in WINDOWS.items()}
+
+
+def turn_at(node: TreeNode, excerpt: Excerpt | None) -> ShownTurn:
+    """A turn in its tree."""
+    return shown_turn(
+        node.digits,
+        "deleted" if node.deleted else node.status,
+        node.created,
+        None if node.is_conversation else excerpt,
+        parent=node.parent and name_of(node.parent),
+        depth=node.depth,
+        used_at=node.used // US,
+        completion_window=_WINDOWS.get(node.priority, UNSET),
+    )
+
+
 # --- the search ---
 
 
 @dataclass(frozen=True)
 class Box:
-    """The most that one page looks at; of trees whose turns are looked at, so many turns at once, or one tree."""
+    """The most that one page looks at; its trees are listed and shown so many at once."""
 
     trees: int = 2_000
     seconds: float = 0.5
     bytes: int = 16 << 20
-    at_once: int = 25
-    turns_at_once: int = 250
+    at_once: int = 16
 
 
 @dataclass(frozen=True)
@@ -247,95 +260,57 @@ class TreeFilter:
         return self.model is not None or bool(self.metadata or self.words or self.person)
 
     @property
+    def is_deep(self) -> bool:
+        """Whether the turns of trees are looked at."""
+        return self.is_read or bool(self.begin)
+
+    @property
     def is_filter(self) -> bool:
         """Whether more than the last use matters."""
-        return self.is_read or self.status is not None or bool(self.begin)
+        return self.is_deep or self.status is not None
 
 
-_BEGIN = re.compile(r"(?:[a-z]{2,5}_)?([0-9a-f]{4,52})")
-
-
-def begin_of(id: str) -> str:
-    """The digits with which an id begins that begins so, of a response, an item, a call or a conversation. Raises
-    InvalidRequest.
-    """
-    match = _BEGIN.fullmatch(id)
-    if match is None:
-        raise invalid_value("id", id, "Give the beginning of an id, with 4 of its hexadecimal digits or more.")
-    return match[1][:HEX_DIGITS]
-
-
-def words_of(text: str) -> tuple[str, ...]:
-    """The words of a text, each once, as they are looked for. Raises InvalidRequest for none."""
-    words = tuple(dict.fromkeys(text.casefold().split()))
-    if not words:
-        raise invalid_value("text", text, "Give one word or more.")
-    return words
-
+FEW_TURNS = 10
+"""Trees of so many turns are looked at together, one with more alone."""
 
 PIECE_CHARS = 1 << 16
-"""How much of a text is looked at in one go: a millisecond or less."""
-
-TURN_COST = 1_024
-"""A turn takes as long as so many characters more."""
-
-READ_BYTES_A_CHAR = 4
-"""To read so many bytes takes as long as to look at a character."""
+"""How much of a text is looked at in one go: a millisecond or less. Texts are read some at a time, so many short ones
+are no stall.
+"""
 
 
-class Look:
-    """Looks for one turn of a tree that is wanted, in any number of trees one after the other."""
-
-    def __init__(self, wanted: TreeFilter) -> None:
-        self._wanted = wanted
-        self._reach = max(map(len, wanted.words), default=0)
-        self._work = 0
-
-    def at(self, response: bytes, items: bytes, omitted: set[str]) -> Generator[None, None, str | None]:
-        """The text around the first of the words, where a turn with this response and these input items, both JSON, has
-        what is wanted; else None. It adds to `omitted` the item that is gone from here on. Raises msgspec's errors.
-        """
-        if self._is_long(TURN_COST + (len(response) + len(items)) // READ_BYTES_A_CHAR):
-            yield
-        wanted, found = self._wanted, msgspec.json.decode(response, type=ReadableResponse)
-        if found.omits is not None:
-            omitted.add(found.omits)
-        if wanted.model not in (None, found.model) or not wanted.metadata.items() <= (found.metadata or {}).items():
-            return None
-        if wanted.person is not None and wanted.person not in found.people:
-            return None
-        missing, around = set(wanted.words), ""
-        for item in (*ITEMS.decode(items), *found.output) if missing else ():
-            for text in texts_of(item, omitted):
-                for at in range(0, len(text), PIECE_CHARS):
-                    piece = text[at : at + PIECE_CHARS + self._reach]
-                    folded = piece.casefold()
-                    if here := [word for word in wanted.words if word in missing and word in folded]:
-                        around = around or _around(piece, here[0])
-                        missing.difference_update(here)
-                    if not missing:
-                        return around
-                    if self._is_long(len(piece)):
-                        yield
-        return None if missing else ""
-
-    def _is_long(self, chars: int) -> bool:
-        """Whether others wait by now, as with so many characters more it was a step."""
-        self._work += chars
-        if self._work < PIECE_CHARS:
-            return False
-        self._work = 0
-        return True
+def look_at(wanted: TreeFilter, response: bytes, items: bytes, omitted: set[str]) -> Generator[None, None, str | None]:
+    """The text around the first of the words, where a turn with this response and these input items, both JSON, has
+    what is wanted; else None. It adds to `omitted` the item that is gone from here on. Raises msgspec's errors.
+    """
+    found = msgspec.json.decode(response, type=ReadableResponse)
+    if found.omits is not None:
+        omitted.add(found.omits)
+    if wanted.model not in (None, found.model) or not wanted.metadata.items() <= (found.metadata or {}).items():
+        return None
+    if wanted.person is not None and wanted.person not in found.people:
+        return None
+    missing, around, reach = set(wanted.words), "", max(map(len, wanted.words), default=0)
+    texts = (text for item in (*ITEMS.decode(items), *found.output) for text in texts_of(item, omitted))
+    for text in texts if missing else ():
+        for at in range(0, len(text), PIECE_CHARS):
+            if at:
+                yield
+            piece = text[at : at + PIECE_CHARS + reach]
+            folded = piece.casefold()
+            if here := [word for word in wanted.words if word in missing and word in folded]:
+                around = around or _around(piece, here[0])
+                missing.difference_update(here)
+            if not missing:
+                return around
+    return None if missing else ""
 
 
 def _around(text: str, word: str) -> str:
     """The text around the first place of a word."""
     start = max(0, text.lower().find(word) - EXCERPT_CHARS // 3)
-    words = " ".join(text[start : start + 8 * EXCERPT_CHARS].split())
+    words = " ".join(MARKS.sub(r"\1\3", text[start : start + 8 * EXCERPT_CHARS]).split())
     return ("…" if start else "") + words[:EXCERPT_CHARS]
-
-
-PlacedTree = tuple[ScoredDigits, Tree | None]
 
 
 class TreeSearch:
@@ -350,7 +325,6 @@ class TreeSearch:
             newest = ScoredDigits(wanted.until * US, "f" * HEX_DIGITS)  # the last of all digits
             after = newest if after is None else min(after, newest)
         self._listing = TreeListing(history, tenant, after=after)
-        self._look = Look(wanted)
         self._until = monotonic() + box.seconds
         self._looked_at = self._size = self._unread = 0
         self.last: ScoredDigits | None = None
@@ -360,41 +334,23 @@ class TreeSearch:
 
     async def page(self, limit: int) -> TreePage:
         """At most `limit` trees. Raises StoreUnavailable."""
-        found: list[ShownTree] = []
-        while True:
-            some = await self._listing.some(min(self._box.at_once, max(1, limit - len(found))))
-            within = list(takewhile(lambda each: self._is_in_time(each[0]), some))
-            for group in self._groups(within):
-                if found and len(found) >= limit:
-                    return self._end(found, more=True)
-                if self.last is not None and (stopped := self._stop_reason()) is not None:
-                    return self._end(found, more=True, stopped=stopped)
-                self.last = group[-1][0]
-                self._looked_at += len(group)
-                found += await self._wanted_of([tree for _, tree in group if tree is not None])
-                await asyncio.sleep(0)
-            if not some or len(within) < len(some):
-                return self._end(found, more=False)
-
-    def _groups(self, places: list[PlacedTree]) -> Iterator[list[PlacedTree]]:
-        """Some trees as they are looked at together."""
-        group, turns = list[PlacedTree](), 0
-        for place in places:
-            tree = place[1]
-            turns += tree.turns if tree is not None and self._is_deep else 0
-            if group and turns > self._box.turns_at_once:
-                yield group
-                group, turns = [], tree.turns if tree is not None else 0
-            group.append(place)
-        if group:
-            yield group
-
-    @property
-    def _is_deep(self) -> bool:
-        return self._wanted.is_read or bool(self._wanted.begin)
-
-    def _is_in_time(self, place: ScoredDigits) -> bool:
-        return self._wanted.since is None or place.score >= self._wanted.since * US
+        shown, since, deep = list[ShownTree](), (self._wanted.since or 0) * US, self._wanted.is_deep
+        while some := await self._listing.some(min(self._box.at_once, max(1, limit - len(shown)))):
+            within = [each for each in some if each[0].score >= since]
+            found = list[tuple[Tree, FoundTurn | None]]()
+            for _, group in groupby(within, lambda each: each[1] and each[1].turns > FEW_TURNS and each[0]):
+                places = list(group)
+                stopped = None if self.last is None else self._stop_reason()
+                if len(shown) == limit or stopped is not None:
+                    return self._end(shown + await self._rows(found), more=True, stopped=stopped)
+                self.last, self._looked_at = places[-1][0], self._looked_at + len(places)
+                likely = [tree for _, tree in places if tree and self._wanted.status in (None, tree.status)]
+                turns = await asyncio.gather(*map(self._found_in, likely)) if deep else [None] * len(likely)
+                found += [each for each in zip(likely, turns, strict=True) if not deep or each[1] is not None]
+            shown += await self._rows(found)
+            if len(within) < len(some):
+                break
+        return self._end(shown, more=False)
 
     def _stop_reason(self) -> StopReason | None:
         if self._looked_at >= self._box.trees:
@@ -403,76 +359,51 @@ class TreeSearch:
             return "bytes"
         return "time" if monotonic() >= self._until else None
 
-    async def _wanted_of(self, trees: list[Tree]) -> list[ShownTree]:
-        """Those of some trees that are wanted."""
-        likely = [tree for tree in trees if self._wanted.status in (None, tree.status)]
-        found = await self._found_in(likely) if self._is_deep else None
-        shown = [tree for tree in likely if found is None or tree.id in found]
-        self.places |= {tree.id: tree.place for tree in shown}
-        sizes = {digits_of(tree.newest): tree.size for tree in shown}
-        wanted = {digits: size for tree in shown for digits, size in tree.opening.items()} | sizes
+    async def _rows(self, trees: list[tuple[Tree, FoundTurn | None]]) -> list[ShownTree]:
+        """The trees, read together."""
+        self.places |= {tree.id: tree.place for tree, _ in trees}
+        sizes = {digits_of(tree.newest): tree.size for tree, _ in trees}
+        wanted = {digits: size for tree, _ in trees for digits, size in tree.opening.items()} | sizes
         self._size += sum(wanted.values())
-        read = await excerpts_of(self._history, self._tenant, wanted)
-        if found is None:
+        read = await with_callers(self._history, self._tenant, await excerpts_of(self._history, self._tenant, wanted))
+        if not self._wanted.is_deep:
             self._unread += sum(size > 0 and digits not in read for digits, size in sizes.items())
-        return [shown_tree(tree, read, None if found is None else found[tree.id]) for tree in shown]
+        return [_shown_here(tree, read, found) for tree, found in trees]
 
-    async def _found_in(self, trees: list[Tree]) -> dict[str, FoundTurn]:
-        """For those of some trees that have a turn that is wanted, by their ids: the newest one, or a deep one."""
-        found: dict[str, FoundTurn] = {}
-        sizes: dict[str, int] = {}
-        owners: dict[str, Tree] = {}
-        lacking: set[str] = set()
-        for at in range(0, len(trees), SHARDS_AT_ONCE):
-            some = trees[at : at + SHARDS_AT_ONCE]
-            for tree, turns in zip(some, await asyncio.gather(*map(self._turns_in, some)), strict=True):
-                lacking |= set() if turns.whole else {tree.id}
-                begun = self._begun_in(tree, turns.nodes)
-                if begun and not self._wanted.is_read:
-                    found[tree.id] = FoundTurn(begun[0].id)
-                for node in begun if self._wanted.is_read else ():
-                    sizes[node.digits], owners[node.digits] = node.size, tree
-        omitted: dict[str, set[str]] = {tree.id: set() for tree in trees}
-        self._size += sum(sizes.values())
-        async for digits, response, items in self._payloads(sizes):
-            id = owners.pop(digits).id
-            if id in found:
-                continue
-            text = await in_steps(self._look.at(response, items, omitted[id]))
-            if text is not None:
-                found[id] = FoundTurn(name_of(digits), text)
-            if len(found) == len(trees):
-                break
-        lacking |= {tree.id for digits, tree in owners.items() if sizes[digits]}
-        self._unread += len(lacking - found.keys())
-        return found
-
-    def _begun_in(self, tree: Tree, nodes: list[TreeNode]) -> list[TreeNode]:
-        """Those of a tree's turns that are looked at, the newest first, then the deepest: an item comes behind the turn
-        that omits it.
-        """
-        begin, also = self._wanted.begin, "omission" if self._wanted.is_read else None
-        left = (node for node in reversed(nodes) if not node.deleted)
-        begun = (node for node in left if node.digits.startswith(begin) or kind_of(node.digits) == also)
-        return sorted(begun, key=lambda node: node.digits != digits_of(tree.newest))
-
-    async def _turns_in(self, tree: Tree) -> TreeTurns:
-        """The turns of a tree; none where it is gone by now."""
+    async def _found_in(self, tree: Tree) -> FoundTurn | None:
+        """The turn of a tree that is wanted: the newest one, or a deep one."""
+        also = "omission" if self._wanted.is_read else None
         try:
-            return await turns_of(self._history, self._tenant, tree.id)
+            turns = await turns_of(self._history, self._tenant, tree.id)
         except NotFound:
-            return TreeTurns(tree.id, tree.used, [], whole=True)
-
-    async def _payloads(self, sizes: dict[str, int]) -> AsyncGenerator[tuple[str, bytes, bytes]]:
-        """The responses and the input items of turns with these sizes, as shown_of has them of each shard."""
-        for some in by_shard(sizes):
-            async for each in shown_of(self._history, self._tenant, {digits: sizes[digits] for digits in some}):
-                yield each
+            return None  # it is gone by now
+        left = [node for node in reversed(turns.nodes) if not node.deleted]  # an item behind the turn that omits it
+        begun = [node for node in left if node.digits.startswith(self._wanted.begin) or kind_of(node.digits) == also]
+        begun.sort(key=lambda node: node.digits != digits_of(tree.newest))
+        if begun and not self._wanted.is_read:
+            return FoundTurn(begun[0].id)
+        sizes, omitted, read = {node.digits: node.size for node in begun if node.size}, set[str](), 0
+        self._size += sum(sizes.values())
+        async for digits, response, items in shown_of(self._history, self._tenant, sizes):
+            read += 1
+            text = await in_steps(look_at(self._wanted, response, items, omitted))
+            if text is not None:
+                return FoundTurn(name_of(digits), text)
+        self._unread += not turns.whole or read < len(sizes)
+        return None
 
     def _end(self, found: list[ShownTree], *, more: bool, stopped: StopReason | None = None) -> TreePage:
         last = self.last
         searched = Searched(self._looked_at, None if last is None else last.score // US, stopped, self._unread)
         return TreePage(found, more, None, searched)
+
+
+def _shown_here(tree: Tree, excerpts: Mapping[str, Excerpt], found: FoundTurn | None) -> ShownTree:
+    """A tree of memory in a list, with the excerpts of its newest turn and of those that it begins with."""
+    title = next((excerpts[each].input for each in tree.opening if each in excerpts and excerpts[each].input), None)
+    newest = KeptNewest(tree.newest, tree.status, tree.created, excerpts.get(digits_of(tree.newest)))
+    summary = KeptSummary(title, tree.turns, tree.conversation, newest)
+    return shown_tree(tree.place.digits, tree.used, summary, found, whole=tree.whole, under_way=tree.under_way)
 
 
 router = APIRouter()
@@ -502,7 +433,7 @@ async def retrieve_tree(request: Aside, id: str) -> Response:
         id=tree.id,
         asked=asked,
         last_used_at=tree.used // US,
-        turns=[shown_turn(node, excerpts.get(node.digits)) for node in tree.nodes],
+        turns=[turn_at(node, excerpts.get(node.digits)) for node in tree.nodes],
         turns_complete=tree.whole,
         excerpts_complete=len(excerpts) >= len(readable),
         archived=archived,
@@ -526,28 +457,30 @@ async def excerpts_of(store: ConversationHistoryStore, tenant: str, sizes: Mappi
     return found
 
 
+async def with_callers(
+    store: ConversationHistoryStore, tenant: str, excerpts: Mapping[str, Excerpt]
+) -> dict[str, Excerpt]:
+    """The excerpts of turns, with the names of the calls that they answer, whose ids say which turns made them."""
+    answered = [answer.to for each in excerpts.values() for answer in each.answers if answer.name == UNNAMED]
+    calls = [match[1] for match in map(_CALL.fullmatch, answered) if match]
+    asked = {each for each in calls if shard_of(each) < store.keyspace.shards} - excerpts.keys()
+    return with_names({**excerpts, **await excerpts_of(store, tenant, dict.fromkeys(asked, 1))})
+
+
 def with_names(excerpts: Mapping[str, Excerpt]) -> dict[str, Excerpt]:
     """The excerpts of turns of a tree, with the names of the calls that any of them answers."""
     names = {call: name for each in excerpts.values() for call, name in each.calls.items()}
     return {digits: each.with_names(names) if each.answers else each for digits, each in excerpts.items()}
 
 
-_WINDOWS: dict[int, str] = {priority: window for window, priority in WINDOWS.items()}
-
 MOST_JOBS = 500
 """The most that are listed at once: some 10 ms."""
-
-
-class ShownJob(ShownTurn):
-    """A response under way, with the window of one that has hours still."""
-
-    completion_window: str | None = None
 
 
 class ListedJobs(msgspec.Struct):
     """The responses under way, the newest first; `has_more` where there are more than were asked for."""
 
-    data: list[ShownJob]
+    data: list[ShownTurn]
     has_more: bool
     object: str = "list"
 
@@ -564,10 +497,5 @@ async def list_jobs(request: Aside, query: Annotated[JobsQuery, InQuery()]) -> R
     store, tenant = request.service.store, request.tenant
     found, whole = await under_way(store, tenant, query.limit)
     excerpts = await excerpts_of(store, tenant, {each.digits: each.size for each in found})
-    data = list[ShownJob]()
-    for job in found:
-        above, window = None if job.parent is None else name_of(job.parent), _WINDOWS.get(job.priority)
-        shown = ShownJob(job.id, "response", job.status, job.created // US, parent=above, completion_window=window)
-        with_excerpt(shown, excerpts.get(job.digits))
-        data.append(shown)
+    data = [turn_at(job, excerpts.get(job.digits)) for job in found]
     return request.with_room(ListedJobs(data, not whole))

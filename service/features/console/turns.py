@@ -14,7 +14,7 @@ beside them, in ids of its own vocabulary, whose texts aren't known here. A spec
 
 import asyncio
 from base64 import b64decode, b64encode
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from hashlib import blake2b
 from typing import Annotated, TypeVar, cast
@@ -46,7 +46,7 @@ from store.backup.records import Saved
 from store.backup.turns import Brought, bring_in, look_up, take_out
 from store.errors import Conflict, NotFound, NotTerminal, ParentNotFound, TenantErased
 from store.keys import digits_of, name_of
-from store.turn import StoredMessage
+from store.turn import Picture, StoredMessage
 
 FORMAT = 1
 _VERSION = bytes([FORMAT])
@@ -94,14 +94,16 @@ def portable(sealer: Sealer, turn: Saved) -> Portable:
 
 def read_portable(sealer: Sealer, given: Portable) -> Saved:
     """The turn that comes back. Raises InvalidRequest for one that was changed, or isn't from here."""
-    if given.seal is None:
-        packed = _open(sealer, "turn", given.turn, TURN)
-    else:
-        digest = _open(sealer, "seal", given.seal, DIGEST)
-        try:
-            packed = _bytes(given.turn)
-        except ValueError:
-            raise invalid_value("turn", given.turn, "It is no base64. Send the line as it was exported.") from None
+    param, kind = ("turn", TURN) if given.seal is None else ("seal", DIGEST)
+    text = given.seal or given.turn
+    try:
+        found, packed = sealer.open(text)
+    except Unsealable as error:
+        raise _foreign(param, text, str(error)) from None
+    if found != kind:
+        raise _foreign(param, text, "it is the seal of something else")
+    if given.seal is not None:
+        digest, packed = packed, _bytes(given.turn)
         if _digest(packed) != digest:  # no secret: who has the seal had the turn
             words = "It is of another turn, or 'turn' was changed. Send the line as exported."
             raise invalid_value("seal", given.seal, words)
@@ -116,20 +118,12 @@ def _base64(packed: bytes) -> str:
 
 
 def _bytes(base64: str) -> bytes:
-    """Raises ValueError."""
+    """The bytes of base64; none of what is none."""
     pieces = (base64[at : at + PIECE_CHARS] for at in range(0, len(base64), PIECE_CHARS))
-    return b"".join(b64decode(piece, validate=True) for piece in pieces)
-
-
-def _open(sealer: Sealer, param: str, text: str, kind: str) -> bytes:
-    """The payload of a seal of this kind."""
     try:
-        found, payload = sealer.open(text)
-    except Unsealable as error:
-        raise _foreign(param, text, str(error)) from None
-    if found != kind:
-        raise _foreign(param, text, "it is the seal of something else")
-    return payload
+        return b"".join(b64decode(piece, validate=True) for piece in pieces)
+    except ValueError:
+        return b""
 
 
 def _foreign(param: str, text: str, reason: str) -> InvalidRequest:
@@ -197,8 +191,8 @@ async def retrieve_turn(request: Aside, id: str) -> Response:
             status=turn.status,
             created_at=turn.created // US,
             deleted=turn.deleted,
-            input=_raw(await _input_of(turn)),
-            response=_raw(turn.response),
+            input=None if turn.items is None else msgspec.Raw(await _input_of(turn.items, turn.pictures)),
+            response=None if turn.response is None else msgspec.Raw(turn.response),
             turn=sealed.turn,
             seal=sealed.seal,
         )
@@ -217,27 +211,16 @@ async def import_turn(request: Aside) -> Response:
         try:
             became = await bring_in(service.store, tenant, turn)
         except ParentNotFound:
-            raise ApiError(
-                404,
-                f"'{name}' continues '{turn.parent}', which is not there. Import the turns of a tree in their order. "
-                "Where that one stays deleted, this one can't come.",
-                code="previous_response_not_found",
-                param="turn",
-            ) from None
+            words = f"'{name}' continues a turn that is not there. Import the turns of a tree in their order. "
+            words += "Where that one stays deleted, this one can't come."
+            raise ApiError(404, words, code="previous_response_not_found", param="turn") from None
         except NotFound:
-            raise invalid_value(
-                "turn", name, "Its id is of a store with more shards. Import it where HARMONIUM_SHARDS is no smaller."
-            ) from None
-        except Conflict:
-            raise ApiError(409, f"Another turn is stored as '{name}'.", code="conflict", param="turn") from None
-        except TenantErased:
-            raise ApiError(
-                409,
-                f"'{name}' was made before all of its project was erased, and stays erased. Import only turns that "
-                "were made since.",
-                code="conflict",
-                param="turn",
-            ) from None
+            words = "Its id is of a store with more shards. Import it where HARMONIUM_SHARDS is no smaller."
+            raise invalid_value("turn", name, words) from None
+        except (Conflict, TenantErased) as error:
+            erased = "It was made before all of its project was erased, and stays erased. Import only later turns."
+            words = erased if isinstance(error, TenantErased) else "Another turn is stored under its id."
+            raise ApiError(409, f"'{name}' can't be imported. {words}", code="conflict", param="turn") from None
     return JsonResponse(Imported(name, became is Brought.NEW, became is Brought.DELETED))
 
 
@@ -263,16 +246,12 @@ async def ended_turn(request: Received, id: str, *, deleted: bool = True) -> Asy
         yield name_of(digits_of(turn.id)), found.root, turn
 
 
-async def _input_of(turn: Saved) -> bytes | None:
+async def _input_of(items: bytes, pictures: Sequence[Picture]) -> bytes:
     """The input of a turn, with its pictures in the place of references."""
-    if turn.items is None or not turn.pictures:
-        return turn.items
-    pictures = {each.digest: each.data for each in turn.pictures}
-    return msgspec.json.encode(await with_these(msgspec.json.decode(turn.items, type=list[msgspec.Raw]), pictures))
-
-
-def _raw(text: bytes | None) -> msgspec.Raw | None:
-    return None if text is None else msgspec.Raw(text)
+    if not pictures:
+        return items
+    data = {each.digest: each.data for each in pictures}
+    return msgspec.json.encode(await with_these(msgspec.json.decode(items, type=list[msgspec.Raw]), data))
 
 
 # --- the outcomes of calls ---
@@ -302,8 +281,9 @@ class _CallMade(msgspec.Struct, frozen=True):
     action: dict[str, msgspec.Raw] | None = None
 
 
-class _Calling(msgspec.Struct, frozen=True):
+class _Answered(msgspec.Struct, frozen=True):
     output: list[_CallMade] = []
+    usage: Usage | None = None
 
 
 @router.get("/console/api/turns/{id}/outcomes", include_in_schema=False)
@@ -316,7 +296,7 @@ async def list_outcomes(request: Aside, id: str) -> Response:
 
 def outcomes_of(turn: Saved) -> Iterator[HostedOutcome]:
     """The outcomes of a turn's calls, as its messages have them."""
-    calls = msgspec.json.decode(turn.response or b"{}", type=_Calling).output
+    calls = msgspec.json.decode(turn.response or b"{}", type=_Answered).output
     told, sources = dict[int, str](), dict[int, list[str]]()
     for message in turn.messages:
         if message.item is None or message.item >= len(calls) or not calls[message.item].type.endswith("_call"):
@@ -391,10 +371,6 @@ class TurnTokens(msgspec.Struct, frozen=True):
     has_more: bool
     after: int | None
     object: str = "console.turn.tokens"
-
-
-class _Answered(msgspec.Struct, frozen=True):
-    usage: Usage | None = None
 
 
 class TokensQuery(Query):

@@ -13,15 +13,15 @@ from redis.asyncio import Redis
 from service.features.catalogue.excerpts import MARKS
 from service.features.console import listing
 from service.features.console.trees import (
-    CUT_AT_ONCE,
     EXCERPT_CHARS,
     PIECE_CHARS,
     Box,
     GivenAnswer,
-    Look,
     TreeFilter,
     TreeSearch,
     excerpt_of,
+    look_at,
+    with_callers,
 )
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
@@ -165,6 +165,18 @@ def test_a_tree_tells_which_turn_gives_the_output_of_a_call_and_whose(own: Serve
     assert turn["input"] == trees(http)["data"][0]["newest"]["input"] == "look_up → 24"
 
 
+def test_a_list_says_whose_output_a_newest_turn_gives_wherever_the_call_was_made(own: Served) -> None:
+    client, http = own.client(), own.http()
+    tool: Any = {"type": "function", "name": "look_up", "parameters": {"type": "object"}}
+    first = said(client, "My name is Ada.")
+    asked = client.responses.create(
+        model=MODEL, input="Use the look_up tool.", tools=[tool], previous_response_id=first
+    )
+    call: Any = next(item for item in asked.output if item.type == "function_call")
+    said(client, [{"type": "function_call_output", "call_id": call.call_id, "output": "24"}], asked.id)
+    assert trees(http)["data"][0]["newest"]["input"] == "look_up → 24"
+
+
 def test_a_tree_is_retrieved_by_any_id_within_it(own: Served) -> None:
     client, http = own.client(), own.http()
     first = client.responses.create(model=MODEL, input="My name is Ada.")
@@ -283,6 +295,13 @@ def test_words_are_found_in_any_turn_of_any_branch_however_they_are_written(own:
     assert (tree["id"], tree["title"], tree["turns"]) == (root, "My name is Ada.", 4), "the whole tree is shown"
 
 
+def test_the_text_around_found_words_has_no_marks_of_markdown(own: Served) -> None:
+    said(own.client(), "Wait for the **grace period**:\n\n```sh\nkeys rotate --grace 24h\n```")
+    assert [text for _, text in found(own.http(), text="grace")] == [
+        "Wait for the grace period: keys rotate --grace 24h"
+    ]
+
+
 def test_nothing_deleted_is_found(own: Served) -> None:
     client, http = own.client(), own.http()
     gone = said(client, "My secret is alpha.")
@@ -353,10 +372,13 @@ async def test_a_search_says_what_it_looked_at_and_goes_on_where_it_stopped(
     assert (pages > 1) == (stopped is not None)
 
 
-def test_others_run_between_the_pieces_of_a_long_text_and_between_short_turns() -> None:
-    look, pieces = Look(TreeFilter(words=("ada",))), 20
+def test_others_run_between_the_pieces_of_a_long_text() -> None:
+    wanted, pieces = TreeFilter(words=("ada",)), 20
     long = msgspec.json.encode([{"role": "user", "content": "x" * (pieces * PIECE_CHARS - 1) + "Ada"}])
-    steps = look.at(b"{}", long, set())
-    assert sum(1 for _ in steps) >= pieces - 1
-    short = msgspec.json.encode([{"role": "user", "content": "Hello."}])
-    assert sum(1 for _ in range(10_000) for _ in look.at(b"{}", short, set())) >= 10_000 // CUT_AT_ONCE // 2
+    assert sum(1 for _ in look_at(wanted, b"{}", long, set())) >= pieces - 1
+
+
+async def test_an_output_whose_call_no_shard_here_can_have_made_has_no_name(filled: ConversationHistoryStore) -> None:
+    given = {"type": "function_call_output", "call_id": f"call_{'f' * 52}", "output": "24"}
+    excerpt = excerpt_of(b"{}", msgspec.json.encode([given]))
+    assert await with_callers(filled, TENANT, {"a": excerpt}) == {"a": excerpt}

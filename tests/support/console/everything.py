@@ -84,8 +84,9 @@ def fill_with_everything(service: ServiceProcess) -> str:
     id = said(service, [{"type": "function_call_output", "call_id": call["call_id"], "output": "18 degrees"}], id)
     id = said(service, "Search for the moon.", id, tools=[{"type": "web_search"}])
     id = said(service, "Use python: print(6 * 7)", id, tools=[PYTHON])
-    for approve in (True, False):
-        id = said(service, "Add 2 and 3.", id, tools=[ADDING])
+    id = said(service, "Use python: open('squares.csv', 'w').write('1,4,9')", id, tools=[PYTHON])
+    for words, approve in (("Add 2 and 3.", True), ("Add 2 and 3.", False), ("Use the fail tool.", True)):
+        id = said(service, words, id, tools=[ADDING])
         asked = service.client().responses.retrieve(id).output
         (request,) = [each.id for each in asked if each.type == "mcp_approval_request"]
         answer = {"type": "mcp_approval_response", "approval_request_id": request, "approve": approve}
@@ -95,6 +96,6 @@ def fill_with_everything(service: ServiceProcess) -> str:
     fork = said(service, "Count to 4.", id)
     said(service, "Count to 5.", id)
     service.client().responses.delete(fork)
-    for number in range(TURNS - 13):
+    for number in range(TURNS - 16):
         id = said(service, f"Question {number}: what is my name?", id, reasoning={"effort": "low"})
     return id

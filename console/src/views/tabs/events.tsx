@@ -4,6 +4,7 @@ import { ApiError, follow } from "../../api";
 import { folded, nothing } from "../../run";
 import { eventsOf } from "../../stream";
 import type { StreamEvent } from "../../wire";
+import { Pieces } from "../composer";
 import { Failure, Line, Loading, Text, count, isAborted, wordsOf } from "../text";
 
 /** The most events that are kept here; a longer log is shown as far as that. */
@@ -116,11 +117,7 @@ function Player({ events }: { events: StreamEvent[] }) {
       </div>
       {live.pieces.length > 0 && (
         <div ref={words} class="so-far" role="group" aria-label="What it says so far" tabIndex={0}>
-          {live.pieces.map((piece) => (
-            <div class={`piece ${piece.kind}`}>
-              <Text text={piece.text} mono={piece.kind === "call"} />
-            </div>
-          ))}
+          <Pieces live={live} Answer={Text} />
         </div>
       )}
       <ol ref={log} class="log" start={first} aria-label="Events" tabIndex={0}>

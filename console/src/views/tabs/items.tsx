@@ -1,7 +1,7 @@
 // Items of a response as a conversation: who says what; a call with what came of it; what isn't known as JSON, folded.
 import { type ComponentChildren, createContext } from "preact";
 import { useContext, useState } from "preact/hooks";
-import { bytesOf } from "../../api";
+import { bytesOf, filesOf } from "../../api";
 import { save } from "../../export";
 import { toTurn } from "../../state";
 import type { GivenAnswer, HostedOutcome, Item, Part, Turn } from "../../wire";
@@ -94,6 +94,7 @@ interface Annotation {
   container_id?: string;
   file_id?: string;
   filename?: string;
+  bytes?: number;
 }
 
 /** What a text cites, each once, and the files that it names. */
@@ -111,6 +112,24 @@ function Sources({ annotations }: { annotations: Annotation[] }) {
   );
 }
 
+/** The files of the container in which code ran. They are asked for once somebody opens them, as that is a use of it. */
+function Files({ container }: { container: string }) {
+  const [files, setFiles] = useState<Annotation[] | null>(null);
+  const { error, attempt } = useDoing();
+  async function load() {
+    const found = await filesOf(container);
+    setFiles(found.map(({ id, path, bytes }) => ({ container_id: container, file_id: id, filename: path.split("/").at(-1) ?? path, bytes })));
+  }
+  return (
+    <details class="files" onToggle={(event) => event.currentTarget.open && attempt(load)}>
+      <summary>Files</summary>
+      {files && <Sources annotations={files} />}
+      {files?.length === 0 && <p class="hint">None in its container.</p>}
+      <Failure error={error} />
+    </details>
+  );
+}
+
 /** A file, which those of a container can be saved. */
 function File({ file }: { file: Annotation }) {
   const { error, attempt } = useDoing();
@@ -118,7 +137,8 @@ function File({ file }: { file: Annotation }) {
   const load = async () => save(name, [await bytesOf(file.container_id ?? "", file.file_id ?? "")]);
   return (
     <>
-      <Line text={name} /> {file.container_id && <button onClick={() => attempt(load)}>Download</button>}
+      <Line text={file.bytes === undefined ? name : `${name}, ${size(file.bytes)}`} />{" "}
+      {file.container_id && <button onClick={() => attempt(load)}>Download</button>}
       <Failure error={error} />
     </>
   );
@@ -189,6 +209,7 @@ function ItemView({ item, output, outcome }: Shown) {
         </a>
       ))}
       {typeof result === "string" ? result && <Text text={laidOut(result)} mono /> : result}
+      {type === "code_interpreter_call" && item["container_id"] && <Files container={textIn(item["container_id"])} />}
     </Call>
   );
 }
@@ -203,13 +224,14 @@ interface Called {
 function callOf({ item, output, outcome }: Shown, caller: string): Called {
   const action = objectIn(item["action"]);
   const type = item.type ?? "";
+  const failed = item["error"] ? `Error: ${reasonIn(item["error"])}` : "";
   const given = output ? output.output : item.output;
   const result = Array.isArray(given) ? <Parts parts={given as Part[]} /> : typeof given === "string" ? given : given ? pretty(given) : "";
   if (isOutput(item)) return { name: caller && caller !== "result" ? `result of ${caller}` : "result", passed: "", result };
   if (type === "mcp_list_tools") {
     const tools = listIn<{ name?: string; description?: string }>(item["tools"]);
     const told = tools.map((tool) => (tool.description ? `${tool.name}: ${tool.description}` : tool.name)).join("\n");
-    return { name: `${textIn(item["server_label"])}: ${count(tools.length, "tool")}`, passed: "", result: <Text text={told} /> };
+    return { name: `${textIn(item["server_label"])}: ${count(tools.length, "tool")}`, passed: "", result: failed || <Text text={told} /> };
   }
   if (type === "code_interpreter_call") return { name: "python", passed: textIn(item["code"]), result: item["outputs"] ? <Outputs outputs={listIn(item["outputs"])} /> : (outcome?.text ?? "") };
   if (type === "web_search_call") {
@@ -221,7 +243,7 @@ function callOf({ item, output, outcome }: Shown, caller: string): Called {
       result: (
         <>
           <Sources annotations={found} />
-          {outcome && <Folded text={outcome.text} />}
+          {outcome && <details><summary>What the model read</summary><Text text={outcome.text} mono /></details>}
         </>
       ),
     };
@@ -230,20 +252,15 @@ function callOf({ item, output, outcome }: Shown, caller: string): Called {
     return { name: "file search", passed: listIn<string>(item["queries"]).join(", "), result: item["results"] ? pretty(item["results"]) : (outcome?.text ?? "") };
   if (typeof item.name === "string") {
     const server = textIn(item["server_label"]);
-    const failed = item["error"] ? pretty(item["error"]) : "";
     return { name: server ? `${server} · ${item.name}` : item.name, passed: item.arguments ?? item.input ?? "", result: failed || result };
   }
   return { name: type.replace(/_call$/, "").replaceAll("_", " "), passed: "", result: result || <Text text={pretty(item)} mono /> };
 }
 
-/** What the model read of a page, behind a fold. */
-function Folded({ text }: { text: string }) {
-  return (
-    <details>
-      <summary>What the model read</summary>
-      <Text text={text} mono />
-    </details>
-  );
+/** The reason of an error: the words of a tool or a server, where it has some. */
+function reasonIn(error: unknown): string {
+  const { content, message } = objectIn(error);
+  return textIn(error) || listIn<Part>(content).map(({ text }) => text ?? "").join("\n") || textIn(message) || pretty(error);
 }
 
 /** What code printed and drew. */

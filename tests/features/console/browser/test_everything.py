@@ -23,6 +23,9 @@ LONG = 300
 MOST_SECONDS = 3.0
 """How long such a conversation may take to open beside other tests; alone it takes a fifth of it."""
 
+MOST_THREAD_SECONDS = 0.6
+"""How long the page's thread may run for a link to it: 0.2 s, and what comes behind it meanwhile."""
+
 OPENED = """(turns) => new Promise((done) => {
     const begin = performance.now();
     document.querySelector('.trees a').click();
@@ -73,14 +76,37 @@ def test_what_ran_what_was_found_and_what_was_answered_is_shown(
     turns = page.locator(".turn")
     expect(turns.filter(has_text="print(6 * 7)").locator(".call", has_text="python").first).to_contain_text("42")
     expect(turns.filter(has_text="Search for the moon.").locator(".sources").first).to_contain_text("moon")
-    expect(page.locator(".approval.answered h2")).to_have_text(["Approved", "Denied: Not today."])
+    expect(page.locator(".approval.answered h2")).to_have_text(["Approved", "Denied: Not today.", "Approved"])
     expect(page.locator(".call", has_text="maths · add").filter(has_text="5").first).to_be_visible()
     expect(page.locator(".call", has_text="get_weather").first).to_contain_text("18 degrees")
+    failed = page.locator("details.call", has_text="maths · fail")
+    expect(failed).to_contain_text("failed")
+    expect(failed.locator(".result")).to_contain_text("Error executing tool fail")
+    expect(failed).not_to_contain_text("mcp_tool_execution_error")
     expect(page.get_by_text("image/png, ").first).to_be_visible()
     expect(page.get_by_text("It ended early: max output tokens.")).to_be_visible()
     code = page.locator(".turn pre code")
     expect(code.filter(has_text="def double").locator(".hl-keyword").first).to_have_text("def")
     expect(code.filter(has_text="as it is").locator("span")).to_have_count(0)
+
+
+def test_files_that_code_wrote_are_listed_and_saved_as_long_as_its_container_lives(
+    everything: tuple[ServiceProcess, str], visit: Open
+) -> None:
+    service, last = everything
+    page = visit(service, f"#/c/{last}")
+    expect(page.locator(".turn .above")).to_have_count(TURNS, timeout=READ_MS)
+    wrote = page.locator(".turn", has_text="squares.csv").locator(".call")
+    wrote.get_by_text("Files").click()
+    with page.expect_download() as saved:
+        wrote.locator("li", has_text="squares.csv, 5 B").get_by_role("button", name="Download").click()
+    assert (saved.value.suggested_filename, saved.value.path().read_text()) == ("squares.csv", "1,4,9")
+    for container in service.client().containers.list().data:
+        service.client().containers.delete(container.id)
+    page.reload()
+    expect(page.locator(".turn .above")).to_have_count(TURNS, timeout=READ_MS)
+    wrote.get_by_text("Files").click()
+    expect(wrote.get_by_role("alert")).to_contain_text("not found")
 
 
 def test_what_colours_code_is_loaded_with_the_first_code_in_a_language(
@@ -99,10 +125,33 @@ def test_what_colours_code_is_loaded_with_the_first_code_in_a_language(
     assert sum("highlight-" in url for url in loaded) == 1
 
 
-def test_three_hundred_turns_open_at_once_and_the_last_is_read_once(service: ServiceProcess, visit: Open) -> None:
+@pytest.fixture(scope="module")
+def long(service: ServiceProcess) -> str:
+    """The last turn of a long conversation."""
     id = None
     for number in range(LONG):
         id = said(service, f"Question {number}.", id, max_output_tokens=40)
+    assert id
+    return id
+
+
+def test_a_link_to_three_hundred_turns_takes_little_of_the_browsers_time(
+    service: ServiceProcess, long: str, visit: Open
+) -> None:
+    page = visit(service, "/static/")
+    browser = page.context.new_cdp_session(page)
+    browser.send("Performance.enable", {"timeDomain": "threadTicks"})
+    page.goto(f"{service.url}/console#/c/{long}")
+    expect(page.locator(".turn")).to_have_count(LONG)
+    expect(page.locator(".here .item.assistant")).to_be_visible()
+    metrics = {each["name"]: each["value"] for each in browser.send("Performance.getMetrics")["metrics"]}
+    assert metrics["TaskDuration"] < MOST_THREAD_SECONDS
+
+
+def test_three_hundred_turns_open_at_once_and_the_last_is_read_once(
+    service: ServiceProcess, long: str, visit: Open
+) -> None:
+    id = long
     page = visit(service)
     asked = list[str]()
     page.on("request", lambda request: asked.append(request.url))

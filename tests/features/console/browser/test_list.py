@@ -79,6 +79,39 @@ def test_filters_narrow_the_list_and_are_cleared(start: START, visit: Open) -> N
     expect(page.locator(".trees li")).to_have_count(0)
 
 
+def test_the_conversations_of_a_filtered_page_are_deleted_together(start: START, visit: Open) -> None:
+    service = start()
+    kept = said(service, "Hello.")
+    for number in range(3):
+        first = said(service, f"I live in street {number}.", metadata={"user": "bob"})
+        said(service, "Count to 2.", first)
+    page = visit(service)
+    rows = page.locator(".trees li")
+    expect(rows).to_have_count(4)
+    delete = page.get_by_role("button", name="Delete these…")
+    expect(delete).to_have_count(0)
+    page.get_by_label("Metadata").fill("user=bob")
+    page.keyboard.press("Enter")
+    expect(rows).to_have_count(3)
+    delete.click()
+    expect(page.get_by_role("dialog", name="Delete these 3 conversations?")).to_contain_text("This can't be undone.")
+    page.get_by_role("dialog").get_by_role("button", name="Delete these").click()
+    expect(page.get_by_text("No conversation matches what you look for.")).to_be_visible()
+    page.get_by_role("button", name="Clear the filters").click()
+    expect(rows).to_have_count(1)
+    assert service.client().responses.retrieve(kept).id == kept
+
+
+def test_the_list_has_one_scroll_bar(start: START, visit: Open) -> None:
+    service = start()
+    for number in range(30):
+        said(service, f"Question {number}.", max_output_tokens=16)
+    page = visit(service)
+    expect(page.locator(".trees li")).to_have_count(30)
+    boxes = "[document.scrollingElement, document.querySelector('main')]"
+    assert page.evaluate(f"{boxes}.map((each) => each.scrollHeight > each.clientHeight)") == [False, True]
+
+
 def test_pages_follow_one_another_and_back_and_a_service_that_is_gone_is_tried_again(start: START, visit: Open) -> None:
     service = start()
     texts = [f"Number {number}." for number in range(52)]
@@ -190,7 +223,7 @@ def test_a_search_of_memory_goes_on_by_itself_says_how_far_it_is_and_is_stopped(
     box = page.get_by_label("Find words or an id")
     box.fill("ada")
     box.press("Enter")
-    expect(page.get_by_text("2,400 looked at")).to_be_visible()
+    expect(page.get_by_text("Looked at 2,400 conversations")).to_be_visible()
     expect(listed).to_have_count(1)
     expect(page.get_by_role("progressbar")).to_be_visible()
     expect(page.get_by_role("button", name="Older")).to_have_count(0)

@@ -55,6 +55,18 @@ def test_a_found_conversation_opens_at_the_words_which_are_marked(service: Servi
     wait_until(lambda: other.evaluate(WORDS_OF) == [])
 
 
+def test_words_of_an_earlier_turn_are_marked_where_a_conversation_opens_at_its_end(
+    service: ServiceProcess, visit: Open
+) -> None:
+    id = said(service, "Where is the walrus?")
+    for number in range(20):
+        id = said(service, f"Where is number {number}? " + "Write much. " * 60, id)
+    page = visit(service, f"#/c/{id}/walrus%20where")
+    expect(page.locator(".turn .item.user")).to_have_count(21)
+    wait_until(lambda: page.evaluate(WORDS_OF)[:2] == ["Where", "walrus"])
+    assert page.evaluate(IS_SEEN)
+
+
 def test_an_answer_a_turn_and_a_link_are_copied_and_a_conversation_is_saved_as_a_text(
     service: ServiceProcess, visit: Open
 ) -> None:
