@@ -11,11 +11,11 @@ import pytest
 
 from store.backup.upkeep.restore import Restore
 from store.backup.upkeep.verifying import Verify
-from store.catalogue.rows import WHOLE
+from store.catalogue.cataloguing import WHOLE
 from tests.support import ROOT
 from tests.support.archive.kept import kept
 from tests.support.archive.opened import Place, opened
-from tests.support.archive.programs.listing import BACKUP, WORDS, archive_all, listed_at
+from tests.support.archive.programs.listing import BACKUP, archive_all, listed_at
 from tests.support.lengths import lengths
 from tests.support.store.backups import RELEASE, back_up
 from tests.support.store.sample import grow
@@ -69,9 +69,9 @@ async def test_a_catalogue_is_right_after_kills(
             async for _ in Restore(made.store, made.archive).run(tmp_path / BACKUP, release=RELEASE):
                 pass
         await archive_all(made)
-        async for _ in cataloguer.make_whole(WORDS):
+        async for _ in cataloguer.make_whole():
             pass
-        assert await cataloguer.catalogue.note(WHOLE) == WORDS
+        assert await cataloguer.catalogue.note(WHOLE) == await cataloguer.about()
         (*_, report) = [each async for each in Verify(made.archive, None).run(most=None, repair=False)]
         assert report.faults == {}
         assert report.trees > 0

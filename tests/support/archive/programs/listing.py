@@ -17,6 +17,7 @@ from store.backup.archiving.store_archive import StoreArchive
 from store.backup.upkeep.expiring import expire
 from store.backup.upkeep.reconciling import Reconciler
 from store.backup.upkeep.restore import Restore
+from store.catalogue.catalogue import Catalogue
 from store.catalogue.cataloguing import Cataloguer
 from store.catalogue.sqlite import SqliteCatalogue
 from store.errors import ArchiveUnavailable
@@ -32,8 +33,8 @@ WORDS = "words"
 async def listed_at(url: str, prefix: str, folder: Path) -> tuple[Kept, Cataloguer]:
     """A store, its archive and its catalogue in a folder."""
     kept = await begun(url, prefix, open_archive(f"sqlite://{folder}/archive", folder, PATIENT))
-    catalogue = SqliteCatalogue(folder / "archive" / FILE, PATIENT.request_seconds)
-    cataloguer = kept.archive.listener = Cataloguer(kept.archive, catalogue, partial(describe, all_words=True))
+    catalogue = Catalogue(SqliteCatalogue(folder / "archive" / FILE, PATIENT.request_seconds))
+    cataloguer = kept.archive.listener = Cataloguer(kept.archive, catalogue, partial(describe, all_words=True), WORDS)
     return kept, cataloguer
 
 
@@ -75,8 +76,7 @@ async def work(deed: str, url: str, prefix: str, folder: Path) -> None:
                 case "archive":
                     await archive(kept)
                 case "whole":
-                    await cataloguer.begin_anew(WORDS)
-                    async for _ in cataloguer.make_whole(WORDS):
+                    async for _ in cataloguer.make_whole(anew=True):
                         pass
                 case "restore":
                     async for _ in Restore(kept.store, kept.archive).run(folder / BACKUP, release=RELEASE):
