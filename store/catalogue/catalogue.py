@@ -25,9 +25,6 @@ REMOVED = 50
 MOST_SORTED = 3_000
 """From how many rows that match on it is quicker to look at all rows in their order until enough of them match."""
 
-THREAD_FROM_CHARS = 8_192
-"""From how many on the words of a row are split on a thread, as that takes more than a millisecond."""
-
 _NOTE = f"SELECT value FROM {NOTES} WHERE name = $1"
 _PUT_NOTE = f"INSERT INTO {NOTES} VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 _VERSIONS = f"SELECT place, version FROM {TABLE} WHERE place > $1 AND place < $2 ORDER BY place LIMIT $3"
@@ -125,11 +122,8 @@ class Catalogue:
         if not version:
             return bool(await _in_time(self._database.write(_REMOVE, place, only_if)))
         used, root, newest, shown, _, words = row or (0, "", "", None, (), "")
-        found = ""
-        if row is not None:
-            large = len(words) > THREAD_FROM_CHARS
-            found = await asyncio.to_thread(entries_of, tenant, row) if large else entries_of(tenant, row)
-        values = place, tenant, tree, version, used, root, newest, shown, words.replace("\0", " "), found
+        found = row and await asyncio.to_thread(entries_of, tenant, row)
+        values = place, tenant, tree, version, used, root, newest, shown, words.replace("\0", " "), found or ""
         if only_if:
             changed = self._database.write(
                 f"{self._update} WHERE place = $1 AND version = $11 RETURNING true", *values, only_if

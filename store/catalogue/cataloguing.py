@@ -24,7 +24,6 @@ from store.backup.upkeep.walking import ROOT, TreeParts, trees
 from store.catalogue.catalogue import Catalogue, StoredRow, place_of
 from store.catalogue.rows import CatalogueRow
 from store.catalogue.sqlite import UNTIDY
-from store.codec import THREAD_FROM_BYTES
 from store.errors import ArchiveContended, ArchiveDamaged, ArchiveRefused, ArchiveUnavailable, NewerFormat
 from store.history.elsewhere import KeptQuery, KeptTree
 from store.ids import tree_of
@@ -36,9 +35,6 @@ TRIES = 8
 READ_BYTES = 1 << 20
 """How many bytes of a tree's turns are read for its row, beside those that it begins and ends with."""
 
-THREAD_FROM_TURNS = 200
-"""From how many turns of a tree on a thread makes its row, as that takes more than a millisecond."""
-
 OPENING = 2
 """How many turns a tree begins with, of which the first with words gives it its title."""
 
@@ -46,7 +42,7 @@ VERSION_BYTES = 8
 
 WHOLE, LOOKED, UNREAD = "whole", "looked", "unread"
 """The notes of a catalogue: of which archive and in which form it was made whole, empty while it isn't; when it was
-compared with the archive last, in seconds since 1970, with a token; and the shards that could not be read.
+compared with the archive last, in seconds since 1970, with a token of who does; and the shards that could not be read.
 """
 
 END = "~"
@@ -57,17 +53,17 @@ SHARDS = [f"{number:0{SHARD_DIGITS}x}" for number in range(16**SHARD_DIGITS)]
 
 class TreeToDescribe(NamedTuple):
     """A tree as an archive has it: the id of its root, its last use in µs since 1970, how many turns it has, the id of
-    a conversation that stands in it, the first turns of the way to its newest one, that one, and all turns, as far as
-    READ_BYTES reach.
+    a conversation that stands in it, those of the first turns of the way to its newest one, and of that; these turns,
+    and all others as far as READ_BYTES reach.
     """
 
     root: str
     used: int
     number: int
     conversation: str | None
-    opening: Sequence[Saved]
-    newest: Saved
-    turns: Sequence[Saved]
+    opening: Sequence[str]
+    newest: str
+    turns: Sequence[Saved] = ()
 
 
 class UnequalTree(NamedTuple):
@@ -129,11 +125,7 @@ class Cataloguer(ArchiveListener):
             return self._version(map(mark_of_etag, scan.etags), erased), await _tree_in(scan, erased)
 
         version, kept = await self._keeping.look(tenant, digits, look)
-        if kept is None:
-            return StoredRow(version), erased
-        large = len(kept.turns) > THREAD_FROM_TURNS or sum(turn.payload for turn in kept.turns) > THREAD_FROM_BYTES
-        row = await asyncio.to_thread(self._describe, kept) if large else self._describe(kept)
-        return StoredRow(version, row), erased
+        return StoredRow(version, kept and await asyncio.to_thread(self._describe, kept)), erased
 
     async def about(self) -> str:
         """The note of a whole catalogue; empty as long as the archive has no id."""
@@ -146,25 +138,33 @@ class Cataloguer(ArchiveListener):
 
     async def make_whole(self, only: Sequence[str] = SHARDS, *, anew: bool = False) -> AsyncGenerator[int]:
         """Make the rows of some shards as the archive has their trees, or all of them `anew`; how many trees were
-        looked into by now. It goes past shards that can't be read.
+        looked into by now. It goes past shards that can't be read, and ends where the catalogue is lost meanwhile, or
+        somebody else begins the same.
         """
-        about, unread, made = await self.about(), {*await self.unread()} - {*only}, 0
+        about, unread, made, token = await self.about(), {*await self.unread()} - {*only}, 0, token_hex(VERSION_BYTES)
         if await self.catalogue.note(WHOLE) != about:
             await self.catalogue.put_note(WHOLE, "")
-        looked = f"{time.time()} {token_hex(VERSION_BYTES)}"
-        await self.catalogue.put_note(LOOKED, looked)
+        await self.catalogue.put_note(LOOKED, f"{time.time()} {token}")
         for shard in only:
             try:
                 async for some in batches(self.unequal(shard, anew=anew)):
                     await side_by_side(self.tree_changed(each.tenant, each.digits, anew=anew) for each in some)
                     made += len(some)
                     yield made
+                    if not await self._goes_on(token):
+                        return
             except ArchiveRefused:
                 unread.add(shard)
-        await self.catalogue.put_note(UNREAD, " ".join(sorted(unread)))
-        await self.catalogue.put_note(UNTIDY, looked)
-        if await self.catalogue.note(LOOKED) == looked:  # else it was lost meanwhile, or somebody else does the same
-            await self.catalogue.put_note(WHOLE, about)
+        if await self._goes_on(token):
+            for name, value in ((UNREAD, " ".join(sorted(unread))), (UNTIDY, token), (WHOLE, about)):
+                await self.catalogue.put_note(name, value)
+
+    async def _goes_on(self, token: str) -> bool:
+        """Note that who compares it goes on with that; whether it is still the one who does."""
+        is_so = (await self.catalogue.note(LOOKED)).endswith(token)
+        if is_so:
+            await self.catalogue.put_note(LOOKED, f"{time.time()} {token}")
+        return is_so
 
     async def unequal(self, shard: str, *, anew: bool = False) -> AsyncGenerator[UnequalTree]:
         """The trees of a shard that are not the same in the archive and in the catalogue, by their keys; with `anew`
@@ -235,34 +235,25 @@ class Cataloguer(ArchiveListener):
 
 async def _tree_in(scan: Scan, erased: int) -> TreeToDescribe | None:
     """The tree that was read, without turns from until all of its tenant was erased; None where nothing is left."""
-    large = len(scan.index.entries) > THREAD_FROM_TURNS
-    chosen = await asyncio.to_thread(_choose, scan.index, erased) if large else _choose(scan.index, erased)
-    if chosen is None:
-        return None
-    told, newest, opening, read = chosen
-    wanted = list(dict.fromkeys((*opening, newest, *read)))
-    turns = dict(zip(wanted, await scan.turns(wanted), strict=True))
-    return TreeToDescribe(*told, [turns[id] for id in opening], turns[newest], list(turns.values()))
+    tree, wanted = await asyncio.to_thread(_choose, scan.index, erased)
+    return tree and tree._replace(turns=await scan.turns(wanted))
 
 
-def _choose(
-    index: Index, erased: int
-) -> tuple[tuple[str, int, int, str | None], str, Sequence[str], Sequence[str]] | None:
-    """The tree of an index as it is described, and the ids of its newest turn, of those that it opens with, and of all
-    that are read.
-    """
+def _choose(index: Index, erased: int) -> tuple[TreeToDescribe | None, list[str]]:
+    """The tree of an index as it is described, and the ids of its turns that are read for that."""
     entries = index.entries
     for root in [id for id, entry in entries.items() if entry.parent is None]:
         within = index.within(root)
         there = [id for id in within if not is_conversation(id) and entries[id].created > erased]
         if there:
             newest, kept = max(there, key=lambda id: entries[id].created), set(there)
-            way = [id for id in index.path(newest) or () if id in kept]
+            opening = [id for id in index.path(newest) or () if id in kept][:OPENING]
             sizes = accumulate(entries[id].payload for id in there)
             read = [id for id, size in zip(there, sizes, strict=True) if size <= READ_BYTES]
             used, named = max(entries[id].used for id in within), next(filter(is_conversation, within), None)
-            return (root, used, len(there), named), newest, way[:OPENING], read
-    return None
+            tree = TreeToDescribe(root, used, len(there), named, opening, newest)
+            return tree, list(dict.fromkeys((*opening, newest, *read)))
+    return None, []
 
 
 def _stray(place: str) -> UnequalTree:

@@ -39,12 +39,6 @@ FRESH_SECONDS = 600.0
 was longer ago. After that one process compares them once a day.
 """
 
-OTHERS = (
-    "another process makes the list of the archive with another HARMONIUM_SEARCH_WORDS, or is of another release: set "
-    "the same for all, and restart them"
-)
-"""The remedy where a process finds that another one has made the catalogue after it: it leaves that as it is."""
-
 TOLD = 1_000
 """After how many trees it is said how far the catalogue is."""
 
@@ -83,21 +77,16 @@ async def catalogue_for_ever(store: ConversationHistoryStore, cataloguer: Catalo
     """Have the catalogue whole, and nothing in its index that was deleted, until cancelled. What others made in another
     form is made anew once, at the start: else two would do so in turn.
     """
-    fresh, is_theirs, left = FRESH_SECONDS, False, list[str]()
+    fresh, left = FRESH_SECONDS, list[str]()
     while True:
         with tolerate(store, "the catalogue is not whole yet"):
-            about, whole = await cataloguer.about(), await cataloguer.catalogue.note(WHOLE)
-            if fresh == DAY_SECONDS and whole and whole != about:
-                if not is_theirs:
-                    message = "the list of all that is kept is made by others, and left to them"
-                    event(logger, logging.WARNING, message, remedy=OTHERS)
-                is_theirs = True
-            elif about:
-                if whole != about or time.time() - await cataloguer.looked_at() > fresh:
+            if about := await cataloguer.about():
+                whole, age = await cataloguer.catalogue.note(WHOLE), time.time() - await cataloguer.looked_at()
+                if age > (fresh if whole else FRESH_SECONDS) or (whole != about and fresh == FRESH_SECONDS):
                     left = SHARDS  # until it is done, also where the archive is away meanwhile
                 if left := left or [*await cataloguer.unread()]:
                     await make_whole(cataloguer, left)
-                left, fresh, is_theirs = [], DAY_SECONDS, False
+                fresh, left = DAY_SECONDS, []
             while await cataloguer.catalogue.tidy():
                 pass
         await asyncio.sleep(TIDY_SECONDS * random.uniform(0.5, 1.0))
