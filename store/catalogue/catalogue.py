@@ -50,7 +50,7 @@ class CatalogueDatabase(Protocol):
     """A source of the rows that match the question $1."""
     few: str
     many: str
-    """That a row matches the question $6: for a look at those that do, and at all in an order."""
+    """The conditions that a row matches the question $6: for a look at those that do, and at all in an order."""
 
     def question(self, wanted: Mapping[str, bool]) -> str:
         """The question for rows with all of these entries, or with some that begin so."""
