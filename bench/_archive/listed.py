@@ -1,4 +1,5 @@
-"""Listed: pages of all that is kept, a million conversations of which 50,000 are in memory, and searches in 100,000.
+"""Listed: pages of all that is kept, a million conversations of which 50,000 are in memory, and searches in 100,000 and
+in all of them.
 
 The rows are those of the service, with words as a language has them: few that all say, many that few say. Half of them
 are another tenant's.
@@ -25,8 +26,9 @@ from service.features.catalogue.excerpts import Excerpt, TurnUsage
 from service.features.console.listing import ListPlace, page_of
 from service.features.console.trees import TreeFilter
 from store.backup.archiving.archived_turns import ArchivedTurns
+from store.catalogue.catalogue import Catalogue
 from store.catalogue.cataloguing import tree_at
-from store.catalogue.rows import Catalogue, CatalogueRow, fact_of
+from store.catalogue.rows import CatalogueRow, fact_of
 from store.catalogue.sqlite import SqliteCatalogue
 from store.history.elsewhere import KeptQuery
 from store.history.history import ConversationHistoryStore
@@ -56,8 +58,12 @@ class Listed:
     made: dict[int, float]
 
     def targets(self) -> list[Target]:
-        """The targets."""
-        limits = {name: PAGE_SECONDS if name.startswith("page") else SEARCH_SECONDS for name in self.seconds}
+        """The targets; a search in a million has none."""
+        limits = {
+            name: PAGE_SECONDS if name.startswith("page") else SEARCH_SECONDS
+            for name in self.seconds
+            if not name.startswith("search in")
+        }
         return [Target(f"ms of a {name}", 1e3 * median(self.seconds[name]), 1e3 * limits[name]) for name in limits]
 
     def lines(self) -> list[str]:
@@ -71,7 +77,8 @@ async def measure(bench: Bench) -> Listed:
     """Fill it up to one number and search, then to the other and list."""
     seconds, made = dict[str, Sequence[float]](), dict[int, float]()
     with tempfile.TemporaryDirectory() as folder:
-        catalogue, chance = SqliteCatalogue(Path(folder) / "catalogue.db", 60.0), random.Random(1)
+        catalogue = Catalogue(SqliteCatalogue(Path(folder) / "catalogue.db", 60.0))
+        chance = random.Random(1)
         words = ["".join(chance.choices(SYLLABLES, k=3)) for _ in range(5_000)]
         first, last = bench.few(SEARCHED, QUICK), bench.few(LISTED, 2 * QUICK)
         made[first] = await fill(bench, catalogue, words, range(first))
@@ -81,10 +88,12 @@ async def measure(bench: Bench) -> Listed:
             "a rare word": [words[2_000]],
             "a letter": ["k"],
         }
-        for name, asked in looked.items():
-            query = KeptQuery(PAGE, words=asked)
-            seconds[f"search for {name}"] = await timed(lambda query=query: catalogue.find(TENANTS[0], query))
+        queries = {name: KeptQuery(PAGE, words=asked) for name, asked in looked.items()}
+        for name, query in queries.items():
+            seconds[f"search for {name}"] = await timed(partial(catalogue.find, TENANTS[0], query))
         made[last] = await fill(bench, catalogue, words, range(first, last))
+        for name, query in queries.items():
+            seconds[f"search in {last:,} for {name}"] = await timed(partial(catalogue.find, TENANTS[0], query))
         async with AsyncExitStack() as stack:
             redis = stack.enter_context(running(bench.redis))
             there = await stack.enter_async_context(opened(redis, Place("sqlite", f"sqlite://{folder}/archive")))
@@ -108,7 +117,7 @@ async def fill(bench: Bench, catalogue: Catalogue, words: Sequence[str], numbers
     async def add(number: int) -> None:
         said = " ".join(chance.choices(words, weights, k=WORDS))
         digits = f"{number:0{HEX_DIGITS}x}"
-        assert await catalogue.put(TENANTS[number % 2], digits[-TREE_CHARS:], row_of(digits, number, said), "")
+        assert await catalogue.put(TENANTS[number % 2], digits[-TREE_CHARS:], row_of(digits, number, said), digits, "")
 
     for at in bench.progress.track(range(numbers.start, numbers.stop, AT_ONCE), description="rows that are made"):
         await asyncio.gather(*map(add, range(at, min(at + AT_ONCE, numbers.stop))))
@@ -133,7 +142,8 @@ async def remember(bench: Bench, store: ConversationHistoryStore, catalogue: Cat
         turn = Turn(store.new_id(), None, Status.COMPLETED, (), response, items)
         await store.append(TENANTS[0], turn)
         digits, used = digits_of(turn.id), round(time.time() * 1e6)
-        assert await catalogue.put(TENANTS[0], tree_at(digits), row_of(digits, used, "words that somebody said"), "")
+        row = row_of(digits, used, "words that somebody said")
+        assert await catalogue.put(TENANTS[0], tree_at(digits), row, digits, "")
 
     for at in bench.progress.track(range(0, number, AT_ONCE), description="conversations in memory"):
         await asyncio.gather(*(add() for _ in range(at, min(at + AT_ONCE, number))))

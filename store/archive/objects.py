@@ -21,7 +21,7 @@ from obstore.exceptions import (
 )
 from obstore.store import AzureStore, GCSStore, ObjectStore, S3Store
 
-from store.archive.port import ArchiveEntry, Bounds, Stored
+from store.archive.port import ArchiveEntry, Bounds, Stored, mark_of_etag
 from store.errors import ArchiveRefused, ArchiveUnavailable
 
 if TYPE_CHECKING:
@@ -121,7 +121,12 @@ class ObjectsBackend:
             # the overload that returns Arrow has a type of a package that nobody installs
             pages = obstore.list(self._store, prefix or None, offset=after or None, chunk_size=limit)  # pyright: ignore[reportUnknownMemberType]
             page = next(pages, ())
-            return [ArchiveEntry(each["path"], each["size"], each["last_modified"].timestamp()) for each in page]
+            return [
+                ArchiveEntry(
+                    each["path"], each["size"], each["last_modified"].timestamp(), mark_of_etag(each["e_tag"] or "")
+                )
+                for each in page
+            ]
 
         return await self._ask(work)
 

@@ -55,12 +55,20 @@ class Stored(NamedTuple):
     etag: str
 
 
+def mark_of_etag(etag: str) -> str:
+    """The part of an etag that a list tells, too: some stores tell neither versions there nor quotes."""
+    return etag.rpartition(" ")[2].strip('"')
+
+
 class ArchiveEntry(NamedTuple):
-    """A key in a list, with the bytes of its value, and when that was written, in seconds since 1970."""
+    """A key in a list, with the bytes of its value, when that was written, in seconds since 1970, and the `mark` of its
+    etag (`mark_of_etag`).
+    """
 
     key: str
     size: int
     changed: float
+    mark: str
 
 
 class Backend(Protocol):

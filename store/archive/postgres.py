@@ -45,7 +45,7 @@ _GET = f"SELECT value, etag FROM {TABLE} WHERE key = $1"
 _CREATE = f"INSERT INTO {TABLE} (key, value, etag) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING RETURNING etag"
 _REPLACE = f"UPDATE {TABLE} SET value = $2, etag = $3, changed = now() WHERE key = $1 AND etag = $4 RETURNING etag"
 _DELETE = f"DELETE FROM {TABLE} WHERE key = ANY($1)"
-_LIST = f"""SELECT key, octet_length(value), extract(epoch FROM changed)::float8 FROM {TABLE}
+_LIST = f"""SELECT key, octet_length(value), extract(epoch FROM changed)::float8, etag FROM {TABLE}
     WHERE key > $1 AND key >= $2 AND key < $3 ORDER BY key LIMIT $4"""
 
 _RISKS = {

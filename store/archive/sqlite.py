@@ -342,7 +342,9 @@ _IN_SHARD = re.compile(rf"{SHARDED}([0-9a-f]{{2}})/")
 
 _CREATE = "INSERT INTO object (key, etag, changed, value) VALUES (?, ?, ?, ?) ON CONFLICT (key) DO NOTHING"
 _REPLACE = "UPDATE object SET etag = ?, changed = ?, value = ? WHERE key = ? AND etag = ?"
-_LIST = "SELECT key, length(value), changed FROM object WHERE key > ? AND key >= ? AND key < ? ORDER BY key LIMIT ?"
+_LIST = (
+    "SELECT key, length(value), changed, etag FROM object WHERE key > ? AND key >= ? AND key < ? ORDER BY key LIMIT ?"
+)
 
 
 def _list(file: sqlite3.Connection, prefix: str, after: str, limit: int) -> list[ArchiveEntry]:

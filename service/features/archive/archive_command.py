@@ -30,8 +30,7 @@ from service.commands.stores import on_store
 from service.features.archive.backup_command import bar_on, last_of, left_out
 from service.features.archive.opening import on_both, open_archive, with_archive
 from service.features.archive.settings import ArchiveSettings
-from service.features.catalogue.opening import about_of, make_whole
-from service.features.catalogue.settings import CatalogueSettings
+from service.features.catalogue.opening import make_whole
 from service.logs import event
 from service.process import features, open_layout
 from service.settings.core import CoreSettings
@@ -415,11 +414,8 @@ def catalogue(as_json: AsJson = False) -> None:
     settings = load()
 
     async def go(archive: Archive) -> int:
-        about, listener = await about_of(archive, CatalogueSettings.of(settings).search_words), archive.listener
-        if not about or not isinstance(listener, Cataloguer):
-            return 0
-        await listener.begin_anew(about)
-        return await make_whole(listener, about)
+        listener = archive.listener
+        return await make_whole(listener, anew=True) if isinstance(listener, Cataloguer) else 0
 
     with _asking():
         made = _on_archive(settings, go)

@@ -30,7 +30,7 @@ class ArchiveFeature(Feature):
             return
         parts.secret = archive.secret
         parts.chores += archive_chores(archive, settings, parts.layout, parts.metrics)
-        parts.chores += catalogue_chores(parts.store, archive.archive, settings)
+        parts.chores += catalogue_chores(parts.store, archive.archive)
         parts.checks.append(archive_check(archive))
 
     def commands(self, app: typer.Typer) -> None:

@@ -53,23 +53,20 @@ def describe(kept: TreeToDescribe, *, all_words: bool) -> CatalogueRow:
     """The row of a tree; with `all_words` it is found by all that was said in it, else by its title, the newest answer
     and its metadata.
     """
-    newest = _excerpt_of(kept.newest)
-    openings = [found for turn in kept.opening if (found := _excerpt_of(turn)) is not None]
-    title = next((each.input for each in openings if each.input), None)
-    at = KeptNewest(kept.newest.id, kept.newest.status, kept.newest.created, newest)
-    summary = KeptSummary(title, kept.number, kept.conversation, at)
-    facts, labels = dict.fromkeys([fact_of(STATUS, kept.newest.status)]), dict[str, None]()
+    turns = {turn.id: turn for turn in kept.turns}
+    last = turns[kept.newest]
+    newest, openings = _excerpt_of(last), [_excerpt_of(turns[id]) for id in kept.opening]
+    title = next((each.input for each in openings if each and each.input), None)
+    shown = KeptSummary(title, kept.number, kept.conversation, KeptNewest(last.id, last.status, last.created, newest))
     told = [each for turn in kept.turns for each in _facts_of(turn)]
     told.sort(key=lambda each: each[0] != PERSON)  # people first, as there may not be room for all
-    for _, fact, label in told:
-        facts[fact] = labels[label] = None
-    words = [title or "", newest.output if newest else "", newest.input if newest else "", *labels]
+    facts = dict.fromkeys((fact_of(STATUS, last.status), *(fact for _, fact, _ in told)))
+    words = [title, newest and newest.output, newest and newest.input, *dict.fromkeys(label for *_, label in told)]
     if all_words:
         words += [text for turn in kept.turns for text in _texts_of(turn)]
     text = "\n".join(filter(None, words))[:WORDS_CHARS]
-    shown = _encoder.encode(summary)
-    root, last = digits_of(kept.root), digits_of(kept.newest.id)
-    return CatalogueRow(kept.used, root, last, shown, list(islice(facts, MOST_FACTS)), text)
+    ends = digits_of(kept.root), digits_of(last.id)
+    return CatalogueRow(kept.used, *ends, _encoder.encode(shown), list(islice(facts, MOST_FACTS)), text)
 
 
 def _facts_of(turn: Saved) -> Iterator[tuple[str, str, str]]:

@@ -3,10 +3,10 @@
 import asyncio
 import logging
 import random
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from time import monotonic
 from urllib.parse import unquote
 
 from service.features.catalogue.describing import describe
@@ -18,9 +18,8 @@ from service.settings.units import DAY_SECONDS
 from service.store_away import tolerate
 from store.archive.archive import Archive
 from store.archive.port import Bounds
-from store.backup.ownership import ID_KEY
-from store.catalogue.cataloguing import Cataloguer, CatalogueStanding
-from store.catalogue.rows import Catalogue
+from store.catalogue.catalogue import Catalogue, CatalogueDatabase
+from store.catalogue.cataloguing import SHARDS, WHOLE, Cataloguer
 from store.errors import Unsupported
 from store.history.history import ConversationHistoryStore
 
@@ -35,17 +34,10 @@ FORM = "1"
 TIDY_SECONDS = 60.0
 """How long words that were deleted may stay in the index, unseen."""
 
-OTHERS = {
-    CatalogueStanding.OTHER_COPY: (
-        "another machine has a list of its own of this archive: each has what its own processes archived. Name one "
-        "Postgres for all of them with HARMONIUM_CATALOGUE_URL, and restart them"
-    ),
-    CatalogueStanding.OTHER_WORDS: (
-        "another process makes the list of the archive with another HARMONIUM_SEARCH_WORDS, or is of another release: "
-        "set the same for all, and restart them"
-    ),
-}
-"""The remedies where a process finds that others have made the catalogue after it: it leaves that as it is."""
+FRESH_SECONDS = 600.0
+"""How long ago a catalogue was compared with the archive where a process that starts leaves that: an older copy of it
+was longer ago. After that one process compares them once a day.
+"""
 
 TOLD = 1_000
 """After how many trees it is said how far the catalogue is."""
@@ -57,11 +49,12 @@ def open_cataloguer(settings: CoreSettings, archive: Archive, archive_url: str) 
     """
     own = CatalogueSettings.of(settings)
     url = own.catalogue_url or (archive_url if archive_url.startswith(("sqlite", "postgres")) else "sqlite")
-    all_words = own.search_words == "all"
-    return Cataloguer(archive, _catalogue(url, settings.data_dir), partial(describe, all_words=all_words))
+    catalogue = Catalogue(_database(url, settings.data_dir))
+    describing = partial(describe, all_words=own.search_words == "all")
+    return Cataloguer(archive, catalogue, describing, f"{own.search_words} {FORM}")
 
 
-def _catalogue(url: str, data: Path) -> Catalogue:
+def _database(url: str, data: Path) -> CatalogueDatabase:
     if url.startswith("postgres"):
         try:
             from store.catalogue.postgres import PostgresCatalogue
@@ -74,51 +67,35 @@ def _catalogue(url: str, data: Path) -> Catalogue:
     return SqliteCatalogue(folder / FILE, Bounds().request_seconds)
 
 
-def catalogue_chores(store: ConversationHistoryStore, archive: Archive, settings: CoreSettings) -> Iterator[Chore]:
+def catalogue_chores(store: ConversationHistoryStore, archive: Archive) -> Iterator[Chore]:
     """The work of the catalogue of an archive beside requests."""
     if isinstance(archive.listener, Cataloguer):
-        words = CatalogueSettings.of(settings).search_words
-        yield Chore("cataloguing", partial(catalogue_for_ever, store, archive, archive.listener, words))
+        yield Chore("cataloguing", partial(catalogue_for_ever, store, archive.listener))
 
 
-async def catalogue_for_ever(
-    store: ConversationHistoryStore, archive: Archive, cataloguer: Cataloguer, words: str
-) -> None:
-    """Have the catalogue whole, and nothing in its index that was deleted, until cancelled. What others made by other
-    words, or an older copy, is made anew once, at the start: else two would do so in turn.
+async def catalogue_for_ever(store: ConversationHistoryStore, cataloguer: Cataloguer) -> None:
+    """Have the catalogue whole, and nothing in its index that was deleted, until cancelled. What others made in another
+    form is made anew once, at the start: else two would do so in turn.
     """
-    tidy_at, told = monotonic() + DAY_SECONDS, None
+    fresh, left = FRESH_SECONDS, list[str]()
     while True:
         with tolerate(store, "the catalogue is not whole yet"):
-            if about := await about_of(archive, words):
-                standing = await cataloguer.standing(about)
-                if standing in OTHERS and told is not None:
-                    if standing is not told:
-                        message = "other processes make the list of conversations; this one doesn't"
-                        event(logger, logging.WARNING, message, remedy=OTHERS[standing])
-                else:
-                    if standing in OTHERS:
-                        await cataloguer.begin_anew(about)
-                    await make_whole(cataloguer, about)
-                told = standing
-            if monotonic() >= tidy_at:
-                tidy_at = monotonic() + DAY_SECONDS
-                await cataloguer.catalogue.note_untidy()
+            if about := await cataloguer.about():
+                whole, age = await cataloguer.catalogue.note(WHOLE), time.time() - await cataloguer.looked_at()
+                if age > (fresh if whole else FRESH_SECONDS) or (whole != about and fresh == FRESH_SECONDS):
+                    left = SHARDS  # until it is done, also where the archive is away meanwhile
+                if left := left or [*await cataloguer.unread()]:
+                    await make_whole(cataloguer, left)
+                fresh, left = DAY_SECONDS, []
             while await cataloguer.catalogue.tidy():
                 pass
         await asyncio.sleep(TIDY_SECONDS * random.uniform(0.5, 1.0))
 
 
-async def about_of(archive: Archive, words: str) -> str:
-    """The words by which a catalogue is that of an archive, and finds these words; empty as long as it has no id."""
-    stored = await archive.get(ID_KEY)
-    return "" if stored is None else f"{stored.value.decode()} {words} {FORM}"
-
-
-async def make_whole(cataloguer: Cataloguer, about: str) -> int:
-    """Make a catalogue whole by these words, unless it is; how many trees were looked at."""
+async def make_whole(cataloguer: Cataloguer, only: Sequence[str] = SHARDS, *, anew: bool = False) -> int:
+    """Have the rows of some shards as the archive has their trees; how many trees were looked into."""
     made, told, unread = 0, 0, await cataloguer.unread()
-    async for made in cataloguer.make_whole(about):
+    async for made in cataloguer.make_whole(only, anew=anew):
         if made - told >= TOLD:
             told = made
             event(logger, logging.INFO, "the catalogue of the archive is being made", conversations=made)

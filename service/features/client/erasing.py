@@ -1,7 +1,10 @@
 """The erasure of what a service keeps of one person: all conversations that name them, in memory and in the archive."""
 
+import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -28,6 +31,7 @@ def erase(
         list[str] | None, option("KEY=VALUE", "Conversations with a turn that has this metadata.")
     ] = None,
     safety_identifier: Annotated[str | None, option("NAME", "Conversations with a turn for this person.")] = None,
+    backups: Annotated[Path | None, option("FOLDER", "Say which backups there still have the conversations.")] = None,
     dry_run: Annotated[bool, flag("--dry-run", "Only list the conversations.")] = False,
     yes: Annotated[bool, flag("--yes", "-y", "Don't ask.")] = False,
     as_json: AsJson = False,
@@ -35,8 +39,10 @@ def erase(
     """Erase the conversations of one person, with all forks, in memory and in the archive.
 
     The metadata, `safety_identifier` or `user` of any turn names the person. Earlier backups still contain the
-    conversations: delete them, or run this again after a restore.
+    conversations: `--backups` says which, by their dates. Delete them, or run this again after a restore.
     """
+    if backups and not backups.is_dir():
+        raise ClientError(f"{backups} is no folder", EXIT_USAGE)
     filters = filters_of(None, None, None, metadata or [])
     if safety_identifier:
         filters["safety_identifier"] = safety_identifier
@@ -52,10 +58,17 @@ def erase(
     reasons = {} if dry_run else {str(tree["newest"]["id"]): _erase(service, tree) for tree in found.values()}
     left = {id: reason for id, reason in reasons.items() if reason}
     done = len(reasons) - len(left)
+    kept = asyncio.run(_in_backups(sorted(filter(Path.is_file, backups.iterdir())), found)) if backups else []
     outcome = {"found": len(found), "erased": done, "left": list(left), "unread_shards": sorted(unread)}
+    outcome |= {"backups": kept} if backups else {}
     printing.out(json.dumps(outcome) if as_json else f"{len(found)} found, {done} erased")
     for id, reason in left.items():
         printing.remark(f"{id} stays: {reason}")
+    for each in kept:
+        told = f"of {each['made']} still has {each['has']} of them" if each["made"] else "can't be read as a backup"
+        printing.remark(f"{each['file']} {told}")
+    if found and not backups:
+        printing.remark("Earlier backups still have them: --backups FOLDER says which")
     if unread:
         printing.remark(unread_note(sorted(unread)))
     return 1 if left or unread else 0
@@ -94,3 +107,32 @@ def _erase(service: RemoteService, tree: Json) -> str:
             raise
         return "" if error.status == 404 else str(error)
     return ""
+
+
+async def _in_backups(paths: Iterable[Path], ids: Collection[str]) -> list[Json]:
+    """Those of some files that still have trees with these ids, or that can't be read as a backup: when each was made,
+    and how many of the trees it has.
+    """
+    # of no use to other commands, which begin without the store's modules
+    from store.backup.upkeep.backup_file import HEADER_KEY, header_in, reading, turns_of
+    from store.backup.upkeep.walking import trees_of
+    from store.errors import StoreError
+    from store.keys import digits_of
+
+    found = list[Json]()
+    for path in paths:
+        made, has = "", 0
+        try:
+            async with reading(path) as (file, _):
+                if (head := await file.get(HEADER_KEY)) is not None:
+                    made = datetime.fromtimestamp(header_in(head.value).created / 1e6, UTC).isoformat(
+                        timespec="seconds"
+                    )
+                    for id in ids:
+                        there = [tree async for tree in trees_of(file, None, digits_of(id))]
+                        has += any([not turn.deleted for tree in there async for turn in turns_of(file, tree)])
+        except (StoreError, ValueError, OSError):
+            made = ""
+        if has or not made:
+            found.append({"file": str(path), "made": made, "has": has})
+    return found

@@ -68,10 +68,14 @@ app = typer.Typer()
 
 
 def trees(service: RemoteService, limit: int, filters: dict[str, str | int], after: str | None) -> Iterator[Json]:
-    """Pages of at most `limit` trees in all, the one used last first. Raises ClientError."""
-    looked_at = told = 0
+    """Pages of at most `limit` trees in all, the one used last first, each once: one that was read may have left memory
+    between two pages. Raises ClientError.
+    """
+    looked_at, told, listed = 0, 0, set[str]()
     while limit > 0:
         page = service.call("GET", TREES, None, limit=min(limit, PAGE), after=after, **filters)
+        page["data"] = [tree for tree in page["data"] if tree["id"] not in listed]
+        listed.update(tree["id"] for tree in page["data"])
         yield page
         limit -= len(page["data"])
         after = page.get("after")

@@ -9,6 +9,7 @@ With a filter memory is searched for what the archive may lack, and the archive 
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from time import monotonic
 from typing import Annotated, ClassVar, Literal, NamedTuple, TypeVar
 
 import msgspec
@@ -50,9 +51,10 @@ SEARCH_ROOM = 4 << 20
 LATEST = 9_999_999_999
 """The last second that can be asked for, in 2286: a use has sixteen digits of microseconds."""
 
-MOST_SKIPPED = 2_000
-"""How many trees of the archive a page passes over that memory has, too: they are many where a lot of trees were read
-and not changed since they were archived.
+SKIP_SECONDS = 0.5
+MOST_AT_ONCE = 500
+"""How long a page passes over trees of the archive that memory has, too, and how many it asks for at once: they are
+many where a lot of trees were read and not changed since they were archived.
 """
 
 _UNDER_WAY = ("queued", "in_progress")
@@ -104,9 +106,10 @@ class KeptTrees:
         """The next ones, used since `until`, at most so many; and whether there may be more. `last` is how far it has
         come. Raises StoreUnavailable, ArchiveUnavailable.
         """
-        found, skipped = list[elsewhere.KeptTree](), 0
-        while skipped < MOST_SKIPPED:
-            query = self._query._replace(before=self.last, limit=limit - len(found) + 8)
+        found, skipped, ends = list[elsewhere.KeptTree](), 0, monotonic() + SKIP_SECONDS
+        while True:
+            most = min(limit - len(found) + 8 + skipped, MOST_AT_ONCE)
+            query = self._query._replace(before=self.last, limit=most)
             some = await self._elsewhere.find_kept(self._tenant, query)
             for tree in some:
                 if len(found) == limit or tree.used < until:
@@ -116,9 +119,8 @@ class KeptTrees:
                     skipped += 1
                 else:
                     found.append(tree)
-            if len(some) < query.limit:
-                return found, False
-        return found, True
+            if len(some) < query.limit or monotonic() >= ends:
+                return found, len(some) == query.limit
 
 
 async def page_of(

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from store.catalogue.rows import Catalogue
-from tests.support.archive.catalogues import KINDS, catalogue_at
+from store.catalogue.catalogue import Catalogue
+from tests.support.archive.catalogues import KINDS, catalogue_at, emptied
 from tests.support.archive.opened import Place, new_name, place_of
 from tests.support.store.fixtures import *
 
@@ -25,7 +25,6 @@ def place(ground: Place) -> Place:
 @pytest.fixture
 async def catalogue(place: Place) -> AsyncIterator[Catalogue]:
     """A catalogue with nothing in it."""
-    made = catalogue_at(place)
-    await made.begin(new_name())
+    made = await emptied(catalogue_at(place))
     yield made
     await made.close()

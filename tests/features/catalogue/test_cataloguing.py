@@ -19,17 +19,19 @@ from service.features.catalogue.opening import catalogue_for_ever
 from store.archive.port import ArchiveEntry
 from store.backup.archiving.archived_turns import ArchivedTurns
 from store.backup.ownership import ID_KEY
+from store.backup.upkeep.carrying import AT_ONCE
 from store.backup.upkeep.erasing import erase
 from store.backup.upkeep.expiring import expire
 from store.backup.upkeep.restore import Restore
 from store.backup.upkeep.verifying import Verify
 from store.backup.upkeep.walking import trees_of
-from store.catalogue.cataloguing import Cataloguer, CatalogueStanding, tree_at
-from store.catalogue.rows import MAKING, WHOLE, Catalogue, fact_of
+from store.catalogue.catalogue import Catalogue, StoredRow
+from store.catalogue.cataloguing import LOOKED, WHOLE, Cataloguer, tree_at
+from store.catalogue.rows import fact_of
 from store.errors import ArchiveRefused, ArchiveUnavailable
 from store.history.elsewhere import KeptQuery
 from store.keys import digits_of
-from tests.support.archive.catalogues import FILE, catalogue_at, found
+from tests.support.archive.catalogues import FILE, catalogue_at, emptied, found
 from tests.support.archive.kept import DAY, Kept, kept, micros
 from tests.support.archive.opened import Place, new_name, opened
 from tests.support.store.audit import complaints
@@ -94,8 +96,7 @@ class Listed(NamedTuple):
         """All that the catalogue says of the trees of the archive, and by what it finds them."""
         told = dict[tuple[str, str], object]()
         async for tree in trees_of(self.kept.archive, None):
-            row = await self.catalogue.row(tree.tenant, tree_at(tree.digits))
-            told[tree.tenant, tree.digits] = row and row._replace(words="")
+            told[tree.tenant, tree.digits] = await self.catalogue.row(tree.tenant, tree_at(tree.digits))
             assert not await self.cataloguer.is_stale(tree.tenant, tree.digits)
         for tenant in (TENANT, OTHER):
             for word in ("one", "two", "other"):
@@ -108,8 +109,8 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Place:
     return Place("sqlite", f"sqlite://{tmp_path_factory.mktemp('catalogues')}")
 
 
-def with_catalogue(kept: Kept, catalogue: Catalogue) -> Listed:
-    cataloguer = Cataloguer(kept.archive, catalogue, partial(describe, all_words=True))
+def with_catalogue(kept: Kept, catalogue: Catalogue, form: str = "words") -> Listed:
+    cataloguer = Cataloguer(kept.archive, catalogue, partial(describe, all_words=True), form)
     kept.archive.listener = cataloguer
     return Listed(kept, cataloguer)
 
@@ -118,6 +119,7 @@ def with_catalogue(kept: Kept, catalogue: Catalogue) -> Listed:
 async def listed(server_url: str, prefix: str, tmp_path: Path, redis: Redis, place: Place) -> AsyncIterator[Listed]:
     archive = Place("sqlite", f"sqlite://{tmp_path / 'archive'}")
     async with opened(archive) as values, kept(server_url, prefix, values) as made:
+        await values.put(ID_KEY, b"id", only_if=None)
         yield with_catalogue(made, catalogue_at(place))
         assert await complaints(redis, prefix) == []
 
@@ -165,7 +167,7 @@ async def test_the_words_of_a_deleted_turn_go_from_the_row(listed: Listed) -> No
     assert await found(listed.catalogue, "one", "three", "secretary")
     assert b"SECRET " not in json.encode(summary)
     assert len(await found(listed.catalogue, "secret")) == 1  # as the beginning of the metadata's
-    row = await listed.cataloguer.row_of(TENANT, digits_of(ids[0]))
+    (_, row), _ = await listed.cataloguer.row_of(TENANT, digits_of(ids[0]))
     assert row is not None
     assert "secret\n" not in row.words.lower()
 
@@ -290,7 +292,7 @@ async def test_expired_trees_are_not_listed(listed: Listed) -> None:
     for days in (31, 200):
         await expire(listed.kept.archive, listed.kept.memory, 30, now=time.time() + days * DAY)
         assert await listed.roots() == [digits_of(left)]
-    assert await listed.catalogue.version(TENANT, tree_at(digits_of(old))) == ""
+    assert await listed.catalogue.row(TENANT, tree_at(digits_of(old))) == StoredRow()
     await listed.all()
 
 
@@ -322,7 +324,7 @@ async def test_a_late_writer_of_a_row_does_not_bring_back_what_is_gone(
     """One that has read the tree, and stands still until it is gone, be there a row before or not."""
     (id,) = await listed.archived("one")
     if first:
-        await listed.catalogue.begin(new_name())
+        await emptied(listed.catalogue)
     await listed.kept.leave_memory(id)
     put, gone, read = listed.catalogue.put, asyncio.Event(), asyncio.Event()
 
@@ -333,7 +335,7 @@ async def test_a_late_writer_of_a_row_does_not_bring_back_what_is_gone(
         return await put(*args)
 
     monkeypatch.setattr(listed.catalogue, "put", late)
-    writing = asyncio.create_task(listed.cataloguer.tree_changed(TENANT, digits_of(id)))
+    writing = asyncio.create_task(listed.cataloguer.tree_changed(TENANT, digits_of(id), anew=True))
     await read.wait()
     match how:
         case "deleted":
@@ -357,25 +359,44 @@ async def test_a_catalogue_that_is_made_anew_is_as_it_was_made_on_the_way(listed
     await listed.kept.store.forget_tree(TENANT, gone[0])
     await listed.kept.archive_all()
     before = await listed.all()
-    assert [made async for made in listed.cataloguer.make_whole("words")] == [3]
+    assert await all_made(listed.cataloguer) == []
+    assert [made async for made in listed.cataloguer.make_whole(anew=True)][-1] == 3
     assert await listed.all() == before
-    assert [made async for made in listed.cataloguer.make_whole("words")] == []
-    assert [made async for made in listed.cataloguer.make_whole("other words")] == [3]
+    other = with_catalogue(listed.kept, listed.catalogue, "other words")
+    assert (await all_made(other.cataloguer))[-1] == 3
+    assert await other.all() != before
+    assert (await all_made(listed.cataloguer))[-1] == 3
     assert await listed.all() == before
 
 
-async def test_a_process_that_died_while_it_made_it_whole_is_followed_by_one_that_does(listed: Listed) -> None:
-    for text in ("one", "two", "three"):
-        await listed.archived(text)
+async def all_made(cataloguer: Cataloguer) -> list[int]:
+    return [made async for made in cataloguer.make_whole()]
+
+
+async def test_a_process_that_died_while_it_made_it_whole_is_followed_by_one_that_goes_on(listed: Listed) -> None:
+    await asyncio.gather(*(listed.say("one") for _ in range(AT_ONCE + 2)))
+    await listed.kept.archive_all()
     before = await listed.all()
-    await listed.catalogue.begin("words")
+    await emptied(listed.catalogue)
     assert await listed.roots() == []
-    async for _ in listed.cataloguer.make_whole("words"):
+    async for _ in listed.cataloguer.make_whole():
         break
     assert await listed.catalogue.note(WHOLE) == ""
-    assert [made async for made in listed.cataloguer.make_whole("words")] == [3]
+    assert len(await listed.roots()) == AT_ONCE
+    assert (await all_made(listed.cataloguer))[-1] == 2
     assert await listed.all() == before
-    assert await listed.catalogue.note(WHOLE) == "words"
+    assert await listed.catalogue.note(WHOLE) == await listed.cataloguer.about() != ""
+
+
+async def test_a_catalogue_that_is_lost_while_it_is_compared_is_not_whole(listed: Listed) -> None:
+    for text in ("one", "two"):
+        await listed.archived(text)
+    await emptied(listed.catalogue)
+    async for _ in listed.cataloguer.make_whole():
+        await listed.catalogue.put_note(LOOKED, "")
+    assert await listed.catalogue.note(WHOLE) == ""
+    await all_made(listed.cataloguer)
+    assert await listed.catalogue.note(WHOLE)
 
 
 class Died(BaseException):
@@ -426,8 +447,7 @@ async def test_verify_finds_rows_of_trees_that_are_not_there(listed: Listed, rep
         await listed.archived("lost"),
         await listed.archived("other", tenant=OTHER),
     )
-    async for _ in listed.cataloguer.make_whole("words"):
-        pass
+    await all_made(listed.cataloguer)
     for tenant, id in ((TENANT, lost), (OTHER, other)):
         (tree,) = [each async for each in trees_of(listed.kept.archive, tenant, digits_of(id))]
         await listed.kept.archive.delete(*tree.keys)
@@ -457,103 +477,77 @@ async def test_shards_that_can_not_be_read_are_passed_over_and_listed_once_they_
             raise ArchiveRefused("it is damaged")
         return await list_keys(prefix, **more)
 
+    await emptied(listed.catalogue)
     monkeypatch.setattr(listed.kept.archive, "list", refuse)
     for _ in range(2):
-        assert [made async for made in listed.cataloguer.make_whole("words")][-1:] in ([len(some)], [])
-        assert await listed.catalogue.note(WHOLE) == "words"
+        assert (await all_made(listed.cataloguer))[-1:] in ([len(some)], [])
+        assert await listed.catalogue.note(WHOLE)
         assert await listed.cataloguer.unread() == [lost]
         assert sorted(await listed.roots()) == sorted(some)
     assert refusals == 2
     monkeypatch.undo()
-    assert [made async for made in listed.cataloguer.make_whole("words")] == [3 - len(some)]
+    assert [made async for made in listed.cataloguer.make_whole([lost])] == [3 - len(some)]
     assert (sorted(await listed.roots()), await listed.cataloguer.unread()) == (sorted(map(digits_of, ids)), [])
 
 
-async def test_after_an_error_it_goes_on_where_it_was(listed: Listed, monkeypatch: pytest.MonkeyPatch) -> None:
-    ids = [id for text in map(str, range(8)) for id in await listed.archived(text)]
-    last = max(digits_of(id)[:2] for id in ids)
-    list_keys, asked = listed.kept.archive.list, list[str]()
-
-    async def away(prefix: str, **more: Any) -> Sequence[ArchiveEntry]:
-        asked.append(prefix)
-        if asked.count(prefix) == 1 and prefix == f"v1/{last}/":
-            raise ArchiveUnavailable("it is away")
-        return await list_keys(prefix, **more)
-
-    monkeypatch.setattr(listed.kept.archive, "list", away)
-    with pytest.raises(ArchiveUnavailable):
-        async for _ in listed.cataloguer.make_whole("words"):
-            pass
-    async for _ in listed.cataloguer.make_whole("words"):
-        pass
-    assert {prefix for prefix in asked if asked.count(prefix) > 1} == {f"v1/{last}/"}
-    assert len(await listed.roots()) == 8
-
-
-async def test_an_older_copy_and_another_machine_s_are_noticed(listed: Listed, tmp_path: Path, place: Place) -> None:
-    """Each is made whole, tells the archive of itself, and knows that it is not the archive's latest."""
-
-    async def whole(cataloguer: Cataloguer) -> CatalogueStanding:
-        async for _ in cataloguer.make_whole("words"):
-            pass
-        return await cataloguer.standing("words")
-
+async def test_an_older_copy_and_another_machine_s_are_made_right(listed: Listed, tmp_path: Path, place: Place) -> None:
     file = Path(place.url.removeprefix("sqlite://")) / FILE
-    await listed.archived("one")
-    assert await whole(listed.cataloguer) is CatalogueStanding.WHOLE
+    (one,) = await listed.archived("one")
+    gone = await listed.archived("secret")
+    await all_made(listed.cataloguer)
     await listed.catalogue.close()
     copy = file.read_bytes()
     again = with_catalogue(listed.kept, catalogue_at(place))
-    assert await again.cataloguer.standing("words") is CatalogueStanding.WHOLE
-    two = await again.archived("two")
-    assert [await again.cataloguer.standing("words") for _ in range(3)] == [CatalogueStanding.WHOLE] * 3
-    assert await again.cataloguer.standing("others") is CatalogueStanding.OTHER_WORDS
+    two = await again.archived("two", parent=one)
+    await again.kept.store.forget_tree(TENANT, gone[0])
+    await again.kept.archive_all()
+    right = await again.all()
     await again.catalogue.close()
     file.write_bytes(copy)
     older = with_catalogue(listed.kept, catalogue_at(place))
-    assert digits_of(two[0]) not in await older.roots()
-    assert await older.cataloguer.standing("words") is CatalogueStanding.OTHER_COPY
-    await older.cataloguer.begin_anew("words")
-    assert await whole(older.cataloguer) is CatalogueStanding.WHOLE
-    assert digits_of(two[0]) in await older.roots()
+    assert await found(older.catalogue, "secret")
     another = with_catalogue(listed.kept, catalogue_at(Place("sqlite", f"sqlite://{tmp_path}/another")))
-    assert await whole(another.cataloguer) is CatalogueStanding.WHOLE
-    assert await older.cataloguer.standing("words") is CatalogueStanding.OTHER_COPY
     for each in (older, another):
+        assert (await all_made(each.cataloguer))[-1] == 2
+        assert await each.all() == right
+        assert (await each.summary(one)).newest.id == two[0]
+        assert await found(each.catalogue, "secret") == []
         await each.catalogue.close()
 
 
 async def test_what_others_make_by_other_words_is_made_anew_once_and_then_left_to_them(
-    listed: Listed, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, place: Place
+    listed: Listed, monkeypatch: pytest.MonkeyPatch, place: Place
 ) -> None:
     monkeypatch.setattr("service.features.catalogue.opening.TIDY_SECONDS", 0.01)
     await listed.archived("one")
-    await listed.kept.archive.put(ID_KEY, b"id", only_if=None)
-    other = catalogue_at(place)
-    both = Cataloguer(listed.kept.archive, other, partial(describe, all_words=True))
+    other, rounds = catalogue_at(place), Counter[Cataloguer]()
+    both = [
+        listed.cataloguer,
+        Cataloguer(listed.kept.archive, other, partial(describe, all_words=True), "all"),
+    ]
+    for each in both:
+        monkeypatch.setattr(each, "about", _counting(each, each.about, rounds))
     async with asyncio.TaskGroup() as tasks:
-        made = [
-            tasks.create_task(catalogue_for_ever(listed.kept.store, listed.kept.archive, each, words))
-            for each, words in ((listed.cataloguer, "titles"), (both, "all"))
-        ]
-        await until(lambda: "left to them" in caplog.text)
-        making, rounds = await other.note(MAKING), Counter[Cataloguer]()
-        for each in (listed.cataloguer, both):
-            monkeypatch.setattr(each, "standing", _counting(each, each.standing, rounds))
-        await until(lambda: min(rounds[listed.cataloguer], rounds[both]) >= 5)
-        assert await other.note(MAKING) == making
+        made = list[asyncio.Task[None]]()
+        for each in both:  # one starts after the other
+            made.append(tasks.create_task(catalogue_for_ever(listed.kept.store, each)))
+            await until(lambda each=each: rounds[each] >= 8)
+            assert await other.note(WHOLE) == await each.about()
+        before = await Listed(listed.kept, both[1]).all()
+        rounds.clear()
+        await until(lambda: min(rounds[each] for each in both) >= 8)
+        assert (await Listed(listed.kept, both[1]).all(), await other.note(WHOLE)) == (before, await both[1].about())
         for task in made:
             task.cancel()
-    assert caplog.text.count("left to them") == 1
     await other.close()
 
 
 def _counting(
-    cataloguer: Cataloguer, standing: Callable[[str], Awaitable[CatalogueStanding]], rounds: Counter[Cataloguer]
-) -> Callable[[str], Awaitable[CatalogueStanding]]:
-    async def counted(about: str) -> CatalogueStanding:
+    cataloguer: Cataloguer, about: Callable[[], Awaitable[str]], rounds: Counter[Cataloguer]
+) -> Callable[[], Awaitable[str]]:
+    async def counted() -> str:
         rounds[cataloguer] += 1
-        return await standing(about)
+        return await about()
 
     return counted
 
@@ -566,8 +560,7 @@ async def test_nothing_is_looked_for_in_a_catalogue_that_is_not_whole(listed: Li
         with pytest.raises(ArchiveUnavailable, match="is being made"):
             await listed.cataloguer.find(TENANT, query)
     assert [tree.root for tree in await listed.cataloguer.find(TENANT, KeptQuery(9))] == [digits_of(id)]
-    async for _ in listed.cataloguer.make_whole("words"):
-        pass
+    await all_made(listed.cataloguer)
     assert [tree.root for tree in await listed.cataloguer.find(TENANT, asked)] == [digits_of(id)]
 
 

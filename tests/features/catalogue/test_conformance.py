@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from store.catalogue import rows
-from store.catalogue.rows import MAKING, WHOLE, Catalogue
-from store.history.elsewhere import FIRST, KeptTree
-from tests.support.archive.catalogues import catalogue_at, found, row_of
+from store.catalogue.catalogue import Catalogue, StoredRow, place_of
+from store.history.elsewhere import FIRST, KeptQuery, KeptTree
+from tests.support.archive.catalogues import catalogue_at, found, put, row_of
 from tests.support.archive.opened import Place
 from tests.support.store.sample import TENANT
 
@@ -16,50 +16,49 @@ TREE, OTHER = "00aa", "globex"
 
 async def keep(catalogue: Catalogue, tree: str, words: str = "", *facts: str, used: int = 1, to: str = TENANT) -> None:
     """Put a row whatever is there."""
-    version = await catalogue.version(to, tree)
-    assert await catalogue.put(to, tree, row_of(words, *facts, used=used), version)
+    version = (await catalogue.row(to, tree)).version
+    assert await put(catalogue, tree, row_of(words, *facts, used=used), version, to)
 
 
 async def test_a_row_is_put_only_in_the_place_of_the_version_that_its_maker_asked_for(catalogue: Catalogue) -> None:
-    assert await catalogue.version(TENANT, TREE) == ""
-    assert not await catalogue.put(TENANT, TREE, row_of("stale"), "0123")
-    assert await catalogue.put(TENANT, TREE, row_of("first"), "")
-    first = await catalogue.version(TENANT, TREE)
-    assert not await catalogue.put(TENANT, TREE, row_of("late"), "")
-    assert await catalogue.put(TENANT, TREE, row_of("second"), first)
-    assert not await catalogue.put(TENANT, TREE, row_of("late"), first)
-    assert await catalogue.version(TENANT, TREE) != first
-    row = await catalogue.row(TENANT, TREE)
-    assert row == row_of("second")._replace(words="")
+    assert (await catalogue.row(TENANT, TREE)).version == ""
+    assert not await put(catalogue, TREE, row_of("stale"), "0123")
+    assert await put(catalogue, TREE, row_of("first"), "")
+    first = (await catalogue.row(TENANT, TREE)).version
+    assert not await put(catalogue, TREE, row_of("late"), "")
+    assert await put(catalogue, TREE, row_of("second"), first)
+    assert not await put(catalogue, TREE, row_of("late"), first)
+    assert (await catalogue.row(TENANT, TREE)).version != first
+    assert (await catalogue.row(TENANT, TREE)).row == row_of("second")._replace(words="")
 
 
 async def test_of_two_that_put_at_once_one_does(catalogue: Catalogue, place: Place) -> None:
     other = catalogue_at(place)
     for row in (row_of("word"), row_of("other"), None):
-        version = await catalogue.version(TENANT, TREE)
-        done = await asyncio.gather(*(each.put(TENANT, TREE, row, version) for each in (catalogue, other) * 4))
+        version = (await catalogue.row(TENANT, TREE)).version
+        done = await asyncio.gather(*(put(each, TREE, row, version) for each in (catalogue, other) * 4))
         assert sum(done) == 1
     await other.close()
 
 
 async def test_a_bare_row_is_never_told_and_has_a_version(catalogue: Catalogue) -> None:
     await keep(catalogue, TREE, "word", "f01")
-    before = await catalogue.version(TENANT, TREE)
-    assert await catalogue.put(TENANT, TREE, None, before)
-    assert await catalogue.version(TENANT, TREE) not in ("", before)
-    assert await catalogue.row(TENANT, TREE) is None
+    before = (await catalogue.row(TENANT, TREE)).version
+    assert await put(catalogue, TREE, None, before)
+    assert (await catalogue.row(TENANT, TREE)).version not in ("", before)
+    assert (await catalogue.row(TENANT, TREE)).row is None
     assert await found(catalogue) == await found(catalogue, "word") == await found(catalogue, facts=("f01",)) == []
-    assert not await catalogue.put(TENANT, TREE, row_of("word"), before)
+    assert not await put(catalogue, TREE, row_of("word"), before)
     await keep(catalogue, TREE, "word")
     assert await found(catalogue, "word") == [TREE]
 
 
 async def test_rows_are_told_as_they_were_put(catalogue: Catalogue) -> None:
     row = rows.CatalogueRow(1 << 50, "00ab", "00cd", b"\0\xff", ("f01",), "a word")
-    await catalogue.put(TENANT, TREE, row, "")
-    (told,) = await catalogue.find(TENANT, rows.KeptQuery(1))
+    await put(catalogue, TREE, row, "")
+    (told,) = await catalogue.find(TENANT, KeptQuery(1))
     assert told == KeptTree(TREE, 1 << 50, "00ab", "00cd", b"\0\xff")
-    assert await catalogue.row(TENANT, TREE) == row._replace(facts=(), words="")
+    assert (await catalogue.row(TENANT, TREE)).row == row._replace(facts=(), words="")
 
 
 @pytest.mark.parametrize("words", [(), ("word",)])
@@ -68,8 +67,8 @@ async def test_pages_follow_each_other_the_one_used_last_first(catalogue: Catalo
     for tree, used in uses.items():
         await keep(catalogue, tree, "a word", used=used)
     await keep(catalogue, "ffff", "a word", used=9, to=OTHER)
-    place, told = rows.KeptQuery(1).before, list[str]()
-    while page := await catalogue.find(TENANT, rows.KeptQuery(4, place, words=words)):
+    place, told = KeptQuery(1).before, list[str]()
+    while page := await catalogue.find(TENANT, KeptQuery(4, place, words=words)):
         told += [each.tree for each in page]
         place = page[-1].place
     assert told == sorted(uses, key=lambda tree: (uses[tree], tree), reverse=True)
@@ -98,8 +97,8 @@ async def test_facts_are_found_as_a_whole_and_all_that_are_asked_for(catalogue: 
 TEXTS = {
     "0001": "L'École de Zürich: <b>foo-bar</b> baz, https://example.com/a/path?q=1 anna@example.org",
     "0002": "AND OR NOT NEAR it's 50% \"quoted\" \\ back * star's 'f01' don't",
-    "0003": "Der Fußgänger ging 3.14 Meter; snake_case und 日本語 Привет",
-    "0004": "foo-barred foo: & | ! <-> ( ) ' \" : words",
+    "0003": "Der Fußgänger ging 3.1415 Meter, 14; snake_case und 日本語 Привет",
+    "0004": "foo-barred foo: & | ! <-> ( ) ' \" : words v2.71rc1 1,000",
 }
 
 
@@ -136,12 +135,17 @@ TEXTS = {
         (("fußg",), "0003"),
         (("snake_ca",), "0003"),
         (("3.14",), "0003"),
+        (("3.1",), "0003"),
+        (("3.1415",), "0003"),
+        (("14",), "0003"),
+        (("v2.7",), "0004"),
+        (("2.7",), ""),
+        (("1,00",), "0004"),
         (("日本",), "0003"),
         (("日",), "0003"),
         (("w",), ""),
         (("foo-w",), ""),
         (("m.",), ""),
-        (("3.1",), ""),
         (("ü",), ""),
         (("привет",), "0003"),
         (("\\",), ""),
@@ -169,7 +173,7 @@ async def test_another_tenant_s_words_are_never_found(catalogue: Catalogue) -> N
     for tenant in (OTHER, "acme2", "acm", "a"):
         await keep(catalogue, TREE, "secret", "f01", to=tenant)
     assert await found(catalogue, "secret") == await found(catalogue, facts=("f01",)) == await found(catalogue) == []
-    assert await catalogue.row(TENANT, TREE) is None
+    assert await catalogue.row(TENANT, TREE) == StoredRow()
     assert await found(catalogue, "secret", tenant="nobody") == []
     await keep(catalogue, TREE, "else")
     assert await found(catalogue, "secret") == []
@@ -180,14 +184,14 @@ async def test_the_text_around_the_words_is_told(catalogue: Catalogue) -> None:
     await keep(catalogue, "0001", "a short text with an École in it")
     long = " ".join([*(f"before{number}" for number in range(100)), "wanted,", *("behind" for _ in range(100))])
     await keep(catalogue, "0002", long)
-    (told,) = await catalogue.find(TENANT, rows.KeptQuery(9, words=("ecol",)))
+    (told,) = await catalogue.find(TENANT, KeptQuery(9, words=("ecol",)))
     assert told.text == "a short text with an École in it"
-    (told,) = await catalogue.find(TENANT, rows.KeptQuery(9, words=("want",)))
+    (told,) = await catalogue.find(TENANT, KeptQuery(9, words=("want",)))
     assert "wanted, behind" in told.text
     assert told.text.startswith("…before")
     assert told.text.endswith("behind…")
     assert len(told.text.split()) <= rows.AROUND_WORDS + 1
-    assert all(each.text == "" for each in await catalogue.find(TENANT, rows.KeptQuery(9)))
+    assert all(each.text == "" for each in await catalogue.find(TENANT, KeptQuery(9)))
 
 
 async def test_it_is_the_same_where_more_rows_match_than_are_sorted(
@@ -197,8 +201,7 @@ async def test_it_is_the_same_where_more_rows_match_than_are_sorted(
         await keep(catalogue, f"00{number:02}", "even word" if number % 2 == 0 else "odd word", used=number)
         await keep(catalogue, f"00{number:02}", "even word", used=number, to=OTHER)
     expected = [await found(catalogue, *words, limit=3) for words in (["even"], ["word"], ["odd", "wo"])]
-    for module in ("sqlite", "postgres"):
-        monkeypatch.setattr(f"store.catalogue.{module}.MOST_SORTED", 1)
+    monkeypatch.setattr("store.catalogue.catalogue.MOST_SORTED", 1)
     assert [await found(catalogue, *words, limit=3) for words in (["even"], ["word"], ["odd", "wo"])] == expected
     assert expected == [["0008", "0006", "0004"], ["0008", "0007", "0006"], ["0007", "0005", "0003"]]
 
@@ -207,15 +210,14 @@ async def test_a_row_is_removed_or_all_of_a_tenant(catalogue: Catalogue) -> None
     for tree in ("0001", "0002", "0003"):
         await keep(catalogue, tree, "word", "f01")
         await keep(catalogue, tree, "word", "f01", to=OTHER)
-    version = await catalogue.version(TENANT, "0001")
-    assert not await catalogue.remove(TENANT, "0001", "")
-    assert not await catalogue.remove(TENANT, "0001", await catalogue.version(TENANT, "0002"))
-    assert await catalogue.remove(TENANT, "0001", version)
-    assert await catalogue.remove(TENANT, "0001", version)
-    assert await catalogue.remove("nobody", "0001", "")
+    version = (await catalogue.row(TENANT, "0001")).version
+    for other in ("", (await catalogue.row(TENANT, "0002")).version):
+        assert not await catalogue.put(TENANT, "0001", None, "", other)
+    assert await catalogue.put(TENANT, "0001", None, "", version)
+    assert not await catalogue.put(TENANT, "0001", None, "", version)
     await catalogue.erase("nobody", FIRST[0])
     assert await found(catalogue, "word") == ["0003", "0002"]
-    assert await catalogue.version(TENANT, "0001") == ""
+    assert (await catalogue.row(TENANT, "0001")).version == ""
     await catalogue.erase(TENANT, FIRST[0])
     assert await found(catalogue, "word") == await found(catalogue) == []
     assert len(await found(catalogue, "word", tenant=OTHER)) == 3
@@ -225,62 +227,35 @@ async def test_a_row_is_removed_or_all_of_a_tenant(catalogue: Catalogue) -> None
 async def test_many_are_removed_a_few_at_a_time(
     catalogue: Catalogue, removed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("sqlite", "postgres"):
-        monkeypatch.setattr(f"store.catalogue.{module}.REMOVED", removed)
+    monkeypatch.setattr("store.catalogue.catalogue.REMOVED", removed)
     for number in range(5):
         await keep(catalogue, f"000{number}", "word")
         await keep(catalogue, f"000{number}", "word", to=OTHER)
     await catalogue.erase(TENANT, FIRST[0])
     assert await found(catalogue) == []
-    assert len(await found(catalogue, tenant=OTHER)) == 5
-    await catalogue.begin("anew")
-    assert await found(catalogue, tenant=OTHER) == await found(catalogue, "word", tenant=OTHER) == []
+    assert len(await found(catalogue, "word", tenant=OTHER)) == 5
 
 
-async def test_it_is_emptied_only_where_it_was_not_begun_by_the_same_words(catalogue: Catalogue, place: Place) -> None:
-    making = await catalogue.begin("one")
-    await keep(catalogue, TREE, "word")
-    assert await catalogue.begin("one") == making == await catalogue.note(MAKING)
-    assert (await catalogue.note(WHOLE), await found(catalogue, "word")) == ("", [TREE])
-    assert await catalogue.put_note(WHOLE, "one", making)
+async def test_a_note_is_told_as_it_was_put_last(catalogue: Catalogue, place: Place) -> None:
     other = catalogue_at(place)
-    assert (await other.note(WHOLE), await found(other, "word")) == ("one", [TREE])
-    assert await other.begin("one", besides="else") == making
-    for anew in (other.begin("two"), other.begin("two", besides=await other.begin("two"))):
-        assert await anew not in (making, "")
-        assert (await catalogue.note(WHOLE), await found(catalogue, "word"), await found(catalogue)) == ("", [], [])
-        assert await catalogue.version(TENANT, TREE) == ""
-        await keep(catalogue, TREE, "word")
+    for value in ("one", "two", ""):
+        await catalogue.put_note("whole", value)
+        assert (await other.note("whole"), await other.note("else")) == (value, "")
     await other.close()
 
 
-async def test_it_is_not_whole_by_words_for_which_another_has_begun_it_anew(catalogue: Catalogue) -> None:
-    one, two = await catalogue.begin("one"), await catalogue.begin("two")
-    assert not await catalogue.put_note(WHOLE, "one", one)
-    assert await catalogue.note(WHOLE) == ""
-    assert await catalogue.put_note(WHOLE, "two", two)
-    assert await catalogue.note(WHOLE) == "two"
-
-
-async def test_a_note_is_put_in_the_place_of_the_value_that_was_read(catalogue: Catalogue) -> None:
-    making = await catalogue.begin("one")
-    assert await catalogue.put_note("number", "1", making, only_if="")
-    assert not await catalogue.put_note("number", "2", making, only_if="")
-    assert await catalogue.put_note("number", "2", making, only_if="1")
-    assert await catalogue.note("number") == "2"
-
-
-async def test_all_rows_are_told_a_page_at_a_time(catalogue: Catalogue) -> None:
-    wanted = {(tenant, f"00{number:02}") for tenant in (TENANT, OTHER) for number in range(4)}
+async def test_all_rows_are_told_a_page_at_a_time_in_the_order_of_the_archive(catalogue: Catalogue) -> None:
+    wanted = {(tenant, f"00{number:02}") for tenant in ("acme", "acme-2", "acme.b") for number in range(4)}
     for tenant, tree in sorted(wanted, key=lambda each: each[1]):
         await keep(catalogue, tree, "word", to=tenant)
-    assert await catalogue.put(TENANT, "00bare", None, "")
-    told, after = list[tuple[str, str]](), ("", "")
-    while some := await catalogue.trees(after, 3):
-        told += some
-        after = some[-1]
-    assert sorted(told) == sorted(wanted | {(TENANT, "00bare")})
-    assert [tenant for tenant, _ in told] in ([TENANT] * 5 + [OTHER] * 4, [OTHER] * 4 + [TENANT] * 5)
+    await keep(catalogue, "0100", "of another shard")
+    assert await put(catalogue, "00bare", None, "")
+    told, after = list[str](), "00/"
+    while some := await catalogue.versions(after, "000", 3):
+        told += [place for place, _ in some]
+        after = some[-1][0]
+    assert told == sorted(place_of(*each) for each in wanted | {(TENANT, "00bare")})
+    assert told[0].startswith("00/t.acme-2/")
 
 
 async def test_it_is_tidy_in_the_end(catalogue: Catalogue) -> None:

@@ -67,7 +67,7 @@ def is_archived(data: Path, word: str) -> bool:
 def is_tidy(data: Path) -> bool:
     """Whether nothing that was deleted is in the catalogue's index."""
     with closing(sqlite3.connect(data / "archive" / "catalogue.db")) as file:
-        return not file.execute("SELECT 1 FROM about WHERE name = 'untidy'").fetchall()
+        return not file.execute("SELECT 1 FROM harmonium_catalogue_notes WHERE name = 'untidy'").fetchall()
 
 
 def listed(service: ServiceProcess, **asked: str) -> list[str] | None:

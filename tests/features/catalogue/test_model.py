@@ -9,8 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from store.catalogue.rows import CatalogueRow
 from store.history.elsewhere import KeptQuery
-from tests.support.archive.catalogues import catalogue_at, row_of
-from tests.support.archive.opened import Place, new_name
+from tests.support.archive.catalogues import catalogue_at, emptied, put, row_of
+from tests.support.archive.opened import Place
 from tests.support.lengths import lengths
 
 TENANTS, TREES = st.sampled_from(["a", "a-b"]), st.sampled_from(["00a", "00b", "01a"])
@@ -29,7 +29,7 @@ class Model(RuleBasedStateMachine):
         self.run = self.runner.run
         self.both = [catalogue_at(self.place) for _ in range(2)]
         self.one, self.other = self.both
-        self.run(self.one.begin(new_name()))
+        self.run(emptied(self.one))
         self.rows: dict[tuple[str, str], CatalogueRow | None] = {}
 
     def teardown(self) -> None:
@@ -40,17 +40,17 @@ class Model(RuleBasedStateMachine):
     @rule(tenant=TENANTS, tree=TREES, words=WORDS, facts=FACTS, used=USES, bare=st.booleans())
     def put(self, tenant: str, tree: str, words: list[str], facts: set[str], used: int, bare: bool) -> None:
         row = None if bare else row_of(" ".join(words), *facts, used=used)
-        version = self.run(self.other.version(tenant, tree))
+        version, _ = self.run(self.other.row(tenant, tree))
         assert bool(version) == ((tenant, tree) in self.rows)
-        assert self.run(self.one.put(tenant, tree, row, version))
-        assert not self.run(self.other.put(tenant, tree, row_of("late"), version))
+        assert self.run(put(self.one, tree, row, version, tenant))
+        assert not self.run(put(self.other, tree, row_of("late"), version, tenant))
         self.rows[tenant, tree] = row
 
     @rule(tenant=TENANTS, tree=TREES)
     def remove(self, tenant: str, tree: str) -> None:
-        version = self.run(self.other.version(tenant, tree))
-        assert self.run(self.one.remove(tenant, tree, "stale")) == (version == "")
-        assert self.run(self.one.remove(tenant, tree, version))
+        version, _ = self.run(self.other.row(tenant, tree))
+        assert not self.run(self.one.put(tenant, tree, None, "", "stale"))
+        assert self.run(self.one.put(tenant, tree, None, "", version)) == bool(version)
         self.rows.pop((tenant, tree), None)
 
     @rule(tenant=TENANTS, until=USES)

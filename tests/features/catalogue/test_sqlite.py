@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 
 from store.catalogue import sqlite
-from store.catalogue.rows import WHOLE, Catalogue
+from store.catalogue.catalogue import Catalogue
+from store.catalogue.cataloguing import WHOLE
 from store.errors import ArchiveRefused
-from store.history.elsewhere import FIRST, KeptTree
+from store.history.elsewhere import FIRST
 from tests.support import ROOT
-from tests.support.archive.catalogues import FILE, catalogue_at, found, row_of
+from tests.support.archive.catalogues import FILE, catalogue_at, found, put, row_of
 from tests.support.archive.opened import Place
 from tests.support.store.sample import TENANT
 
@@ -52,11 +53,11 @@ def files_with(folder: Path, word: bytes) -> list[str]:
 async def put_anew(catalogue: Catalogue, word: str | None, trees: Sequence[str]) -> None:
     """Put rows that are found by a word and many others, or bare ones, whatever is there."""
 
-    async def put(tree: str) -> None:
-        row = None if word is None else row_of(f"{word} {os.urandom(2_000).hex()} {word}{tree}", f"f{word}")
-        assert await catalogue.put(TENANT, tree, row, await catalogue.version(TENANT, tree))
+    async def put_one(tree: str) -> None:
+        row = None if word is None else row_of(f"{word} {os.urandom(2_000).hex(' ', 4)} {word}{tree}", f"f{word}")
+        assert await put(catalogue, tree, row, (await catalogue.row(TENANT, tree)).version)
 
-    await asyncio.gather(*map(put, trees))
+    await asyncio.gather(*map(put_one, trees))
 
 
 async def tidied(catalogue: Catalogue) -> None:
@@ -65,7 +66,7 @@ async def tidied(catalogue: Catalogue) -> None:
 
 
 async def test_its_files_are_its_owner_s_alone(catalogue: Catalogue, folder: Path) -> None:
-    await catalogue.put(TENANT, "00aa", row_of("word"), "")
+    await put(catalogue, "00aa", row_of("word"), "")
     assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700
     assert {stat.S_IMODE(entry.stat().st_mode) for entry in os.scandir(folder)} == {0o600}
 
@@ -73,11 +74,11 @@ async def test_its_files_are_its_owner_s_alone(catalogue: Catalogue, folder: Pat
 async def test_where_there_is_no_file_there_is_no_row(catalogue: Catalogue, folder: Path) -> None:
     os.mkdir(folder)
     assert (await catalogue.note(WHOLE), await found(catalogue), await found(catalogue, "word")) == ("", [], [])
-    assert (await catalogue.version(TENANT, "00aa"), await catalogue.tidy()) == ("", False)
+    assert ((await catalogue.row(TENANT, "00aa")).version, await catalogue.tidy()) == ("", False)
     assert os.listdir(folder) == []
 
 
-@pytest.mark.parametrize("how", ["replaced", "bare", "removed", "tenant", "begun"])
+@pytest.mark.parametrize("how", ["replaced", "bare", "removed", "tenant"])
 async def test_an_erased_word_is_in_none_of_its_files_once_it_is_tidy_and_closed(
     place: Place, folder: Path, how: str
 ) -> None:
@@ -95,11 +96,10 @@ async def test_an_erased_word_is_in_none_of_its_files_once_it_is_tidy_and_closed
             await put_anew(catalogue, None, TREES)
         case "removed":
             for tree in TREES:
-                assert await catalogue.remove(TENANT, tree, await catalogue.version(TENANT, tree))
-        case "tenant":
-            await catalogue.erase(TENANT, FIRST[0])
+                version, _ = await catalogue.row(TENANT, tree)
+                assert await catalogue.put(TENANT, tree, None, "", version)
         case _:
-            await catalogue.begin("anew")
+            await catalogue.erase(TENANT, FIRST[0])
     await tidied(catalogue)
     await catalogue.close()
     assert files_with(folder, secret.encode()) == []
@@ -130,7 +130,7 @@ async def test_of_several_processes_none_undoes_what_another_one_put(catalogue: 
     processes = [await asyncio.create_subprocess_exec(*program, env=environment, cwd=ROOT) for _ in range(2)]
     async with asyncio.timeout(SECONDS):
         assert [await process.wait() for process in processes] == [0, 0]
-    row = await catalogue.row(TENANT, "00aa")
+    _, row = await catalogue.row(TENANT, "00aa")
     assert row
     assert len(set(row.shown.split())) == 40
     for word in row.shown.decode().split():
@@ -157,9 +157,7 @@ async def test_a_file_of_a_later_release_is_told_too(catalogue: Catalogue, folde
 async def test_the_text_around_words_of_many_rows_takes_about_as_long_as_that_of_one(catalogue: Catalogue) -> None:
     """As the rows that match a beginning are looked up once, not once for each row that is told."""
     texts = [" ".join(f"a{os.urandom(4).hex()}" for _ in range(100)) for _ in range(1_000)]
-    await asyncio.gather(
-        *(catalogue.put(TENANT, f"00{at:04}", row_of(text, used=at), "") for at, text in enumerate(texts))
-    )
+    await asyncio.gather(*(put(catalogue, f"00{at:04}", row_of(text, used=at), "") for at, text in enumerate(texts)))
 
     async def seconds(limit: int) -> float:
         begun = monotonic()
@@ -173,32 +171,33 @@ async def test_the_text_around_words_of_many_rows_takes_about_as_long_as_that_of
 async def test_a_search_that_takes_long_holds_up_no_archiver(
     catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await catalogue.put(TENANT, "00aa", row_of("word"), "")
+    await put(catalogue, "00aa", row_of("word"), "")
     reads, ends = threading.Event(), threading.Event()
-    find = sqlite._find  # pyright: ignore[reportPrivateUsage]
+    rows = sqlite._rows  # pyright: ignore[reportPrivateUsage]
 
-    def slow(*args: Any) -> Sequence[KeptTree]:
-        reads.set()
-        ends.wait(SECONDS)
-        return find(*args)
+    def slow(statement: str, *args: Any) -> Sequence[Any]:
+        if "count(*)" in statement:
+            reads.set()
+            ends.wait(SECONDS)
+        return rows(statement, *args)
 
-    monkeypatch.setattr(sqlite, "_find", slow)
+    monkeypatch.setattr(sqlite, "_rows", slow)
     searching = asyncio.create_task(found(catalogue, "word"))
     try:
         assert await asyncio.to_thread(reads.wait, SECONDS)
         async with asyncio.timeout(5):
-            version = await catalogue.version(TENANT, "00aa")
-            assert await catalogue.put(TENANT, "00aa", row_of("word other"), version)
+            version = (await catalogue.row(TENANT, "00aa")).version
+            assert await put(catalogue, "00aa", row_of("word other"), version)
     finally:
         ends.set()
     assert await searching == ["00aa"]
 
 
 async def test_a_file_that_is_removed_while_it_is_in_use_is_begun_anew(catalogue: Catalogue, folder: Path) -> None:
-    await catalogue.put_note(WHOLE, "words", await catalogue.begin("words"))
-    await catalogue.put(TENANT, "00aa", row_of("word"), "")
+    await catalogue.put_note(WHOLE, "words")
+    await put(catalogue, "00aa", row_of("word"), "")
     assert await found(catalogue, "word") == ["00aa"]
     os.remove(folder / FILE)
     assert (await catalogue.note(WHOLE), await found(catalogue, "word")) == ("", [])
-    assert await catalogue.put(TENANT, "00bb", row_of("word"), "")
+    assert await put(catalogue, "00bb", row_of("word"), "")
     assert await found(catalogue, "word") == ["00bb"]

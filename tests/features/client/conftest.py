@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.service.process import ServiceProcess
+from tests.support.store.fixtures import prefix as prefix
+from tests.support.store.fixtures import server_url as server_url
 
 PACE = 200
 """Tokens a second: slow enough to be interrupted, and quick enough to wait for."""

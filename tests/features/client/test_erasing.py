@@ -1,14 +1,21 @@
 """Erasing a person by the command: it says of each conversation why it stays, and of shards that nobody can read."""
 
+import asyncio
 import json
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from service.features.client import printing
 from service.features.client.erasing import erase
-from service.features.client.errors import RefusedByService
+from service.features.client.errors import ClientError, RefusedByService
 from service.features.client.service import RemoteService
+from store.history.history import ConversationHistoryStore
+from store.redis.connection import connect
+from tests.support.store.backups import back_up
+from tests.support.store.sample import TENANT, grow
 
 REASONS = {"a": (409, "A response is under way."), "b": (403, "The key may not."), "c": (404, "Unknown.")}
 
@@ -37,6 +44,63 @@ def test_an_erasure_says_why_each_conversation_stays_and_what_can_not_be_read(
     assert json.loads(found.out) == {"found": 3, "erased": 1, "left": ["a", "b"], "unread_shards": unread}
     assert "a stays: A response is under way. (HTTP 409)\nb stays: The key may not. (HTTP 403)\n" in found.err
     assert ("nothing of 2 shards of the archive, which can't be read: 0a ff" in found.err) == bool(unread)
+
+
+async def _backed_up(server_url: str, prefix: str, folder: Path) -> tuple[str, str]:
+    """Two backups: of two conversations, and after one of them was deleted; the ids of both."""
+    store = ConversationHistoryStore(connect(server_url), prefix=prefix, shards=1)
+    (one,), (other,) = await grow(store, "one"), await grow(store, "other")
+    await back_up(server_url, prefix, folder / "before")
+    await store.forget_tree(TENANT, one)
+    await back_up(server_url, prefix, folder / "behind")
+    await store.close()
+    return one, other
+
+
+def test_an_erasure_says_which_backups_still_have_the_conversations_and_when_they_were_made(
+    server_url: str, prefix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "backups"
+    folder.mkdir()
+    (folder / "sub").mkdir()
+    (folder / "text").write_text("no backup")
+    one, other = asyncio.run(_backed_up(server_url, prefix, folder))
+    today = datetime.now(UTC).date().isoformat()
+    for ids, has in (([one], {"before": 1}), ([one, other], {"before": 2, "behind": 1})):
+        service = cast(RemoteService, Finding(ids))
+        for as_json in (True, False):
+            assert not erase.__wrapped__(service, metadata=["user=x"], yes=True, as_json=as_json, backups=folder)  # pyright: ignore[reportFunctionMemberAccess]
+            found = capsys.readouterr()
+            if as_json:
+                told = {Path(each["file"]).name: each["has"] for each in json.loads(found.out)["backups"]}
+                assert told == has | {"text": 0}
+                continue
+            for name, number in has.items():
+                assert f"{folder / name} of {today}T" in found.err
+                assert f"still has {number} of them" in found.err
+            assert f"{folder / 'text'} can't be read as a backup" in found.err
+            assert f"{len(ids)} found, {len(ids)} erased" in found.out
+
+
+def test_without_their_folder_an_erasure_says_that_backups_may_have_it_still(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service = cast(RemoteService, Finding(["a"]))
+    assert not erase.__wrapped__(service, metadata=["user=x"], yes=True)  # pyright: ignore[reportFunctionMemberAccess]
+    assert "Earlier backups still have them: --backups FOLDER says which" in capsys.readouterr().err
+    with pytest.raises(ClientError, match="is no folder"):
+        erase.__wrapped__(service, metadata=["user=x"], backups=tmp_path / "none")  # pyright: ignore[reportFunctionMemberAccess]
+
+
+class Finding:
+    """A service that finds these conversations, and deletes them."""
+
+    def __init__(self, ids: list[str]) -> None:
+        self._ids = ids
+
+    def call(self, method: str, path: str, *_: object, **__: object) -> dict[str, Any]:
+        trees = [{"id": id, "title": "", "newest": {"id": id, "kind": "response"}} for id in self._ids]
+        return {"data": trees, "after": None, "archive_away": False, "unread_shards": []}
 
 
 def test_words_that_begin_as_those_looked_for_are_marked_at_a_terminal(

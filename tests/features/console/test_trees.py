@@ -1,7 +1,7 @@
 """Trees over HTTP: a key's own, found by any id, filtered within bounds, and never by what another tenant has."""
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import httpx
@@ -23,6 +23,7 @@ from service.features.console.trees import (
     look_at,
     with_callers,
 )
+from store.history.elsewhere import ArchiveReader, KeptQuery, KeptTree
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
 from store.turn import Status, Turn
@@ -235,7 +236,7 @@ def test_what_a_list_does_not_take_is_refused_by_name(service: Served, query: st
 def test_all_that_is_kept_is_listed_once_wherever_a_page_ends(
     beside: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listing, "MOST_SKIPPED", 2)
+    monkeypatch.setattr(listing, "MOST_AT_ONCE", 2)
     service = beside(shards=2, max_responses=8, archive_url="sqlite", archive_after_seconds=0)
     ids = {
         said(service.client(), f"Count to {number}.") for number in range(2, 19)
@@ -257,6 +258,22 @@ def test_all_that_is_kept_is_listed_once_wherever_a_page_ends(
     assert set(whole.values()) == {True, False}
     for limit in (1, 2, 3, 4):
         assert list(listed(limit).items()) == list(whole.items())
+
+
+class KeptAlso(ArchiveReader):
+    """An archive of which memory has all but the last ten, each read since and not changed."""
+
+    lists = True
+
+    async def find_kept(self, tenant: str, query: KeptQuery) -> Sequence[KeptTree]:
+        uses = range(min(query.before[0], 5_000) - 1, -1, -1)[: query.limit]
+        return [KeptTree("00aa", used, "", "", b"", here=9_000 * (used >= 10)) for used in uses]
+
+
+async def test_a_page_is_full_however_many_were_read_and_not_changed(filled: ConversationHistoryStore) -> None:
+    filled.elsewhere = KeptAlso()
+    found, more = await listing.KeptTrees(filled, TENANT, TreeFilter(), listing.ListPlace()).some(10, 0)
+    assert ([tree.used for tree in found], more) == (list(range(9, -1, -1)), False)
 
 
 def test_a_tree_of_a_stranger_is_exactly_as_unknown_as_one_that_never_was(tenants: Served) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from store.archive.archive import Archive
-from store.archive.port import MOST_DELETED, MOST_LISTED, MOST_VALUE_BYTES, ArchiveEntry
+from store.archive.port import MOST_DELETED, MOST_LISTED, MOST_VALUE_BYTES, ArchiveEntry, mark_of_etag
 from tests.support import ROOT
 from tests.support.archive.opened import REMOTE, Place
 from tests.support.archive.programs.counting import increment
@@ -38,9 +38,10 @@ async def test_a_large_value_has_the_same_conditions(archive: Archive) -> None:
 async def test_a_list_tells_sizes_and_when_values_were_written(archive: Archive) -> None:
     before = time.time()
     first = await archive.put(KEY, b"x" * 700, only_if=None)
-    await archive.put(KEY, b"y" * 7000, only_if=first)
+    second = await archive.put(KEY, b"y" * 7000, only_if=first)
+    assert second
     (entry,) = await archive.list("v1/")
-    assert entry == ArchiveEntry(KEY, 7000, entry.changed)
+    assert entry == ArchiveEntry(KEY, 7000, entry.changed, mark_of_etag(second))
     assert before - 2 < entry.changed < time.time() + 2
 
 

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from secrets import token_hex
 
+from store.catalogue.catalogue import Catalogue
 from store.catalogue.rows import CatalogueRow
 from store.catalogue.sqlite import SqliteCatalogue
 from tests.support.archive.patience import PATIENT
@@ -14,11 +15,12 @@ TENANT, TREE = "acme", "00aa"
 
 async def add_words(path: Path, times: int) -> None:
     """Add so many words, whoever else does the same."""
-    catalogue, done = SqliteCatalogue(path, PATIENT.request_seconds), 0
+    catalogue, done = Catalogue(SqliteCatalogue(path, PATIENT.request_seconds)), 0
     while done < times:
-        version, row = await catalogue.version(TENANT, TREE), await catalogue.row(TENANT, TREE)
+        version, row = await catalogue.row(TENANT, TREE)
         words = f"{row.shown.decode() if row else ''} {token_hex()}"
-        done += await catalogue.put(TENANT, TREE, CatalogueRow(1, "", "", words.encode(), (), words), version)
+        more = CatalogueRow(1, "", "", words.encode(), (), words)
+        done += await catalogue.put(TENANT, TREE, more, token_hex(), version)
     await catalogue.close()
 
 

@@ -1,6 +1,7 @@
 """Works on an archive with a catalogue until it is killed: `listing DEED REDIS PREFIX FOLDER`; it prints a line once it
 begins. The deeds: `archive` adds, changes and deletes conversations and archives them, `whole` makes the catalogue
-anew, `restore` restores a backup, and `expire` has all go that is old.
+anew, `restore` restores a backup, `import` imports its turns as a client does and archives them, and `expire` has all
+go that is old.
 """
 
 import asyncio
@@ -14,12 +15,16 @@ from pathlib import Path
 from service.features.catalogue.describing import describe
 from store.archive.opening import open_archive
 from store.backup.archiving.store_archive import StoreArchive
+from store.backup.turns import bring_in
+from store.backup.upkeep.backup_file import reading, turns_of
 from store.backup.upkeep.expiring import expire
 from store.backup.upkeep.reconciling import Reconciler
 from store.backup.upkeep.restore import Restore
+from store.backup.upkeep.walking import trees_of
+from store.catalogue.catalogue import Catalogue
 from store.catalogue.cataloguing import Cataloguer
 from store.catalogue.sqlite import SqliteCatalogue
-from store.errors import ArchiveUnavailable
+from store.errors import ArchiveUnavailable, NotFound
 from tests.support.archive.kept import DAY, Kept, begun
 from tests.support.archive.patience import PATIENT
 from tests.support.store.backups import RELEASE
@@ -32,8 +37,9 @@ WORDS = "words"
 async def listed_at(url: str, prefix: str, folder: Path) -> tuple[Kept, Cataloguer]:
     """A store, its archive and its catalogue in a folder."""
     kept = await begun(url, prefix, open_archive(f"sqlite://{folder}/archive", folder, PATIENT))
-    catalogue = SqliteCatalogue(folder / "archive" / FILE, PATIENT.request_seconds)
-    cataloguer = kept.archive.listener = Cataloguer(kept.archive, catalogue, partial(describe, all_words=True))
+    catalogue = Catalogue(SqliteCatalogue(folder / "archive" / FILE, PATIENT.request_seconds))
+    kept.store.elsewhere = kept.turns
+    cataloguer = kept.archive.listener = Cataloguer(kept.archive, catalogue, partial(describe, all_words=True), WORDS)
     return kept, cataloguer
 
 
@@ -65,6 +71,21 @@ async def archive(kept: Kept) -> None:
     await archive_all(kept)
 
 
+async def import_all(kept: Kept, path: Path) -> None:
+    """Import the turns of a backup, each behind the one that it continues, and archive them; some go again before."""
+    async with reading(path) as (file, _):
+        async for tree in trees_of(file, TENANT):
+            turns = [turn async for turn in turns_of(file, tree)]
+            if random.random() < 0.2:
+                with suppress(NotFound):
+                    await kept.store.forget_tree(TENANT, turns[0].id)
+            for turn in turns:
+                await bring_in(kept.store, TENANT, turn)
+            if random.random() < 0.1:
+                await archive_all(kept)
+    await archive_all(kept)
+
+
 async def work(deed: str, url: str, prefix: str, folder: Path) -> None:
     """Do a deed again and again."""
     kept, cataloguer = await listed_at(url, prefix, folder)
@@ -75,9 +96,10 @@ async def work(deed: str, url: str, prefix: str, folder: Path) -> None:
                 case "archive":
                     await archive(kept)
                 case "whole":
-                    await cataloguer.begin_anew(WORDS)
-                    async for _ in cataloguer.make_whole(WORDS):
+                    async for _ in cataloguer.make_whole(anew=True):
                         pass
+                case "import":
+                    await import_all(kept, folder / BACKUP)
                 case "restore":
                     async for _ in Restore(kept.store, kept.archive).run(folder / BACKUP, release=RELEASE):
                         pass
