@@ -22,7 +22,7 @@ from service.errors import InvalidRequest, invalid_value, missing
 from service.harmony.calls import CUT_CALL, history_of
 from service.harmony.tokens import RunTooLong, TooManyTokens
 from service.responses.conversation_hold import ConversationHold, joining
-from service.responses.output.reading import READ
+from service.responses.output.reading import READ, SAMPLED
 from service.responses.output.rules import Rules
 from service.responses.prompt.build import SHORTENED_TOKENS
 from service.responses.prompt.drafts import Conversion
@@ -130,7 +130,7 @@ async def erase_item(store: ConversationHistoryStore, tenant: str, item_id: str)
 
     def edit(messages: Messages, response: bytes, items: bytes) -> tuple[Messages, bytes, bytes]:
         left = without_text(messages, place.number)
-        left = tuple(ERASED if each.role == READ else each for each in left)  # its own has the item's text, too
+        left = tuple(ERASED if each.role in (READ, SAMPLED) else each for each in left)  # these have its text, too
         return left, *without_item(response, items, item_id)
 
     await store.redact(tenant, place.response_id, edit)

@@ -41,6 +41,7 @@ _SCOPES = (
     ("/jobs", "api.responses"),
     ("/turns", "api.responses"),
     ("/batches", "api.responses"),
+    ("/trajectories", "api.responses"),
 )
 
 
