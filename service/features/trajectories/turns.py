@@ -204,15 +204,15 @@ def _sampled(note: SampledNote, groups: list[_Group], read: list[StoredMessage])
     """The ids of each generation; None where none of those that they may be have the digest.
 
     The first message of a prompt's answer begins in the prompt, and a message is stored with the mark that closes it in
-    later prompts; sampled was another one, or none where it was broken off.
+    later prompts; sampled was another one, one more behind a call, or none where it was broken off.
     """
     if read:
         ids = unpack(sampled_in(read[-1]))
         return [ids] if len(groups) == 1 and _digest([ids]) == note.digest else None
     stored = [unpack(b"".join([each.tokens for each in group.sampled]).removeprefix(PROMPT_END)) for group in groups]
-    last = stored[-1]
-    for end in (last[-1:], array("I", [RETURN]), array("I"), array("I", [ENDOFTEXT])):
-        ids = [*stored[:-1], last[:-1] + end]
+    last, closed = stored[-1][:-1], stored[-1][-1]
+    for end in ((closed,), (RETURN,), (), (closed, RETURN), (ENDOFTEXT,), (closed, ENDOFTEXT)):
+        ids = [*stored[:-1], last + array("I", end)]
         if _digest(ids) == note.digest:
             return ids
     return None
