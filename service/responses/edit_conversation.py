@@ -164,7 +164,7 @@ async def _by_hand(
 ) -> tuple[Turn, list[InputItem]]:
     """A turn of items that follow a chain; and these. Raises InvalidRequest, StoreUnavailable."""
     try:
-        items, messages, pictures = await _render(service, caller, sent, chain, tell)
+        items, messages, pictures = await render(service, caller, sent, chain, tell)
     except InvalidRequest as error:  # here the name of input is `items`
         message, param = error.message, error.param or ""
         for before, after in (("'input", "'items"), (" input[", " items[")):
@@ -176,13 +176,13 @@ async def _by_hand(
     return msgspec.structs.replace(turn, pictures=pictures), items
 
 
-async def _render(
-    service: Service, caller: Caller, sent: msgspec.Raw, chain: Chain, tell: Tell
+async def render(
+    service: Service, caller: Caller, sent: msgspec.Raw, chain: Chain, tell: Tell, *, most: int = MAX_ITEMS
 ) -> tuple[list[InputItem], Messages, tuple[Picture, ...]]:
     """Items, the messages that a prompt shows of them, and their pictures. Raises InvalidRequest, StoreUnavailable."""
     gathered = Gathered(service.settings.picture_bounds)
     sent = await service.attachments.read_into(caller.entry, sent)
-    items = await in_steps(read_input(sent, gathered, max_items=MAX_ITEMS))
+    items = await in_steps(read_input(sent, gathered, max_items=most))
     await refuse_known(service.store, caller.tenant, chain.ids, gathered.ids, code="item_already_in_conversation")
     for place, item in enumerate(items):
         if isinstance(item, ConfigurationUpdateItem):
@@ -201,7 +201,7 @@ async def _render(
         await service.picture_fetcher.take(caller.tenant, gathered, resources, look, refuses=False)
     if gathered.references:
         stored = await stored_items(service.store, caller.tenant, tuple(gathered.references))
-        items = await in_steps(resolve(items, stored, gathered, max_items=MAX_ITEMS))
+        items = await in_steps(resolve(items, stored, gathered, max_items=most))
     opener = await service.seals.of(caller.tenant)
     pictures = gathered.pictures
     known, cut_calls = history_of(chain), chain.notes().get(CUT_CALL, ())

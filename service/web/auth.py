@@ -42,6 +42,7 @@ _SCOPES = (
     ("/turns", "api.responses"),
     ("/batches", "api.responses"),
     ("/trajectories", "api.responses"),
+    ("/histories", "api.responses"),
 )
 
 

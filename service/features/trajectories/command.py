@@ -1,9 +1,14 @@
 """`harmonium export` and `import`: conversations as files, whole for another service, or as trainers read them."""
 
 import json
+import re
+import shutil
 import sys
+import tempfile
+from collections import Counter
 from collections.abc import Generator, Iterable
 from dataclasses import asdict
+from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -11,11 +16,21 @@ import typer
 
 from service.commands.arguments import LOOK, argument, command_line, flag, many, option
 from service.features.client import printing
-from service.features.client.errors import EXIT_USAGE, ClientError
+from service.features.client.errors import EXIT_USAGE, ClientError, RefusedByService
 from service.features.client.options import AsJson, talking
 from service.features.client.reading import whole_id
-from service.features.client.service import RemoteService
-from service.features.client.trees import ExportCounts, ImportCounts, export_lines, filters_of, import_file, trees
+from service.features.client.service import Json, RemoteService
+from service.features.client.trees import (
+    MAX_TOLD,
+    ExportCounts,
+    ImportCounts,
+    export_lines,
+    filters_of,
+    import_file,
+    trees,
+)
+from service.features.trajectories.reading import Story, stories
+from service.features.trajectories.stories import turns_of
 
 TRAJECTORIES = "/v1/trajectories"
 AFTER = "x-harmonium-after"
@@ -25,6 +40,16 @@ FROM_START = "0"
 
 MOST = 1 << 40
 """As many trees as there are."""
+
+HISTORIES = "/console/api/histories"
+
+MOST_TURNS, SENT_BYTES = 100, 1 << 20
+"""How many turns are sent at once, and about how many bytes of them."""
+
+MOST_CHARS = 512
+HEAD_BYTES = 1 << 16
+
+_OWN = re.compile(rb'\s*\{"(object": "harmonium\.tree"|id": "[a-z]+_[0-9a-f]{48}", "kind"|turn")')
 
 app = command_line()
 
@@ -93,18 +118,62 @@ def _since(service: RemoteService, after: str, form: str) -> Generator[bytes]:
 @talking
 def import_(
     service: RemoteService,
-    file: Annotated[Path, argument("FILE", "An exported file; - is stdin.")],
+    file: Annotated[Path, argument("FILE", "An exported file, or one of another product; - is stdin.")],
     as_json: AsJson = False,
 ) -> int:
-    """Store an export again, under its ids. Existing turns stay as they are.
+    """Store an export again, under its ids, or the conversations of another product. Existing turns stay as they are.
 
     A deleted response stays deleted if the store has an archive, or others continue it.
     """
-    outcome = ImportCounts()
+    outcome, lost = ImportCounts(), Counter[str]()
     try:
-        with sys.stdin.buffer if str(file) == "-" else file.open("rb") as opened:
-            import_file(service, opened, outcome)
+        with tempfile.TemporaryFile() as spooled, file.open("rb") if str(file) != "-" else spooled as opened:
+            if opened is spooled:
+                shutil.copyfileobj(sys.stdin.buffer, spooled)
+                spooled.seek(0)
+            own = _OWN.match(opened.read(HEAD_BYTES))
+            opened.seek(0)
+            if own:
+                import_file(service, opened, outcome)
+            else:
+                for story in stories(opened, lost):
+                    _bring(service, story, outcome, lost)
     except OSError as error:
         raise ClientError(f"can't read {file}: {error.strerror}", EXIT_USAGE) from None
-    printing.out(json.dumps(asdict(outcome)) if as_json else str(outcome))
-    return 1 if outcome.refused else 0
+    for what, count in sorted((+lost).items()):
+        printing.remark(f"without {count} {what}")
+    told = asdict(outcome) | ({"without": dict(+lost)} if +lost else {})
+    printing.out(json.dumps(told) if as_json else str(outcome))
+    return 1 if outcome.refused or any(what.startswith("broken") for what in +lost) else 0
+
+
+def _bring(service: RemoteService, story: Story, outcome: ImportCounts, lost: Counter[str]) -> None:
+    """Have the turns of a story stored, some at a time."""
+    roots, rows = dict[str, str](), dict[str, list[Json]]()
+    for turn in turns_of(story.nodes, lost):
+        roots[turn.id] = root = turn.id if turn.parent is None else roots[turn.parent]
+        metadata = {"imported_from": story.form, "history": story.id} | (
+            {"title": story.title[:MOST_CHARS]} if turn.parent is None and story.title else {}
+        )
+        row: Json = {"id": turn.id, "parent": turn.parent, "created_at": turn.at, "metadata": metadata}
+        row |= {"items": turn.items, "output": turn.output} | ({"model": turn.model} if turn.model else {})
+        rows.setdefault(root, []).append(row)
+    for root, turns in rows.items():
+        while turns:
+            sizes = accumulate(len(json.dumps(turn)) for turn in turns[:MOST_TURNS])
+            most = max(1, sum(1 for size in sizes if size < SENT_BYTES))
+            some, turns = turns[:most], turns[most:]
+            try:
+                said = service.call(
+                    "POST", HISTORIES, {"history": f"{story.form}/{story.id}/{root}"[:256], "turns": some}
+                )
+            except RefusedByService as error:
+                if error.status in (401, 403, 429) or error.status >= 500:
+                    raise
+                said = {"imported": 0, "kept": 0, "deleted": 0, "refused": [str(error)] * most}
+            for reason in said["refused"][: max(0, MAX_TOLD - outcome.refused)]:
+                printing.remark(f"{story.id}: {reason}")
+            outcome.imported += said["imported"]
+            outcome.kept += said["kept"]
+            outcome.deleted += said["deleted"]
+            outcome.refused += len(said["refused"])

@@ -16,9 +16,9 @@ class TrajectoriesFeature(Feature):
         parts.keeps_ids = TrajectorySettings.of(parts.settings).trajectories
 
     def routers(self, offered: Offered) -> Iterable[APIRouter]:
-        from service.features.trajectories import routes
+        from service.features.trajectories import bringing, routes
 
-        return (routes.router,)
+        return (routes.router, bringing.router)
 
     def commands(self, app: typer.Typer) -> None:
         from service.features.trajectories import command

@@ -120,7 +120,7 @@ class _Walk:
         self._history: list[tuple[str, int, StoredMessage]] = []
         self._paired = False
         self._prefix: bytes | None = None
-        self._before: "Ids | None" = None
+        self._before: Ids | None = None
 
     def generations(self, turn: Saved, response: TrainedResponse) -> list[Generated]:
         """The generations of the next turn."""
