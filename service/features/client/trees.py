@@ -322,23 +322,28 @@ def import_file(service: RemoteService, file: BinaryIO, outcome: ImportCounts) -
         brought = {name: found.get(name) for name in ("turn", "seal")}
         if not isinstance(brought["turn"], str):
             raise ClientError(f"line {number} is no turn of an export: it has no 'turn'", EXIT_USAGE)
-        try:
-            said = service.call("POST", TURNS, brought)
-        except RefusedByService as error:
-            if error.status in (401, 403, 429) or error.status >= 500:
-                raise
-            outcome.refused += 1
-            if outcome.refused <= MAX_TOLD:
-                printing.remark(f"line {number}: {error}")
-            continue
-        if said["new"]:
-            outcome.imported += 1
-        elif said.get("deleted"):
-            outcome.deleted += 1
-        else:
-            outcome.kept += 1
-        if outcome.turns % PROGRESS_TURNS == 0:
-            printing.remark(f"… {outcome.turns} turns")
+        bring(service, TURNS, brought, outcome, f"line {number}")
+
+
+def bring(service: RemoteService, path: str, turn: Json, outcome: ImportCounts, where: str) -> None:
+    """Have a turn stored, and count the outcome. Raises ClientError."""
+    try:
+        said = service.call("POST", path, turn)
+    except RefusedByService as error:
+        if error.status in (401, 403, 429) or error.status >= 500:
+            raise
+        outcome.refused += 1
+        if outcome.refused <= MAX_TOLD:
+            printing.remark(f"{where}: {error}")
+        return
+    if said["new"]:
+        outcome.imported += 1
+    elif said.get("deleted"):
+        outcome.deleted += 1
+    else:
+        outcome.kept += 1
+    if outcome.turns % PROGRESS_TURNS == 0:
+        printing.remark(f"… {outcome.turns} turns")
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:

@@ -8,7 +8,6 @@ import tempfile
 from collections import Counter
 from collections.abc import Generator, Iterable
 from dataclasses import asdict
-from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -16,14 +15,14 @@ import typer
 
 from service.commands.arguments import LOOK, argument, command_line, flag, many, option
 from service.features.client import printing
-from service.features.client.errors import EXIT_USAGE, ClientError, RefusedByService
+from service.features.client.errors import EXIT_USAGE, ClientError
 from service.features.client.options import AsJson, talking
 from service.features.client.reading import whole_id
 from service.features.client.service import Json, RemoteService
 from service.features.client.trees import (
-    MAX_TOLD,
     ExportCounts,
     ImportCounts,
+    bring,
     export_lines,
     filters_of,
     import_file,
@@ -43,10 +42,6 @@ MOST = 1 << 40
 
 HISTORIES = "/console/api/histories"
 
-MOST_TURNS, SENT_BYTES = 100, 1 << 20
-"""How many turns are sent at once, and about how many bytes of them."""
-
-MOST_CHARS = 512
 HEAD_BYTES = 1 << 16
 
 _OWN = re.compile(rb'\s*\{"(object": "harmonium\.tree"|id": "[a-z]+_[0-9a-f]{48}", "kind"|turn")')
@@ -148,32 +143,11 @@ def import_(
 
 
 def _bring(service: RemoteService, story: Story, outcome: ImportCounts, lost: Counter[str]) -> None:
-    """Have the turns of a story stored, some at a time."""
-    roots, rows = dict[str, str](), dict[str, list[Json]]()
+    """Have the turns of a story stored."""
+    roots = dict[str, str]()
     for turn in turns_of(story.nodes, lost):
         roots[turn.id] = root = turn.id if turn.parent is None else roots[turn.parent]
-        metadata = {"imported_from": story.form, "history": story.id} | (
-            {"title": story.title[:MOST_CHARS]} if turn.parent is None and story.title else {}
-        )
-        row: Json = {"id": turn.id, "parent": turn.parent, "created_at": turn.at, "metadata": metadata}
-        row |= {"items": turn.items, "output": turn.output} | ({"model": turn.model} if turn.model else {})
-        rows.setdefault(root, []).append(row)
-    for root, turns in rows.items():
-        while turns:
-            sizes = accumulate(len(json.dumps(turn)) for turn in turns[:MOST_TURNS])
-            most = max(1, sum(1 for size in sizes if size < SENT_BYTES))
-            some, turns = turns[:most], turns[most:]
-            try:
-                said = service.call(
-                    "POST", HISTORIES, {"history": f"{story.form}/{story.id}/{root}"[:256], "turns": some}
-                )
-            except RefusedByService as error:
-                if error.status in (401, 403, 429) or error.status >= 500:
-                    raise
-                said = {"imported": 0, "kept": 0, "deleted": 0, "refused": [str(error)] * most}
-            for reason in said["refused"][: max(0, MAX_TOLD - outcome.refused)]:
-                printing.remark(f"{story.id}: {reason}")
-            outcome.imported += said["imported"]
-            outcome.kept += said["kept"]
-            outcome.deleted += said["deleted"]
-            outcome.refused += len(said["refused"])
+        metadata = {"imported_from": story.form, "history": story.id} | ({"title": story.title} if story.title else {})
+        row: Json = {"history": f"{story.form}/{story.id}/{root}", "id": turn.id, "parent": turn.parent}
+        row |= {"created_at": turn.at, "items": turn.items, "output": turn.output, "metadata": metadata}
+        bring(service, HISTORIES, row | ({"model": turn.model} if turn.model else {}), outcome, story.id)

@@ -6,38 +6,51 @@ it counts that. Pictures and files are counted, and left out.
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from service.features.trajectories.stories import Item, StoryNode, called, in_a_row, outcome, said, thought
 
-Json = Mapping[str, Any]
 Lost = Counter[str]
+Part = tuple[list[Item], float, str]
+"""Items of one side, their time, and the model."""
 
-_MADE = ("assistant", "gpt", "chatgpt", "bing", "model", "bot")
-_ROLES = {"human": "user", "tool": "tool", "observation": "tool", "function_response": "tool", "function": "tool"}
+FILES = "pictures and files"
+
+_SESSIONS = ("sessionId", "leafUuid", "snapshot")
+
+_ROLES = {
+    **dict.fromkeys(("gpt", "chatgpt", "bing", "model", "bot", "function_call"), "assistant"),
+    **dict.fromkeys(("observation", "function_response", "function"), "tool"),
+    "human": "user", "developer": "developer", "system": "system", "assistant": "assistant", "tool": "tool",
+}
 
 
 class StoryForm(NamedTuple):
-    """A form: what it is called, the members of which one set tells it, and how its nodes are read. A `session` is a
-    file of which each line is a part.
+    """A form: what it is called, the members of which one set tells it, and how its nodes are read. Of a `session` each
+    line of a file is a part.
     """
 
     name: str
     told_by: Sequence[Sequence[str]]
     read: Callable[[Any, Lost], Iterable[StoryNode]]
-    named_by: Sequence[str] = ("id", "uuid", "conversation_id", "trajectory_id", "session_id")
+    named_by: Sequence[str] = ("conversation_id", "trajectory_id", "session_id", "id", "uuid")
     session: bool = False
 
-    def fits(self, value: Json) -> bool:
+    def fits(self, value: Any) -> bool:
         return any(all(name in value for name in names) for names in self.told_by)
 
     def id_of(self, value: Any, content: bytes) -> str:
         """The id of a conversation: its own, or else a digest of it."""
-        own = next((value[name] for name in self.named_by if isinstance(value, dict) and value.get(name)), None)
+        own: Any = next((value[name] for name in self.named_by if value.get(name)), None)
         return str(own)[:100] if own else blake2b(content, digest_size=16).hexdigest()
+
+
+def inner(value: Any, name: str) -> Any:
+    """A member that may be missing, or null, in a value that may be."""
+    return (value or {}).get(name) or ()
 
 
 def moment(value: Any) -> float:
@@ -52,195 +65,158 @@ def text_of(content: Any, lost: Lost) -> str:
     """The text of a content: a text, or parts of which some have one."""
     if isinstance(content, str):
         return content
-    texts = list[str]()
-    for part in content or ():
-        text = part if isinstance(part, str) else part.get("text") or part.get("refusal")
-        if isinstance(text, str):
-            texts.append(text)
-        else:
-            lost["pictures and files"] += 1
-    return "\n".join(texts)
+    texts: list[Any] = [part if isinstance(part, str) else part.get("text") for part in content or ()]
+    lost[FILES] += texts.count(None)
+    return "\n".join(filter(None, texts))
 
 
 def _dumped(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value or {}, ensure_ascii=False)
 
 
-def _chat(messages: Iterable[Json], lost: Lost) -> Iterator[tuple[list[Item], float, str]]:
+def _spoken(role: str, text: str, thoughts: str = "") -> list[Item]:
+    """Reasoning and words of one side, where there are any."""
+    return ([thought(thoughts)] if thoughts else []) + ([said(role, text)] if text else [])
+
+
+def _chat(messages: Iterable[Any], lost: Lost) -> Iterator[Part]:
     """Messages as Chat Completions and ShareGPT have them. A call without an id is answered in its order."""
-    open_calls = list[str]()
+    waiting = list[str]()
     for place, message in enumerate(messages):
-        role = message.get("role") or message["from"]
+        named: str = message.get("role") or message["from"]
+        role, at = _ROLES.get(named, "user"), moment(message.get("timestamp"))
         text = text_of(message["content"] if "content" in message else message.get("value"), lost)
-        at, model = moment(message.get("timestamp")), str(message.get("model") or "")
-        if role in _MADE or role == "function_call":
-            reasoning = message.get("reasoning_content") or message.get("reasoning")
-            made = [thought(reasoning)] if isinstance(reasoning, str) and reasoning else []
-            calls = list(message.get("tool_calls") or ())
-            if role == "function_call":
-                calls, text = [{"function": json.loads(text)}], ""
-            made += [said("assistant", text)] if text else []
-            for number, call in enumerate(calls):
-                function, id = call["function"], call.get("id") or f"call_{place}_{number}"
-                made.append(called(id, function["name"], _dumped(function.get("arguments"))))
-                open_calls.append(id)
-            yield made, at, model
-        elif _ROLES.get(role, role) == "tool":
-            id = message.get("tool_call_id") or (open_calls[0] if open_calls else "")
-            open_calls = [each for each in open_calls if each != id]
+        if role == "tool":
+            id = message.get("tool_call_id") or (waiting[0] if waiting else "")
+            waiting = [each for each in waiting if each != id]
             yield [outcome(id, text)], at, ""
-        else:
-            role = _ROLES.get(role, role)
-            yield ([said(role if role in ("user", "system", "developer") else "user", text)] if text else []), at, ""
+            continue
+        calls: list[Any] = list(inner(message, "tool_calls")) if role == "assistant" else []
+        if named == "function_call":
+            calls, text = [{"function": json.loads(text)}], ""
+        made = _spoken(role, text, str(inner(message, "reasoning_content") or ""))
+        for number, call in enumerate(calls):
+            waiting.append(call.get("id") or f"call_{place}_{number}")
+            made.append(called(waiting[-1], call["function"]["name"], _dumped(call["function"].get("arguments"))))
+        yield made, at, str(message.get("model") or "")
 
 
-def _share_gpt(value: Json, lost: Lost) -> Iterator[StoryNode]:
-    return in_a_row(_chat(value["conversations"], lost))
+def _atif(value: Any, lost: Lost) -> Iterator[Part]:
+    for step in value["steps"]:
+        at, text = moment(step.get("timestamp")), text_of(step.get("message"), lost)
+        role = {"agent": "assistant"}.get(step["source"], step["source"])
+        made = _spoken(role, text, step.get("reasoning_content") or "")
+        for call in inner(step, "tool_calls"):
+            made.append(called(call["tool_call_id"], call["function_name"], _dumped(call["arguments"])))
+        yield made, at, str(step.get("model_name") or value["agent"].get("model_name") or "")
+        results = inner(step.get("observation"), "results")
+        yield (
+            [outcome(each.get("source_call_id") or "", text_of(each.get("content"), lost)) for each in results],
+            at,
+            "",
+        )
 
 
-def _fine_tuning(value: Json, lost: Lost) -> Iterator[StoryNode]:
-    return in_a_row(_chat(value["messages"], lost))
-
-
-def _atif(value: Json, lost: Lost) -> Iterator[StoryNode]:
-    def parts() -> Iterator[tuple[list[Item], float, str]]:
-        for step in value["steps"]:
-            at, text = moment(step.get("timestamp")), text_of(step.get("message"), lost)
-            results = (step.get("observation") or {}).get("results") or ()
-            if step["source"] == "agent":
-                made = [thought(step["reasoning_content"])] if step.get("reasoning_content") else []
-                made += [said("assistant", text)] if text else []
-                for call in step.get("tool_calls") or ():
-                    made.append(called(call["tool_call_id"], call["function_name"], _dumped(call["arguments"])))
-                yield made, at, str(step.get("model_name") or value["agent"].get("model_name") or "")
-            elif text:
-                yield [said("user" if step["source"] == "user" else "system", text)], at, ""
-            yield (
-                [outcome(each.get("source_call_id") or "", text_of(each.get("content"), lost)) for each in results],
-                at,
-                "",
-            )
-
-    return in_a_row(parts())
-
-
-def _chat_gpt(value: Json, lost: Lost) -> Iterator[StoryNode]:
-    calls = dict[str, str]()
+def _chat_gpt(value: Any, lost: Lost) -> Iterator[StoryNode]:
+    calls = set[str]()
     for id, node in value["mapping"].items():
-        message: Json = node.get("message") or {}
-        content: Json = message.get("content") or {}
-        role, to = (message.get("author") or {}).get("role"), message.get("recipient") or "all"
-        parts = content.get("parts") or content.get("text") or content.get("result") or ""
-        thoughts = [each.get("content") or each.get("summary") or "" for each in content.get("thoughts") or ()]
-        text, items = text_of(parts, lost), list[Item]()
+        message, content, items = node.get("message"), inner(node.get("message"), "content") or {}, list[Item]()
+        role, to = inner(inner(message, "author") or {}, "role"), inner(message, "recipient") or "all"
+        text = text_of(inner(content, "parts") or inner(content, "text") or inner(content, "result"), lost)
         if role == "assistant" and to != "all":
-            calls[id], items = id, [called(id, to.replace(".", "_"), _dumped({"input": text}))]
-        elif role == "assistant":
-            items = [thought("\n".join(thoughts))] if thoughts else [said("assistant", text)] if text else []
+            calls.add(id)
+            items = [called(id, to.replace(".", "_"), _dumped({"input": text}))]
         elif role == "tool":
-            items = [outcome(_above(value["mapping"], id, calls), text)]
-        elif text:
-            items = [said("system" if role == "system" else "user", text)]
-        model = str((message.get("metadata") or {}).get("model_slug") or "")
-        yield StoryNode(id, node.get("parent"), items, moment(message.get("create_time")), model)
+            items = [outcome(node.get("parent") if node.get("parent") in calls else "", text)]
+        elif role:
+            thoughts = [each.get("content") or each.get("summary") or "" for each in inner(content, "thoughts")]
+            items = _spoken(_ROLES.get(role, "user"), text, "\n".join(thoughts))
+        at, model = moment(inner(message, "create_time")), inner(inner(message, "metadata") or {}, "model_slug")
+        yield StoryNode(id, node.get("parent"), items, at, str(model or ""))
 
 
-def _above(mapping: Json, id: str, calls: Mapping[str, str]) -> str:
-    """The call above a node; empty for none."""
-    parent = mapping[id].get("parent")
-    return calls.get(parent, "") if parent else ""
-
-
-def _claude(value: Json, lost: Lost) -> Iterator[StoryNode]:
+def _claude(value: Any, lost: Lost) -> Iterator[StoryNode]:
     before = None
     for message in value["chat_messages"]:
-        mine = message["sender"] == "assistant"
-        lost["pictures and files"] += len(message.get("attachments") or ()) + len(message.get("files") or ())
-        text = text_of([part for part in message.get("content") or () if part.get("type") == "text"], lost)
-        text = text or message.get("text") or ""
-        others = [part["type"] for part in message.get("content") or () if part.get("type") not in ("text", "thinking")]
-        lost["parts that are no text"] += len(others)
-        thoughts = [part["thinking"] for part in message.get("content") or () if part.get("type") == "thinking"]
-        items = [thought("\n".join(thoughts))] if mine and thoughts else []
-        items += [said("assistant" if mine else "user", text)] if text else []
-        parent = message.get("parent_message_uuid", before)
-        yield StoryNode(message["uuid"], parent, items, moment(message.get("created_at")))
+        role, parts = _ROLES[message["sender"]], inner(message, "content")
+        lost[FILES] += len(inner(message, "attachments")) + len(inner(message, "files"))
+        lost["parts that are no text"] += sum(part["type"] not in ("text", "thinking") for part in parts)
+        text = "\n".join([part["text"] for part in parts if part["type"] == "text"]) or message.get("text") or ""
+        thoughts = "\n".join([part["thinking"] for part in parts if part["type"] == "thinking"])
+        parent, at = message.get("parent_message_uuid", before), moment(message.get("created_at"))
+        yield StoryNode(message["uuid"], parent, _spoken(role, text, thoughts), at)
         before = message["uuid"]
 
 
-def _open_webui(value: Json, lost: Lost) -> Iterator[StoryNode]:
+def _open_webui(value: Any, lost: Lost) -> Iterator[StoryNode]:
     for id, message in value["chat"]["history"]["messages"].items():
-        ((items, at, model),) = _chat([message], lost)
-        lost["pictures and files"] += len(message.get("files") or ())
-        yield StoryNode(id, message.get("parentId"), items, at, model)
+        lost[FILES] += len(inner(message, "files"))
+        for items, at, model in _chat([message], lost):
+            yield StoryNode(id, message.get("parentId"), items, at, model)
 
 
-def _codex(lines: Iterable[Json], lost: Lost) -> Iterator[StoryNode]:
-    def parts() -> Iterator[tuple[list[Item], float, str]]:
-        model = ""
-        for line in lines:
-            item = line["payload"] if line.get("type") == "response_item" else {}
-            if line.get("type") == "turn_context":
-                model = str(line["payload"].get("model") or "")
-            kind, at = str(item.get("type", "")), moment(line.get("timestamp"))
-            if kind == "message":
-                text = text_of(item["content"], lost)
-                yield ([said(item["role"], text)] if text else []), at, model
-            elif kind == "reasoning":
-                text = text_of(item.get("content") or item.get("summary"), lost)
-                lost["sealed reasoning"] += not text
-                yield ([thought(text)] if text else []), at, model
-            elif kind.endswith("_call") and item.get("call_id"):
-                given = item.get("arguments", item.get("action", {"input": item.get("input")}))
-                yield [called(item["call_id"], item.get("name") or kind, _dumped(given))], at, model
-            elif kind.endswith("_output"):
-                output = item.get("output")
-                if isinstance(output, dict):
-                    output = output.get("content") or json.dumps(output)
-                yield [outcome(item["call_id"], text_of(output, lost))], at, model
-            elif kind:
-                lost[kind] += 1
-
-    return in_a_row(parts())
+def _codex(lines: Iterable[Any], lost: Lost) -> Iterator[Part]:
+    model = ""
+    for line in lines:
+        if line.get("type") == "turn_context":
+            model = str(line["payload"].get("model") or "")
+        item: Any = line["payload"] if line.get("type") == "response_item" else {}
+        kind, made = str(item.get("type", "")), list[Item]()
+        if kind == "message":
+            made = _spoken(item["role"], text_of(item["content"], lost))
+        elif kind == "reasoning":
+            made = _spoken("assistant", "", text_of(item.get("content") or item.get("summary"), lost))
+            lost["sealed reasoning"] += not made
+        elif kind.endswith("_call") and item.get("call_id"):
+            given = item.get("arguments", item.get("action", {"input": item.get("input")}))
+            made = [called(item["call_id"], item.get("name") or kind, _dumped(given))]
+        elif kind.endswith("_output"):
+            output: Any = item.get("output")
+            output = inner(output, "content") or json.dumps(output) if isinstance(output, dict) else output
+            made = [outcome(item["call_id"], text_of(output, lost))]
+        elif kind:
+            lost[kind] += 1
+        yield made, moment(line.get("timestamp")), model
 
 
-def _claude_code(lines: Iterable[Json], lost: Lost) -> Iterator[StoryNode]:
+def _claude_code(lines: Iterable[Any], lost: Lost) -> Iterator[StoryNode]:
     for line in lines:
         if "uuid" not in line:
             continue
-        message: Json = line.get("message") or {}
-        content = message.get("content") or ()
-        items, text = list[Item](), [{"type": "text", "text": content}] if isinstance(content, str) else content
-        for part in text:
+        message, items = line.get("message"), list[Item]()
+        content = inner(message, "content")
+        for part in [{"type": "text", "text": content}] if isinstance(content, str) else content:
             match part["type"]:
-                case "text":
-                    items.append(said(message["role"], part["text"]))
-                case "thinking":
-                    items += [thought(part["thinking"])] if part["thinking"] else []
+                case "text" | "thinking":
+                    items += _spoken(message["role"], part.get("text", ""), part.get("thinking", ""))
                 case "tool_use":
                     items.append(called(part["id"], part["name"], _dumped(part["input"])))
                 case "tool_result":
                     items.insert(0, outcome(part["tool_use_id"], text_of(part.get("content"), lost)))
-                case kind:
-                    lost["pictures and files" if kind in ("image", "document") else kind] += 1
-        at, model = moment(line.get("timestamp")), str(message.get("model") or "")
+                case _:
+                    lost[FILES] += 1
+        at, model = moment(line.get("timestamp")), str(inner(message, "model") or "")
         yield StoryNode(line["uuid"], line.get("parentUuid"), items, at, model)
 
 
+def _messages(value: Any, lost: Lost) -> Iterator[Part]:
+    return _chat(value["messages"] if "messages" in value else value["conversations"], lost)
+
+
+def _row(read: Callable[[Any, Lost], Iterator[Part]]) -> Callable[[Any, Lost], Iterator[StoryNode]]:
+    """Reads a form that knows no branches."""
+    return lambda value, lost: in_a_row(read(value, lost))
+
+
 FORMS = (
-    StoryForm("ATIF", [("schema_version", "steps")], _atif),
-    StoryForm("ChatGPT's export", [("mapping",)], _chat_gpt, ("conversation_id", "id")),
+    StoryForm("ATIF", [("schema_version", "steps")], _row(_atif)),
+    StoryForm("ChatGPT's export", [("mapping",)], _chat_gpt),
     StoryForm("Claude's export", [("chat_messages",)], _claude),
     StoryForm("Open WebUI's chats", [("chat",)], _open_webui),
-    StoryForm("ShareGPT", [("conversations",)], _share_gpt),
-    StoryForm("OpenAI's fine-tuning JSONL", [("messages",)], _fine_tuning, ()),
-    StoryForm("a Codex rollout", [("type", "payload")], _codex, session=True),
-    StoryForm(
-        "Claude Code's JSONL",
-        [("type", "sessionId"), ("type", "leafUuid"), ("type", "snapshot")],
-        _claude_code,
-        session=True,
-    ),
+    StoryForm("ShareGPT", [("conversations",)], _row(_messages)),
+    StoryForm("OpenAI's fine-tuning JSONL", [("messages",)], _row(_messages)),
+    StoryForm("a Codex rollout", [("type", "payload")], _row(_codex), session=True),
+    StoryForm("Claude Code's JSONL", [("type", name) for name in _SESSIONS], _claude_code, session=True),
 )
 
 KNOWN = "harmonium's own export, " + ", ".join(form.name for form in FORMS)

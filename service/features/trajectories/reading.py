@@ -7,10 +7,11 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any, BinaryIO, NamedTuple
 
 from service.features.client.errors import EXIT_USAGE, ClientError
-from service.features.trajectories.formats import FORMS, KNOWN, StoryForm
+from service.features.trajectories.formats import FORMS, KNOWN, StoryForm, inner
 from service.features.trajectories.stories import StoryNode
 
 MOST_BYTES = 256 << 20
@@ -18,6 +19,8 @@ MOST_BYTES = 256 << 20
 
 PIECE_BYTES = 1 << 20
 HEAD_BYTES = 1 << 16
+
+TITLE_CHARS = 512
 
 _STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*+"|["\[\]{}]', re.DOTALL)
 
@@ -33,69 +36,59 @@ class Story(NamedTuple):
 
 def stories(file: BinaryIO, lost: Counter[str]) -> Iterator[Story]:
     """The conversations of a file, which is at its beginning. Raises ClientError for one of no known form."""
-    values = _values(file, lost)
-    first = next(((found, raw) for raw in values if (found := _parsed(raw, lost)) is not None), None)
+    values = _parsed(_values(file, lost), lost)
+    first = next(values, None)
     form = None if first is None else next((form for form in FORMS if form.fits(first[0])), None)
     if first is None or form is None:
         raise ClientError(f"that is no file of conversations; known are {KNOWN}", EXIT_USAGE)
     if form.session:
-        yield from _session(form, file, lost)
+        lines = [first[0], *(line for line, _ in values)]
+        head: Any = {"id": next((id for line in lines if (id := _session_of(line))), None)}
+        yield from _story(form, head, lines, first[1], lost)
         return
-    for value, raw in _with_first(first, values, lost):
-        if found := _story(form, value, raw, lost):
-            yield found
+    for value, raw in chain([first], values):
+        yield from _story(form, value, value, raw, lost)
 
 
-def _with_first(first: tuple[Any, bytes], values: Iterator[bytes], lost: Counter[str]) -> Iterator[tuple[Any, bytes]]:
-    yield first
-    for raw in values:
-        if (value := _parsed(raw, lost)) is not None:
-            yield value, raw
+def _session_of(line: Any) -> Any:
+    """The id of the session that a line names, if it does."""
+    return line.get("sessionId") or inner(line.get("payload"), "id")
 
 
-def _session(form: StoryForm, file: BinaryIO, lost: Counter[str]) -> Iterator[Story]:
-    """The conversation of which each line is a part."""
-    file.seek(0)
-    lines = [line for raw in _lines(file) if (line := _parsed(raw, lost)) is not None]
-    named = [(line.get("payload") or {}).get("id") if "payload" in line else line.get("sessionId") for line in lines]
-    id = next(filter(None, named), None)
-    if found := _story(form, lines, json.dumps(lines[0]).encode(), lost, id):
-        yield found
-
-
-def _story(form: StoryForm, value: Any, raw: bytes, lost: Counter[str], id: str | None = None) -> Story | None:
+def _story(form: StoryForm, head: Any, content: Any, raw: bytes, lost: Counter[str]) -> Iterator[Story]:
+    """A conversation, if it can be read, of what has its id and of its content."""
     try:
-        title = value.get("title") or value.get("name") or "" if isinstance(value, dict) else ""
-        return Story(form.name, id or form.id_of(value, raw), str(title), list(form.read(value, lost)))
+        title = str(head.get("title") or head.get("name") or "")[:TITLE_CHARS]
+        found = Story(form.name, form.id_of(head, raw), title, list(form.read(content, lost)))
     except (LookupError, TypeError, ValueError, AttributeError):
         lost["broken conversations"] += 1
-        return None
+        return
+    yield found
 
 
-def _parsed(raw: bytes, lost: Counter[str]) -> Any:
-    """An object; None for anything else, which is counted."""
-    try:
-        found = json.loads(raw)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        lost["broken lines"] += 1
-        return None
-    return found
+def _parsed(values: Iterator[bytes], lost: Counter[str]) -> Iterator[tuple[Any, bytes]]:
+    """The objects among the values, each also as it stands; all else is counted."""
+    for raw in values:
+        try:
+            found: Any = json.loads(raw)
+        except (ValueError, RecursionError):
+            found = None
+        if isinstance(found, dict):
+            yield found, raw
+        else:
+            lost["broken lines"] += 1
 
 
 def _values(file: BinaryIO, lost: Counter[str]) -> Iterator[bytes]:
-    """The values of a file: of an array, of lines, or one object of several lines."""
+    """The values of a file: of an array, of lines, or one object of several lines. Raises ClientError for one that is
+    too long.
+    """
     head = file.read(HEAD_BYTES).lstrip()
     file.seek(0)
     first, newline, _ = head.partition(b"\n")
-    if head[:1] == b"[":
-        return _elements(file, 1, lost)
-    return _elements(file, 0, lost) if newline and first.rstrip()[-1:] != b"}" else _lines(file)
-
-
-def _lines(file: BinaryIO) -> Iterator[bytes]:
-    """The lines that aren't empty. Raises ClientError for one that is too long."""
+    if head[:1] == b"[" or (newline and first.rstrip()[-1:] != b"}"):
+        yield from _elements(file, int(head[:1] == b"["), lost)
+        return
     while line := file.readline(MOST_BYTES + 1):
         if len(line) > MOST_BYTES:
             raise ClientError(f"a line has more than {MOST_BYTES} bytes", EXIT_USAGE)

@@ -17,6 +17,7 @@ import msgspec
 
 from service.api.ids import MAX_OUTPUT_ITEMS
 from service.features.models.known_ids import common, sampled_in
+from service.features.trajectories.stories import Item
 from service.harmony.calls import pair
 from service.harmony.render import PROMPT_END
 from service.harmony.tokens import ENDOFTEXT, RETURN, unpack
@@ -24,16 +25,12 @@ from service.responses.output.reading import DIGEST_BYTES, PREFIX, READ, SAMPLED
 from service.responses.prompt.build import in_prompt
 from store.backup.records import Saved
 from store.history.omissions import ROLE as OMISSION
-from store.turn import Messages, StoredMessage
-
-Item = dict[str, Any]
-
-_NOTE = msgspec.json.Decoder(SampledNote)
+from store.turn import StoredMessage
 
 
 class Cut(msgspec.Struct, frozen=True):
-    """A prompt that isn't the one before with what was sampled behind it: it has only the first `at` of those `of` ids,
-    as far as that is known, and `why`.
+    """A prompt isn't the one before with what was sampled behind it, and `why`: it has only the first `at` of those
+    `of` ids. Both are null where its ids aren't known.
     """
 
     why: str
@@ -42,7 +39,7 @@ class Cut(msgspec.Struct, frozen=True):
 
 
 class Generated(NamedTuple):
-    """One generation of a turn: its ids, as far as they are known, and the places of the output items that it made."""
+    """One generation of a turn: the places of the output items that it made, and its ids as far as they are known."""
 
     items: frozenset[int]
     prompt: "Ids | None" = None
@@ -51,53 +48,17 @@ class Generated(NamedTuple):
     cut: Cut | None = None
 
 
-class _Cached(msgspec.Struct, frozen=True):
-    cached_tokens: int = 0
-
-
-class CountedTokens(msgspec.Struct, frozen=True):
-    """The usage of a response."""
-
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    input_tokens_details: _Cached = _Cached()
-
-
-class _Reasoning(msgspec.Struct, frozen=True):
-    context: str | None = None
-
-
-class TrainedResponse(msgspec.Struct, frozen=True):
-    """A response, as far as it matters here."""
-
-    model: str | None = None
-    output: list[Item] = []
-    tools: list[Item] = []
-    usage: CountedTokens | None = None
-    reasoning: _Reasoning | None = None
-    truncation: str | None = None
-
-    @property
-    def counted(self) -> CountedTokens:
-        return self.usage or CountedTokens()
-
-
 class TakenTurn(NamedTuple):
-    """A turn, its response, its input, and its generations."""
+    """A turn, its response and its input as JSON has them, and its generations."""
 
     turn: Saved
-    response: TrainedResponse
+    response: Any
     input: list[Item]
     generations: list[Generated]
 
-
-def taken(turns: Sequence[Saved], *, whole: bool = True) -> Iterator[TakenTurn]:
-    """The turns of a conversation, oldest first. It is `whole` where they begin with its first one."""
-    walk = _Walk(known=whole)
-    for turn in turns:
-        response = msgspec.json.decode(turn.response or b"{}", type=TrainedResponse)
-        items = msgspec.json.decode(turn.items or b"[]", type=list[Item])
-        yield TakenTurn(turn, response, items, walk.generations(turn, response))
+    @property
+    def output(self) -> list[Item]:
+        return self.response.get("output") or []
 
 
 class _Group(NamedTuple):
@@ -106,9 +67,14 @@ class _Group(NamedTuple):
     given: list[StoredMessage]
     sampled: list[StoredMessage]
 
-    @property
-    def items(self) -> frozenset[int]:
-        return frozenset(each.item for each in self.sampled if each.item is not None)
+
+def taken(turns: Sequence[Saved], *, whole: bool) -> Iterator[TakenTurn]:
+    """The turns of a conversation, oldest first. It is `whole` where they begin with its first one."""
+    walk = _Walk(known=whole)
+    for turn in turns:
+        response: Any = msgspec.json.decode(turn.response or b"{}")
+        items = msgspec.json.decode(turn.items or b"[]", type=list[Item])
+        yield TakenTurn(turn, response, items, walk.generations(turn, response))
 
 
 class _Walk:
@@ -122,75 +88,59 @@ class _Walk:
         self._prefix: bytes | None = None
         self._before: Ids | None = None
 
-    def generations(self, turn: Saved, response: TrainedResponse) -> list[Generated]:
+    def generations(self, turn: Saved, response: Any) -> list[Generated]:
         """The generations of the next turn."""
-        notes = {each.role: each.name or "" for each in turn.messages if not each.tokens}
+        notes = {each.role: each for each in turn.messages if not each.tokens}
         if PREFIX in notes:
-            self._prefix = b64decode(notes[PREFIX])
+            self._prefix = b64decode(notes[PREFIX].name or "")
         if OMISSION in notes:
-            self._omit(msgspec.json.decode(notes[OMISSION]))
-        if turn.erased or turn.deleted:
-            self._known, self._paired = self._known and not turn.erased, True
-        groups = _groups(turn.messages)
-        made = [] if turn.deleted or not groups else self._generations(turn, response, groups, notes)
+            omits: Any = msgspec.json.decode(notes[OMISSION].name or "")
+            gone = {(omits["turn"], place) for place in omits["messages"]}
+            self._history = [each for each in self._history if each[:2] not in gone]
+        self._known = self._known and turn.erased is None
+        self._paired = self._paired or OMISSION in notes or turn.deleted or turn.erased is not None
+        made = list(self._generations(response, _groups(turn), notes)) if not turn.deleted else []
         self._history += [(turn.id, place, each) for place, each in enumerate(turn.messages) if each.tokens]
         return made
 
-    def _omit(self, omits: dict[str, Any]) -> None:
-        """Go on without some messages of an earlier turn."""
-        gone = {(omits["turn"], place) for place in omits["messages"]}
-        self._history = [each for each in self._history if each[:2] not in gone]
-        self._paired = True
-
     def _generations(
-        self, turn: Saved, response: TrainedResponse, groups: list[_Group], notes: dict[str, str]
-    ) -> list[Generated]:
-        note = _NOTE.decode(notes[SAMPLED]) if SAMPLED in notes else None
-        read = [each for each in turn.messages if each.role == READ]
-        sampled = None if note is None else _sampled(note, groups, read)
-        prompts = None if read or sampled is None else self._prompts(response, groups, sampled)
-        logprobs = array("f", note.logprobs if note else b"").tolist() or None
-        made, at = list[Generated](), 0
+        self, response: Any, groups: list[_Group], notes: dict[str, StoredMessage]
+    ) -> Iterator[Generated]:
+        note = msgspec.json.decode(notes[SAMPLED].name or "", type=SampledNote) if SAMPLED in notes else None
+        sampled = None if note is None or not groups else _sampled(note, groups, notes.get(READ))
+        prompts = None if READ in notes or sampled is None else self._prompts(response, groups, sampled)
+        logprobs, at = array("f", note.logprobs if note else b"").tolist(), 0
         for place, group in enumerate(groups):
-            ids = None if sampled is None else sampled[place]
-            prompt = None if prompts is None else prompts[place]
-            known = None if logprobs is None or ids is None else logprobs[at : at + len(ids)]
-            at += 0 if ids is None else len(ids)
-            cut = self._cut(prompt, _why(response, notes, template=bool(read)))
-            self._before = None if prompt is None or ids is None else prompt + ids
-            made.append(Generated(group.items, prompt, ids, known, cut))
-        return made
+            items = frozenset([each.item for each in group.sampled if each.item is not None])
+            ids, prompt = sampled and sampled[place], prompts and prompts[place]
+            known = logprobs[at : at + len(ids)] if logprobs and ids else None
+            at += len(ids or ())
+            cut = Cut("erased" if not self._known else _why(response, notes))
+            if prompt:
+                kept = len(prompt) if self._before is None else common(self._before, prompt)
+                cut = None if kept >= len(self._before or ()) else Cut("template", kept, len(self._before or ()))
+            self._before = prompt + ids if prompt and ids else None
+            yield Generated(items, prompt, ids, known, cut)
 
-    def _prompts(self, response: TrainedResponse, groups: list[_Group], sampled: list[Ids]) -> "list[Ids] | None":
+    def _prompts(self, response: Any, groups: list[_Group], sampled: list[Ids]) -> list[Ids] | None:
         """The prompts of a turn's generations; None where they aren't those that usage counted."""
         if self._prefix is None or not self._known:
             return None
         history = [message for _, _, message in self._history]
-        shown = [*(pair(history) if self._paired else history), *groups[0].given]
-        all_thoughts = response.reasoning is not None and response.reasoning.context == "all_turns"
-        shown = in_prompt(shown, all_thoughts=all_thoughts)
+        everything: bool = (response.get("reasoning") or {}).get("context") == "all_turns"
+        shown = in_prompt([*(pair(history) if self._paired else history), *groups[0].given], all_thoughts=everything)
         prompts = [unpack(self._prefix + b"".join([each.tokens for each in shown]) + PROMPT_END)]
         for group, ids in zip(groups[1:], sampled, strict=False):
             given = unpack(b"".join([each.tokens for each in group.given]) + PROMPT_END)
             prompts.append(prompts[-1] + ids + given)
-        return prompts if response.counted.input_tokens == sum(map(len, prompts)) else None
-
-    def _cut(self, prompt: "Ids | None", why: str) -> Cut | None:
-        """The cut of a prompt, None where it goes on from the one before."""
-        if prompt is None:
-            return Cut(why if self._known else "erased")
-        if self._before is None:
-            return None
-        at = common(self._before, prompt)
-        return None if at == len(self._before) else Cut("template", at, len(self._before))
+        usage: Any = response.get("usage") or {}
+        return prompts if usage.get("input_tokens") == sum(map(len, prompts)) else None
 
 
-def _groups(messages: Messages) -> list[_Group]:
+def _groups(turn: Saved) -> list[_Group]:
     """What was given and what was sampled, by turns: an item of the output has a number below those of the input."""
     groups = [_Group([], [])]
-    for message in messages:
-        if not message.tokens:
-            continue
+    for message in filter(lambda each: each.tokens, turn.messages):
         if message.role == "assistant" and message.item is not None and message.item < MAX_OUTPUT_ITEMS:
             groups[-1].sampled.append(message)
         elif groups[-1].sampled:
@@ -200,21 +150,21 @@ def _groups(messages: Messages) -> list[_Group]:
     return [group for group in groups if group.sampled]
 
 
-def _sampled(note: SampledNote, groups: list[_Group], read: list[StoredMessage]) -> "list[Ids] | None":
+def _sampled(note: SampledNote, groups: list[_Group], read: StoredMessage | None) -> list[Ids] | None:
     """The ids of each generation; None where none of those that they may be have the digest.
 
     The first message of a prompt's answer begins in the prompt, and a message is stored with the mark that closes it in
     later prompts; sampled was another one, one more behind a call, or none where it was broken off.
     """
-    if read:
-        ids = unpack(sampled_in(read[-1]))
+    if read is not None:
+        ids = unpack(sampled_in(read))
         return [ids] if len(groups) == 1 and _digest([ids]) == note.digest else None
     stored = [unpack(b"".join([each.tokens for each in group.sampled]).removeprefix(PROMPT_END)) for group in groups]
     last, closed = stored[-1][:-1], stored[-1][-1]
     for end in ((closed,), (RETURN,), (), (closed, RETURN), (ENDOFTEXT,), (closed, ENDOFTEXT)):
-        ids = [*stored[:-1], last + array("I", end)]
-        if _digest(ids) == note.digest:
-            return ids
+        found = [*stored[:-1], last + array("I", end)]
+        if _digest(found) == note.digest:
+            return found
     return None
 
 
@@ -222,12 +172,11 @@ def _digest(ids: list[Ids]) -> bytes:
     return blake2b(array("q", chain.from_iterable(ids)), digest_size=DIGEST_BYTES).digest()
 
 
-def _why(response: TrainedResponse, notes: dict[str, str], *, template: bool) -> str:
+def _why(response: Any, notes: dict[str, StoredMessage]) -> str:
     """The likeliest reason for which a prompt isn't known."""
-    if template:
+    if READ in notes:
         return "template"
     if SAMPLED not in notes:
         return "not noted"
-    if any(each.get("type") == "compaction" for each in response.output):
-        return "compaction"
-    return "truncation" if response.truncation == "auto" else "not as stored"
+    compacted = any(each["type"] == "compaction" for each in response.get("output") or ())
+    return "compaction" if compacted else "truncation" if response.get("truncation") == "auto" else "not as stored"
