@@ -24,7 +24,11 @@ _SESSIONS = ("sessionId", "leafUuid", "snapshot")
 _ROLES = {
     **dict.fromkeys(("gpt", "chatgpt", "bing", "model", "bot", "function_call"), "assistant"),
     **dict.fromkeys(("observation", "function_response", "function"), "tool"),
-    "human": "user", "developer": "developer", "system": "system", "assistant": "assistant", "tool": "tool",
+    "human": "user",
+    "developer": "developer",
+    "system": "system",
+    "assistant": "assistant",
+    "tool": "tool",
 }
 
 

@@ -6,29 +6,30 @@ is missed, and what was read may come again under its id. Reading doesn't count 
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Iterator, Sequence
-from typing import Annotated
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import Annotated, Any
 
+import msgspec
 from fastapi import APIRouter
 from fastapi import Query as InQuery
 from pydantic import Field
 from starlette.responses import Response, StreamingResponse
 
+from service.api.conversation import decode_conversation
 from service.api.ids import response_of
 from service.build import this_build
 from service.errors import invalid_value
-from service.features.trajectories.shapes import FORMS, Form, SharedTurns, TrajectoryHead
+from service.features.trajectories.shapes import FORMS, Form, SharedTurns, TrajectoryFacts
 from service.features.trajectories.turns import taken
 from service.responses.service import Service
 from service.web.entering import Aside
 from service.web.queries import Query
-from store.backup.reading import Node, ShardReader
-from store.backup.records import Saved
+from store.backup.reading import ShardReader
 from store.errors import NotFound
-from store.history.history import ConversationHistoryStore
 from store.history.listing import Merged, ScoredDigits
-from store.history.tree_turns import TreeNode, TreeTurns, turns_of
-from store.keys import HEX_DIGITS, digits_of, id_of
+from store.history.tree_turns import TreeNode, TreeTurns, shown_of, turns_of
+from store.keys import HEX_DIGITS, NO_RESPONSES, digits_of, id_of, mark_of
 from store.turn import TERMINAL
 
 MOST_TREES = 100
@@ -97,71 +98,77 @@ async def _lines(
             found = await turns_of(service.store, tenant, tree) if isinstance(tree, str) else tree
         except NotFound:
             continue
-        for leaf, shared in leaves_of(found, asked):
-            if leaf.used > since:
-                async for piece in trajectory(service.store, tenant, found, leaf, shared, form):
-                    yield piece
+        ends = [(end, shared) for end, shared in ends_of(found, asked) if end.used > since]
+        notes = await _notes_in(service, tenant, found) if ends else {}
+        for end, shared in ends:
+            async for piece in _trajectory(service, tenant, found.id, end, shared, notes, form):
+                yield piece
 
 
-def leaves_of(tree: TreeTurns, asked: str | None = None) -> Iterator[tuple[TreeNode, SharedTurns | None]]:
-    """The last turns of a tree that have ended, of those only that have the turn `asked` for, the oldest first; each
-    with what it shares with an older one.
+def ends_of(tree: TreeTurns, asked: str | None = None) -> Iterator[tuple[TreeNode, SharedTurns | None]]:
+    """The last responses of a tree, of those only that continue the one `asked` for, or the one at which a conversation
+    stands, the oldest first; each with what it shares with an older one.
     """
-    nodes = {node.digits: node for node in tree.nodes if not node.is_conversation and node.status in TERMINAL}
-    continued = {node.parent for node in nodes.values()}
-    at = None if asked is None else digits_of(asked)
+    nodes = {node.digits: node for node in tree.nodes if node.status in TERMINAL}
+    responses = [digits for digits in nodes if mark_of(digits) not in NO_RESPONSES]
+    ends = set(responses) - {_response_at(nodes, nodes[digits].parent) for digits in responses}
+    wanted = None if asked is None else digits_of(asked)
+    stands = _response_at(nodes, wanted) if wanted in nodes and wanted not in responses else None
     owners = dict[str, str]()
-    stands = {node.digits: node.parent for node in tree.nodes if node.is_conversation}
-    for leaf in sorted(nodes.values(), key=lambda node: (node.created, node.digits)):
-        if leaf.digits in continued and leaf.digits != stands.get(at or ""):
-            continue
-        path = list(_path(nodes, leaf.digits))
+    for end in sorted(ends | ({stands} if stands else set()), key=lambda each: (nodes[each].created, each)):
+        path = list(_path(nodes, end))
         known = [digits for digits in path if digits in owners]
         shared = SharedTurns(owners[known[0]], len(known)) if known else None
-        owners |= {digits: leaf.id for digits in path if digits not in owners}
-        if at is None or at in path or stands.get(at) == leaf.digits:
-            yield leaf, shared
+        owners |= {digits: nodes[end].id for digits in path if digits not in owners}
+        if end == stands if stands else wanted is None or wanted in path:
+            yield nodes[end], shared
 
 
-def _path(nodes: dict[str, TreeNode], digits: str | None) -> Iterator[str]:
+def _path(nodes: Mapping[str, TreeNode], digits: str | None) -> Iterator[str]:
     """A turn and those above it."""
     while digits is not None and digits in nodes:
         yield digits
         digits = nodes[digits].parent
 
 
-async def trajectory(
-    store: ConversationHistoryStore,
+def _response_at(nodes: Mapping[str, TreeNode], digits: str | None) -> str | None:
+    """The first response from a turn on upwards."""
+    return next((each for each in _path(nodes, digits) if mark_of(each) not in NO_RESPONSES), None)
+
+
+async def _notes_in(service: Service, tenant: str, tree: TreeTurns) -> dict[str, list[dict[str, str]]]:
+    """The metadata of the conversations that stand at the turns of a tree, by the ids of these."""
+    nodes, notes = {node.digits: node for node in tree.nodes}, dict[str, list[dict[str, str]]]()
+    sizes = {digits: node.size for digits, node in nodes.items() if node.is_conversation}
+    async for digits, shown, _ in shown_of(service.store, tenant, sizes):
+        metadata, at = decode_conversation(shown).metadata, _response_at(nodes, digits)
+        if metadata and at is not None:
+            notes.setdefault(nodes[at].id, []).append(metadata)
+    return notes
+
+
+async def _trajectory(
+    service: Service,
     tenant: str,
-    tree: TreeTurns,
-    leaf: TreeNode,
+    tree: str,
+    end: TreeNode,
     shared: SharedTurns | None,
+    notes: Mapping[str, Sequence[Mapping[str, str]]],
     form: Form,
 ) -> AsyncGenerator[bytes]:
     """The line of a trajectory, in pieces; nothing where it is gone by now. Raises StoreUnavailable."""
-    reader = ShardReader(store.server, store.keyspace.shard(leaf.digits))
-    (nodes,) = await reader.describe([f"{tenant}/{leaf.digits}"], above=MOST_TURNS)
-    kept, size = list[Node](), 0
-    for node in nodes:
-        size += node.payload
-        if kept and size > MOST_BYTES:
-            break
-        kept.insert(0, node)
-    turns = list[Saved]()
-    async for _, turn in reader.turns(tenant, kept):
-        if turn is None:
-            return
-        turns.append(turn)
-    if not turns or not any(turn.items != b"[]" or turn.response for turn in turns):
+    reader = ShardReader(service.store.server, service.store.keyspace.shard(end.digits))
+    (nodes,) = await reader.describe([f"{tenant}/{end.digits}"], above=MOST_TURNS)
+    sizes = accumulate(node.payload for node in nodes)
+    kept = nodes[: max(1, sum(1 for size in sizes if size <= MOST_BYTES))][::-1]
+    turns = [turn async for _, turn in reader.turns(tenant, kept) if turn is not None]
+    if not turns or len(turns) < len(kept):
         return
-    last = next((turn.response for turn in reversed(turns) if turn.response and b'"output"' in turn.response), b"{}")
-    complete = len(kept) == len(nodes) and kept[0].parent is None
-    head = TrajectoryHead(
-        *(leaf.id, tree.id, [turn.id for turn in turns], last, this_build().version),
-        shared=shared,
-        complete=complete,
-    )
-    pieces = FORMS[form](head, taken(turns, whole=complete))
+    last: Any = msgspec.json.decode(turns[-1].response or b"{}")
+    ids, complete = [turn.id for turn in turns], turns[0].parent is None
+    own = {id: notes[id] for id in ids if id in notes}
+    facts = TrajectoryFacts(end.id, tree, ids, complete, shared, own)
+    pieces = FORMS[form](facts, last, this_build().version, taken(turns, whole=complete))
     while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
         yield piece
     yield b"\n"

@@ -8,16 +8,18 @@ the rest. Pictures are left out.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal
 
 import msgspec
 
-from service.features.trajectories.turns import Cut, Generated, Item, TakenTurn, TrainedResponse
+from service.features.trajectories.stories import Item
+from service.features.trajectories.turns import Cut, Generated, TakenTurn
 
 Form = Literal["atif", "gym"]
+
 US = 1_000_000
 
-_ROLES = {"user": "user", "system": "system", "developer": "system", "assistant": "agent"}
+_SOURCES = {"user": "user", "assistant": "agent"}
 _ASKED = ("instructions", "tools", "model", "temperature", "top_p", "max_output_tokens", "parallel_tool_calls")
 
 _encode = msgspec.json.encode
@@ -30,41 +32,27 @@ class SharedTurns(msgspec.Struct, frozen=True):
     turns: int
 
 
-class TrajectoryHead(NamedTuple):
-    """A trajectory without its turns: the ids of its last turn, which name it, of its tree, and of all its turns; the
-    response of the last; and who made it. `complete` is false where older turns were too many.
+class TrajectoryFacts(msgspec.Struct, frozen=True):
+    """A trajectory without its turns: the ids of its last one, which names it, of its tree, and of all. It is complete
+    where no older turns were left out. `notes` has what was put on turns later, by their ids.
     """
 
     id: str
     tree: str
     turns: Sequence[str]
-    last: bytes
-    version: str
-    shared: SharedTurns | None = None
-    complete: bool = True
-    notes: Mapping[str, Any] = {}
-    """By the ids of its turns what was put on them later."""
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "tree": self.tree,
-            "turns": list(self.turns),
-            "turns_complete": self.complete,
-            "shared": self.shared,
-            "notes": self.notes,
-        }
+    turns_complete: bool
+    shared: SharedTurns | None
+    notes: Mapping[str, Sequence[Mapping[str, str]]]
 
 
-def text_in(item: Mapping[str, Any]) -> str:
+def text_in(item: Item) -> str:
     """The text of an item: of a message, of reasoning, or of what came of a call."""
     found = list[str]()
-    for value in (item.get("summary"), item.get("content"), item.get("output")):
-        parts = [value] if isinstance(value, str) else value
-        for part in cast(list[Any], parts) if isinstance(parts, list) else ():
-            text = part if isinstance(part, str) else part.get("text") or part.get("refusal")
-            found += [text] if isinstance(text, str) else []
+    for name in ("summary", "content", "output"):
+        value: Any = item.get(name) or ()
+        parts: list[Any] = [value] if isinstance(value, str) else list(value)
+        texts = (part if isinstance(part, str) else part.get("text") or part.get("refusal") for part in parts)
+        found += [text for text in texts if isinstance(text, str)]
     return "\n".join(found)
 
 
@@ -72,9 +60,21 @@ def is_call(item: Item) -> bool:
     return str(item.get("type")).endswith("_call")
 
 
+def call_of(item: Item) -> Item:
+    """A call in ATIF, whose arguments are an object."""
+    given: Any = item.get("arguments", item.get("input", item.get("action", item.get("code"))))
+    try:
+        given = msgspec.json.decode(given) if isinstance(given, str) else given
+    except msgspec.DecodeError:
+        pass  # it is a text
+    arguments: Any = given if isinstance(given, dict) else {"input": given}
+    name, id = item.get("name") or item.get("type"), item.get("call_id") or item.get("id")
+    return {"tool_call_id": id, "function_name": name, "arguments": arguments}
+
+
 def generations_of(taken: TakenTurn) -> Iterator[tuple[Generated, list[Item]]]:
     """The generations of a turn, each with its items: also those that no message shows, before the next that is."""
-    left = list(enumerate(taken.response.output))
+    left = list(enumerate(taken.output))
     made = taken.generations or [Generated(frozenset(), cut=Cut("not as stored"))] if left else []
     for place, each in enumerate(made):
         last = len(left) if place == len(made) - 1 else sum(1 for at, _ in left if at <= max(each.items))
@@ -92,17 +92,15 @@ class _Steps:
         self._waiting: list[Item] = []
         self._count = 0
 
-    def add(self, source: str, taken: TakenTurn, *, shared: bool = False, **fields: Any) -> None:
-        """The next step."""
+    def add(self, source: str, taken: TakenTurn, shared: bool, **fields: Any) -> None:
+        """The next step; of a turn that is `shared` with an older trajectory a copied one."""
         self._count += 1
         at = datetime.fromtimestamp(taken.turn.created / US, UTC).isoformat()
-        step = {"step_id": self._count, "timestamp": at, "source": source, "message": "", **fields}
-        step["extra"] = {"turn": taken.turn.id, "status": taken.turn.status, **fields.get("extra", {})}
-        if shared:
-            step["is_copied_context"] = True
-        self._waiting.append(step)
+        extra = {"turn": taken.turn.id, "status": taken.turn.status}
+        step: Item = {"step_id": self._count, "timestamp": at, "source": source, "message": "", "extra": extra}
+        self._waiting.append(step | fields | ({"is_copied_context": True} if shared else {}))
 
-    def answer(self, item: Item, taken: TakenTurn) -> None:
+    def answer(self, item: Item, taken: TakenTurn, shared: bool) -> None:
         """The outcome of a call: of the step that made it, if that still waits, else one of its own."""
         call, content = item.get("call_id"), text_in(item)
         for step in self._waiting:
@@ -110,156 +108,103 @@ class _Steps:
                 results = step.setdefault("observation", {"results": []})["results"]
                 results.append({"source_call_id": call, "content": content})
                 return
-        self.add("system", taken, observation={"results": [{"content": content}]})
+        self.add("system", taken, shared, observation={"results": [{"content": content}]})
 
-    def ready(self) -> Iterator[bytes]:
-        """The steps that wait for nothing any more."""
+    def ready(self) -> list[bytes]:
+        """The steps that wait for nothing any more, each behind a comma but the first of all."""
         done, self._waiting = self._waiting, []
-        yield from (_encode(step) for step in done)
+        return [(b"," if step["step_id"] > 1 else b"") + _encode(step) for step in done]
 
 
-def atif(head: TrajectoryHead, turns: Iterable[TakenTurn]) -> Iterator[bytes]:
-    """A trajectory in ATIF."""
-    last = msgspec.json.decode(head.last, type=TrainedResponse)
-    functions = [
-        {"type": "function", "function": {name: tool.get(name) for name in ("name", "description", "parameters")}}
-        for tool in last.tools
-        if tool.get("type") == "function"
-    ]
-    agent = {"name": "harmonium", "version": head.version, "model_name": last.model}
-    yield _opened(
-        schema_version="ATIF-v1.7",
-        session_id=head.tree,
-        trajectory_id=head.id,
-        agent=agent | ({"tool_definitions": functions} if functions else {}),
-        extra=head.facts,
-    )
-    yield b',"steps":['
-    steps, separator, sums = _Steps(), b"", [0, 0, 0]
+def atif(facts: TrajectoryFacts, last: Any, version: str, turns: Iterable[TakenTurn]) -> Iterator[bytes]:
+    """A trajectory in ATIF. `last` is its last response, `version` ours."""
+    names, tools = ("name", "description", "parameters"), list[Item]()
+    for tool in last.get("tools") or ():
+        if tool.get("type") == "function":
+            tools.append({"type": "function", "function": {name: tool.get(name) for name in names}})
+    agent = {"name": "harmonium", "version": version, "model_name": last.get("model")}
+    agent |= {"tool_definitions": tools} if tools else {}
+    ids = {"schema_version": "ATIF-v1.7", "session_id": facts.tree, "trajectory_id": facts.id}
+    yield _opened(ids | {"agent": agent, "extra": facts}) + b',"steps":['
+    steps = _Steps()
     for place, taken in enumerate(turns):
-        shared = head.shared is not None and place < head.shared.turns
-        given = [item for item in taken.input if item.get("call_id") and not is_call(item)]
-        for item in given:
-            steps.answer(item, taken)
-        for step in steps.ready():
-            yield separator + step
-            separator = b","
+        shared = facts.shared is not None and place < facts.shared.turns
+        answers = [item for item in taken.input if item.get("call_id") and not is_call(item)]
+        for item in answers:
+            steps.answer(item, taken, shared)
+        yield from steps.ready()
         for item in taken.input:
-            if item not in given:
-                source, fields = _given(item)
-                steps.add(source, taken, shared=shared, **fields)
+            if item not in answers:
+                source = "agent" if is_call(item) or item["type"] == "reasoning" else ""
+                source = source or _SOURCES.get(item.get("role", ""), "system")
+                steps.add(source, taken, shared, **(_said([item]) if source == "agent" else {"message": text_in(item)}))
         for made, items in generations_of(taken):
-            steps.add("agent", taken, shared=shared, **_agent_step(taken, made, items))
-        usage = taken.response.counted
-        counts = usage.input_tokens, usage.output_tokens, usage.input_tokens_details.cached_tokens
-        sums = [total + (count or 0) for total, count in zip(sums, counts, strict=True)]
-    for step in steps.ready():
-        yield separator + step
-        separator = b","
-    totals = dict(zip(("total_prompt_tokens", "total_completion_tokens", "total_cached_tokens"), sums, strict=True))
-    yield b'],"final_metrics":' + _encode(totals) + b"}"
+            model = {"llm_call_count": 1, "model_name": taken.response.get("model")}
+            steps.add("agent", taken, shared, **model, **_said(items), metrics=_metrics(taken, made))
+    yield from steps.ready()
+    yield b"]}"
 
 
-def _given(item: Item) -> tuple[str, Item]:
-    """The source of a step for an item of an input, and its fields."""
-    if item.get("type", "message") == "message":
-        return _ROLES.get(str(item.get("role")), "system"), {"message": text_in(item)}
-    if item.get("type") == "reasoning":
-        return "agent", {"reasoning_content": text_in(item)}
-    if is_call(item):
-        return "agent", {"tool_calls": [_called(item)]}
-    return "system", {"message": text_in(item), "extra": {"item": item.get("type")}}
-
-
-def _called(item: Item) -> Item:
-    """A call, whose arguments are an object."""
-    arguments: Any = item.get("arguments", item.get("input", item.get("action", item.get("code"))))
-    if isinstance(arguments, str):
-        try:
-            arguments = msgspec.json.decode(arguments)
-        except msgspec.DecodeError:
-            arguments = {"input": arguments}
-    arguments = cast(Item, arguments) if isinstance(arguments, dict) else {"input": arguments}
-    name = item.get("name") or item.get("type")
-    return {"tool_call_id": item.get("call_id") or item.get("id"), "function_name": name, "arguments": arguments}
-
-
-def _agent_step(taken: TakenTurn, made: Generated, items: list[Item]) -> Item:
-    usage, alone = taken.response.counted, len(taken.generations) < 2
-    step: Item = {"llm_call_count": 1, "model_name": taken.response.model}
-    step["message"] = "\n".join([text_in(item) for item in items if item.get("type") == "message"])
-    if thoughts := [text_in(item) for item in items if item.get("type") == "reasoning"]:
+def _said(items: list[Item]) -> Item:
+    """The members of an agent's step that say what these items do."""
+    step: Item = {"message": "\n".join([text_in(item) for item in items if item["type"] == "message"])}
+    if thoughts := [text_in(item) for item in items if item["type"] == "reasoning"]:
         step["reasoning_content"] = "\n".join(thoughts)
-    if calls := [item for item in items if is_call(item)]:
-        step["tool_calls"] = [_called(item) for item in calls]
-        results = [(item, text) for item in calls if (text := text_in(item))]
-        if results:
-            told = [
-                {"source_call_id": item.get("call_id") or item.get("id"), "content": text} for item, text in results
-            ]
-            step["observation"] = {"results": told}
-    metrics = {
-        "prompt_tokens": usage.input_tokens if alone else None if made.prompt is None else len(made.prompt),
-        "completion_tokens": usage.output_tokens if alone else made.sampled and len(made.sampled),
-        "cached_tokens": usage.input_tokens_details.cached_tokens if alone else None,
-        "prompt_token_ids": made.prompt and made.prompt.tolist(),
-        "completion_token_ids": made.sampled and made.sampled.tolist(),
-        "logprobs": made.logprobs,
-        "extra": None if made.cut is None else {"cut": made.cut},
-    }
-    step["metrics"] = {name: value for name, value in metrics.items() if value is not None}
+    if calls := list(filter(is_call, items)):
+        step["tool_calls"] = list(map(call_of, calls))
+        told = [{"source_call_id": call_of(item)["tool_call_id"], "content": text_in(item)} for item in calls]
+        if results := [each for each in told if each["content"]]:
+            step["observation"] = {"results": results}
     return step
+
+
+def _metrics(taken: TakenTurn, made: Generated) -> Item:
+    usage: Any = taken.response.get("usage") or {}
+    counted: list[Any] = [usage.get("input_tokens"), usage.get("output_tokens")]
+    counted.append((usage.get("input_tokens_details") or {}).get("cached_tokens"))
+    if len(taken.generations) > 1:  # usage counts all of them
+        counted = [made.prompt and len(made.prompt), made.sampled and len(made.sampled), None]
+    metrics = dict(zip(("prompt_tokens", "completion_tokens", "cached_tokens"), counted, strict=True))
+    metrics |= {"prompt_token_ids": made.prompt and made.prompt.tolist(), "logprobs": made.logprobs}
+    metrics |= {"completion_token_ids": made.sampled and made.sampled.tolist(), "extra": made.cut and {"cut": made.cut}}
+    return {name: value for name, value in metrics.items() if value is not None}
 
 
 # --- Gym ---
 
 
-def gym(head: TrajectoryHead, turns: Iterable[TakenTurn]) -> Iterator[bytes]:
-    """A trajectory as a rollout of NeMo Gym."""
-    rest = iter(turns)
-    asked = list[Item]()
-    first: TakenTurn | None = None
-    for taken in rest:
-        asked += [each for item in taken.input for each in _plain(item)]
-        if taken.response.output:
-            first = taken
-            break
-    whole: Item = {} if first is None else msgspec.json.decode(first.turn.response or b"{}")
-    begun = {name: whole[name] for name in _ASKED if name in whole}
-    yield _opened(responses_create_params={**begun, "input": asked}, harmonium=head.facts)
-    last: Item = msgspec.json.decode(head.last)
-    yield b',"response":' + _opened(**{name: value for name, value in last.items() if name != "output"})
-    yield b',"output":['
-    separator = b""
-    for taken in () if first is None else _behind(first, rest):
-        given = () if taken is first else taken.input
-        for plain_item in (each for item in given for each in _plain(item)):
-            yield separator + _encode(plain_item)
-            separator = b","
+def gym(facts: TrajectoryFacts, last: Any, version: str, turns: Iterable[TakenTurn]) -> Iterator[bytes]:
+    """A trajectory as a rollout of NeMo Gym, with the newest number that was noted as its reward."""
+    asked, separator, begun = list[Item](), b"", False
+    for taken in turns:
+        given = [each for item in taken.input for each in _plain(item)]
+        if not begun:
+            asked += given
+            given.clear()
+            begun = bool(taken.output)
+            if begun:
+                yield _rollout(facts, last, asked, taken.response)
         for made, items in generations_of(taken):
             plain = [each for item in items for each in _plain(item)]
-            sampled = [place for place, each in enumerate(plain) if each["type"] != "function_call_output"]
-            if sampled:
-                plain[sampled[-1]] |= _ids_of(made)
-            for item in plain:
-                yield separator + _encode(item)
-                separator = b","
-    yield b"]}}"
+            if own := [each for each in plain if each["type"] != "function_call_output"]:
+                ids = {"prompt_token_ids": made.prompt, "generation_token_ids": made.sampled}
+                own[-1] |= {name: each and each.tolist() for name, each in ids.items()}
+                own[-1] |= {"generation_log_probs": made.logprobs, "cut": made.cut}
+            given += plain
+        for item in given:
+            yield separator + _encode(item)
+            separator = b","
+    yield b"]}}" if begun else _rollout(facts, last, asked, {}) + b"]}}"
 
 
-def _behind(first: TakenTurn, rest: Iterable[TakenTurn]) -> Iterator[TakenTurn]:
-    yield first
-    yield from rest
-
-
-def _ids_of(made: Generated) -> Item:
-    """The members that an item has for training, as far as they are known."""
-    return {
-        "prompt_token_ids": made.prompt and made.prompt.tolist(),
-        "generation_token_ids": made.sampled and made.sampled.tolist(),
-        "generation_log_probs": made.logprobs,
-        "cut": made.cut,
-    }
+def _rollout(facts: TrajectoryFacts, last: Any, asked: list[Item], first: Any) -> bytes:
+    """A rollout that is open where the items of its output come."""
+    params = {name: first[name] for name in _ASKED if name in first} | {"input": asked}
+    noted = [note["reward"] for notes in facts.notes.values() for note in notes if "reward" in note]
+    reward = {"reward": float(noted[-1])} if noted else {}
+    response = {name: value for name, value in last.items() if name != "output"}
+    head = _opened({"responses_create_params": params, "harmonium": facts} | reward)
+    return head + b',"response":' + _opened(response) + b',"output":['
 
 
 def _plain(item: Item) -> Iterator[Item]:
@@ -270,16 +215,16 @@ def _plain(item: Item) -> Iterator[Item]:
     elif kind == "reasoning":
         yield {**item, "summary": item.get("summary") or []}
     elif is_call(item):
-        called = _called(item)
-        id, arguments = called["tool_call_id"], _encode(called["arguments"]).decode()
-        yield {"type": "function_call", "call_id": id, "name": called["function_name"], "arguments": arguments}
+        call = call_of(item)
+        id, arguments = call["tool_call_id"], _encode(call["arguments"]).decode()
+        yield {"type": "function_call", "call_id": id, "name": call["function_name"], "arguments": arguments}
         if text := text_in(item):
             yield {"type": "function_call_output", "call_id": id, "output": text}
     elif item.get("call_id"):
         yield {"type": "function_call_output", "call_id": item["call_id"], "output": text_in(item)}
 
 
-def _opened(**members: Any) -> bytes:
+def _opened(members: Item) -> bytes:
     """An object that is still open."""
     return _encode(members).removesuffix(b"}")
 

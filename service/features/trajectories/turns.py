@@ -103,9 +103,7 @@ class _Walk:
         self._history += [(turn.id, place, each) for place, each in enumerate(turn.messages) if each.tokens]
         return made
 
-    def _generations(
-        self, response: Any, groups: list[_Group], notes: dict[str, StoredMessage]
-    ) -> Iterator[Generated]:
+    def _generations(self, response: Any, groups: list[_Group], notes: dict[str, StoredMessage]) -> Iterator[Generated]:
         note = msgspec.json.decode(notes[SAMPLED].name or "", type=SampledNote) if SAMPLED in notes else None
         sampled = None if note is None or not groups else _sampled(note, groups, notes.get(READ))
         prompts = None if READ in notes or sampled is None else self._prompts(response, groups, sampled)

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from service.features.client.service import RemoteService
 from tests.support.service.beside import ServiceBeside
 from tests.support.service.commands import run, said
 from tests.support.service.process import MODEL
@@ -45,7 +44,11 @@ def claude() -> Any:
         content = [{"type": "text", "text": text}]
         return {"uuid": id, "sender": sender, "text": text, "content": content, "created_at": "2025-10-09T08:53:20Z"}
 
-    return {"uuid": "k-1", "name": "Weather", "chat_messages": [message("1", "human", USER), message("2", "assistant", MODELS)]}
+    return {
+        "uuid": "k-1",
+        "name": "Weather",
+        "chat_messages": [message("1", "human", USER), message("2", "assistant", MODELS)],
+    }
 
 
 def open_webui() -> Any:
@@ -105,8 +108,8 @@ def claude_code() -> Iterator[dict[str, Any]]:
     def line(id: str, parent: str | None, role: str, content: Any, **more: Any) -> dict[str, Any]:
         message = {"role": role, "content": content} | more
         return {
-            **{"type": role, "uuid": id, "parentUuid": parent, "sessionId": "y-1"},
-            **{"timestamp": "2025-10-09T08:53:20.000Z", "message": message},
+            "type": role, "uuid": id, "parentUuid": parent, "sessionId": "y-1",
+            "timestamp": "2025-10-09T08:53:20.000Z", "message": message,
         }
 
     yield {"type": "summary", "summary": "Weather", "leafUuid": "4"}

@@ -203,3 +203,21 @@ async def test_an_erased_turn_has_no_ids_and_none_later_knows_its_prompt(noting:
         (told,) = metrics(found)
         assert (told["extra"]["cut"]["why"], "prompt_token_ids" in told) == ("erased", False)
         assert told["completion_token_ids"] == answer("Hello.")
+
+
+async def test_a_reward_is_put_on_a_turn_later_and_changes_no_turn(noting: Settings) -> None:
+    async with serving(noting, engine_of([answer("Hello.")])) as service, service.client() as client:
+        first = await client.responses.create(model=MODEL, input="Hi")
+        second = await client.responses.create(model=MODEL, input="1", previous_response_id=first.id)
+        noted = await client.conversations.create(
+            metadata={"reward": "0.5", "label": "good"}, extra_body={"harmonium": {"fork_of": second.id}}
+        )
+        (rollout,) = await lines(service, id=second.id, format="gym")
+        assert (rollout["harmonium"]["id"], rollout["reward"]) == (second.id, 0.5)
+        assert rollout["harmonium"]["notes"] == {second.id: [{"reward": "0.5", "label": "good"}]}
+        await client.conversations.update(noted.id, metadata={"reward": "1"})
+        (rollout,) = await lines(service, id=second.id, format="gym")
+        assert rollout["reward"] == 1.0
+        (found,) = await lines(service, id=first.id)
+        assert found["extra"]["notes"] == {second.id: [{"reward": "1"}]}
+        assert (await client.responses.retrieve(second.id)).metadata == {}
