@@ -4,6 +4,7 @@ A turn's id follows from the history's and its own there, so a second import sto
 is rendered as input is. It was made when it says, and counts as used now.
 """
 
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import Annotated, Any
 
@@ -26,7 +27,7 @@ from store import codec
 from store.backup.records import Saved
 from store.backup.turns import Brought, bring_in, look_up
 from store.errors import NotFound
-from store.turn import Chain, Status, StoredMessage, Turn
+from store.turn import Chain, Status, Turn
 
 US = 1_000_000
 MOST_ITEMS = 2_000
@@ -60,14 +61,6 @@ class BroughtTurn(msgspec.Struct, frozen=True):
     metadata: dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]] = {}
 
 
-class BroughtIn(msgspec.Struct, frozen=True):
-    """The outcome of a turn: it is `new`, was `deleted` since and stays so, or was there."""
-
-    id: str
-    new: bool
-    deleted: bool
-
-
 @router.post("/console/api/histories", include_in_schema=False)
 async def import_history(request: Aside) -> Answer:
     """Store a turn of a history that was made elsewhere, behind the one that it continues."""
@@ -87,39 +80,31 @@ async def import_history(request: Aside) -> Answer:
             became = Brought.KEPT
         except NotFound:
             became = await _store(request, id, parent, given)
-    return JsonResponse(BroughtIn(id, became is Brought.NEW, became is Brought.DELETED))
+    return JsonResponse({"id": id, "new": became is Brought.NEW, "deleted": became is Brought.DELETED})
 
 
 async def _store(request: Received, id: str, parent: str | None, given: BroughtTurn) -> Brought:
-    """Store a turn that isn't there. Raises InvalidRequest, StoreError."""
-    if parent is None:
-        return await _store_behind(request, id, given, Chain())
-    store, tenant = request.service.store, request.tenant
-    pin = store.token()
-    taking = partial(store.chain, tenant, parent, pin=pin)
-    async with request.service.loans.on_loan(taking, partial(store.unpin, tenant, parent, pin)) as loan:
-        return await _store_behind(request, id, given, loan.taken)
-
-
-async def _store_behind(request: Received, id: str, given: BroughtTurn, chain: Chain) -> Brought:
-    service, place = request.service, len(given.items)
-    sent = msgspec.Raw(msgspec.json.encode([*given.items, *given.output]))
-    caller, tell = request.exchange.caller, request.exchange.left_out
-    items, messages, pictures = await render(service, caller, sent, chain, tell, most=MOST_ITEMS)
-    own = tuple(_own(message, input_number(place)) for message in messages)
-    response = msgspec.json.encode(_response(id, given, chain.tip))
-    listed = msgspec.json.encode(identify(items[:place], id))
-    status = Status.COMPLETED if given.output else Status.INCOMPLETE
-    digest = codec.digest(Turn(id, chain.tip, status, own, response, listed, pictures=pictures))
-    saved = Saved(id, status, int(given.created_at * US), 0, 0, digest, own, chain.tip, response, listed)
-    return await bring_in(service.store, request.tenant, msgspec.structs.replace(saved, pictures=pictures))
-
-
-def _own(message: StoredMessage, first: int) -> StoredMessage:
-    """A message by the number of its item in the output, if that is there: the `first` one follows the input."""
-    if message.item is None or message.item < first:
-        return message
-    return msgspec.structs.replace(message, item=message.item - first)
+    """Store a turn that isn't there; its parent is pinned meanwhile. Raises InvalidRequest, StoreError."""
+    service, tenant, pin, chain = request.service, request.tenant, request.service.store.token(), Chain()
+    async with AsyncExitStack() as resources:
+        if parent is not None:
+            taking = partial(service.store.chain, tenant, parent, pin=pin)
+            loan = service.loans.on_loan(taking, partial(service.store.unpin, tenant, parent, pin))
+            chain = (await resources.enter_async_context(loan)).taken
+        sent, place = msgspec.Raw(msgspec.json.encode([*given.items, *given.output])), len(given.items)
+        caller, tell = request.exchange.caller, request.exchange.left_out
+        items, messages, pictures = await render(service, caller, sent, chain, tell, most=MOST_ITEMS)
+        first = input_number(place)
+        numbers = (
+            (each, each.item if each.item is None or each.item < first else each.item - first) for each in messages
+        )
+        own = tuple(msgspec.structs.replace(each, item=number) for each, number in numbers)
+        response = msgspec.json.encode(_response(id, given, chain.tip))
+        listed = msgspec.json.encode(identify(items[:place], id))
+        status = Status.COMPLETED if given.output else Status.INCOMPLETE
+        digest = codec.digest(Turn(id, chain.tip, status, own, response, listed, pictures=pictures))
+        saved = Saved(id, status, int(given.created_at * US), 0, 0, digest, own, chain.tip, response, listed)
+        return await bring_in(service.store, tenant, msgspec.structs.replace(saved, pictures=pictures))
 
 
 def _response(id: str, given: BroughtTurn, parent: str | None) -> Response:

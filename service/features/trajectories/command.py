@@ -6,7 +6,7 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
@@ -83,7 +83,8 @@ def export(
     if after is not None:
         pieces = _since(service, after, form)
     else:
-        wanted = (whole_id(service, id) for id in ids) if ids else _listed(service, filters)
+        listed = (tree["newest"]["id"] for page in trees(service, MOST, filters, None) for tree in page["data"])
+        wanted = (whole_id(service, id) for id in ids) if ids else listed
         pieces = (each for id in wanted for each in service.pieces(TRAJECTORIES, AFTER, id=id, format=form))
     number = 0
     for piece in pieces:
@@ -92,12 +93,6 @@ def export(
     sys.stdout.buffer.flush()
     printing.remark(many(number, "trajectory").replace("ys", "ies"))
     return 0
-
-
-def _listed(service: RemoteService, filters: dict[str, str | int]) -> Iterable[str]:
-    """The newest turns of the trees that are as asked for."""
-    for page in trees(service, MOST, filters, None):
-        yield from (tree["newest"]["id"] for tree in page["data"])
 
 
 def _since(service: RemoteService, after: str, form: str) -> Generator[bytes]:

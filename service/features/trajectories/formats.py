@@ -11,7 +11,7 @@ from datetime import datetime
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from service.features.trajectories.stories import Item, StoryNode, called, in_a_row, outcome, said, thought
+from service.features.trajectories.stories import Item, StoryNode, called, in_a_row, inner, outcome, said, thought
 
 Lost = Counter[str]
 Part = tuple[list[Item], float, str]
@@ -52,11 +52,6 @@ class StoryForm(NamedTuple):
         return str(own)[:100] if own else blake2b(content, digest_size=16).hexdigest()
 
 
-def inner(value: Any, name: str) -> Any:
-    """A member that may be missing, or null, in a value that may be."""
-    return (value or {}).get(name) or ()
-
-
 def moment(value: Any) -> float:
     """A time in seconds since 1970, of a number, also of milliseconds, or of an ISO text; 0 where there is none."""
     if isinstance(value, str):
@@ -69,7 +64,9 @@ def text_of(content: Any, lost: Lost) -> str:
     """The text of a content: a text, or parts of which some have one."""
     if isinstance(content, str):
         return content
-    texts: list[Any] = [part if isinstance(part, str) else part.get("text") for part in content or ()]
+    texts: list[Any] = [
+        part if isinstance(part, str) else part.get("text") or part.get("refusal") for part in content or ()
+    ]
     lost[FILES] += texts.count(None)
     return "\n".join(filter(None, texts))
 
@@ -108,7 +105,7 @@ def _chat(messages: Iterable[Any], lost: Lost) -> Iterator[Part]:
 def _atif(value: Any, lost: Lost) -> Iterator[Part]:
     for step in value["steps"]:
         at, text = moment(step.get("timestamp")), text_of(step.get("message"), lost)
-        role = {"agent": "assistant"}.get(step["source"], step["source"])
+        role = "assistant" if step["source"] == "agent" else str(step["source"])
         made = _spoken(role, text, step.get("reasoning_content") or "")
         for call in inner(step, "tool_calls"):
             made.append(called(call["tool_call_id"], call["function_name"], _dumped(call["arguments"])))
@@ -124,8 +121,8 @@ def _atif(value: Any, lost: Lost) -> Iterator[Part]:
 def _chat_gpt(value: Any, lost: Lost) -> Iterator[StoryNode]:
     calls = set[str]()
     for id, node in value["mapping"].items():
-        message, content, items = node.get("message"), inner(node.get("message"), "content") or {}, list[Item]()
-        role, to = inner(inner(message, "author") or {}, "role"), inner(message, "recipient") or "all"
+        message, content, items = node.get("message"), inner(node.get("message"), "content"), list[Item]()
+        role, to = inner(inner(message, "author"), "role"), inner(message, "recipient") or "all"
         text = text_of(inner(content, "parts") or inner(content, "text") or inner(content, "result"), lost)
         if role == "assistant" and to != "all":
             calls.add(id)
@@ -135,7 +132,7 @@ def _chat_gpt(value: Any, lost: Lost) -> Iterator[StoryNode]:
         elif role:
             thoughts = [each.get("content") or each.get("summary") or "" for each in inner(content, "thoughts")]
             items = _spoken(_ROLES.get(role, "user"), text, "\n".join(thoughts))
-        at, model = moment(inner(message, "create_time")), inner(inner(message, "metadata") or {}, "model_slug")
+        at, model = moment(inner(message, "create_time")), inner(inner(message, "metadata"), "model_slug")
         yield StoryNode(id, node.get("parent"), items, at, str(model or ""))
 
 

@@ -11,8 +11,8 @@ from itertools import chain
 from typing import Any, BinaryIO, NamedTuple
 
 from service.features.client.errors import EXIT_USAGE, ClientError
-from service.features.trajectories.formats import FORMS, KNOWN, StoryForm, inner
-from service.features.trajectories.stories import StoryNode
+from service.features.trajectories.formats import FORMS, KNOWN, StoryForm
+from service.features.trajectories.stories import StoryNode, inner
 
 MOST_BYTES = 256 << 20
 """The most bytes of one conversation in a file."""

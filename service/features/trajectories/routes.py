@@ -20,7 +20,7 @@ from service.api.conversation import decode_conversation
 from service.api.ids import response_of
 from service.build import this_build
 from service.errors import invalid_value
-from service.features.trajectories.shapes import FORMS, Form, SharedTurns, TrajectoryFacts
+from service.features.trajectories.shapes import FORMS, Facts, Form
 from service.features.trajectories.turns import taken
 from service.responses.service import Service
 from service.web.entering import Aside
@@ -101,11 +101,11 @@ async def _lines(
         ends = [(end, shared) for end, shared in ends_of(found, asked) if end.used > since]
         notes = await _notes_in(service, tenant, found) if ends else {}
         for end, shared in ends:
-            async for piece in _trajectory(service, tenant, found.id, end, shared, notes, form):
+            async for piece in _trajectory(service, tenant, end, {"tree": found.id, "shared": shared}, notes, form):
                 yield piece
 
 
-def ends_of(tree: TreeTurns, asked: str | None = None) -> Iterator[tuple[TreeNode, SharedTurns | None]]:
+def ends_of(tree: TreeTurns, asked: str | None = None) -> Iterator[tuple[TreeNode, Facts]]:
     """The last responses of a tree, of those only that continue the one `asked` for, or the one at which a conversation
     stands, the oldest first; each with what it shares with an older one.
     """
@@ -117,8 +117,8 @@ def ends_of(tree: TreeTurns, asked: str | None = None) -> Iterator[tuple[TreeNod
     owners = dict[str, str]()
     for end in sorted(ends | ({stands} if stands else set()), key=lambda each: (nodes[each].created, each)):
         path = list(_path(nodes, end))
-        known = [digits for digits in path if digits in owners]
-        shared = SharedTurns(owners[known[0]], len(known)) if known else None
+        known = [owners[digits] for digits in path if digits in owners]
+        shared = {"trajectory": next(iter(known), None), "turns": len(known)}
         owners |= {digits: nodes[end].id for digits in path if digits not in owners}
         if end == stands if stands else wanted is None or wanted in path:
             yield nodes[end], shared
@@ -148,13 +148,7 @@ async def _notes_in(service: Service, tenant: str, tree: TreeTurns) -> dict[str,
 
 
 async def _trajectory(
-    service: Service,
-    tenant: str,
-    tree: str,
-    end: TreeNode,
-    shared: SharedTurns | None,
-    notes: Mapping[str, Sequence[Mapping[str, str]]],
-    form: Form,
+    service: Service, tenant: str, end: TreeNode, facts: Facts, notes: dict[str, list[dict[str, str]]], form: Form
 ) -> AsyncGenerator[bytes]:
     """The line of a trajectory, in pieces; nothing where it is gone by now. Raises StoreUnavailable."""
     reader = ShardReader(service.store.server, service.store.keyspace.shard(end.digits))
@@ -166,8 +160,8 @@ async def _trajectory(
         return
     last: Any = msgspec.json.decode(turns[-1].response or b"{}")
     ids, complete = [turn.id for turn in turns], turns[0].parent is None
-    own = {id: notes[id] for id in ids if id in notes}
-    facts = TrajectoryFacts(end.id, tree, ids, complete, shared, own)
+    facts |= {"id": end.id, "turns": ids, "turns_complete": complete}
+    facts["notes"] = {id: notes[id] for id in ids if id in notes}
     pieces = FORMS[form](facts, last, this_build().version, taken(turns, whole=complete))
     while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
         yield piece

@@ -6,13 +6,16 @@ output the last item of each generation has the ids. Neither has a place for eve
 the rest. Pictures are left out.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import msgspec
 
-from service.features.trajectories.stories import Item
+from service.features.trajectories.formats import text_of
+from service.features.trajectories.stories import Item, inner
 from service.features.trajectories.turns import Cut, Generated, TakenTurn
 
 Form = Literal["atif", "gym"]
@@ -25,35 +28,17 @@ _ASKED = ("instructions", "tools", "model", "temperature", "top_p", "max_output_
 _encode = msgspec.json.encode
 
 
-class SharedTurns(msgspec.Struct, frozen=True):
-    """The first `turns` of a trajectory are those of the older one that is named."""
-
-    trajectory: str
-    turns: int
-
-
-class TrajectoryFacts(msgspec.Struct, frozen=True):
-    """A trajectory without its turns: the ids of its last one, which names it, of its tree, and of all. It is complete
-    where no older turns were left out. `notes` has what was put on turns later, by their ids.
-    """
-
-    id: str
-    tree: str
-    turns: Sequence[str]
-    turns_complete: bool
-    shared: SharedTurns | None
-    notes: Mapping[str, Sequence[Mapping[str, str]]]
+Facts = dict[str, Any]
+"""A trajectory without its turns: the `id` of its last one, which names it, of its `tree`, and of all its `turns`;
+whether none was left out (`turns_complete`); with how many turns it begins that an older trajectory has (`shared`); and
+what was put on turns later, by their ids (`notes`).
+"""
 
 
 def text_in(item: Item) -> str:
     """The text of an item: of a message, of reasoning, or of what came of a call."""
-    found = list[str]()
-    for name in ("summary", "content", "output"):
-        value: Any = item.get(name) or ()
-        parts: list[Any] = [value] if isinstance(value, str) else list(value)
-        texts = (part if isinstance(part, str) else part.get("text") or part.get("refusal") for part in parts)
-        found += [text for text in texts if isinstance(text, str)]
-    return "\n".join(found)
+    texts = [text_of(item.get(name), Counter()) for name in ("summary", "content", "output")]
+    return "\n".join(filter(None, texts))
 
 
 def is_call(item: Item) -> bool:
@@ -63,11 +48,9 @@ def is_call(item: Item) -> bool:
 def call_of(item: Item) -> Item:
     """A call in ATIF, whose arguments are an object."""
     given: Any = item.get("arguments", item.get("input", item.get("action", item.get("code"))))
-    try:
+    with suppress(msgspec.DecodeError):
         given = msgspec.json.decode(given) if isinstance(given, str) else given
-    except msgspec.DecodeError:
-        pass  # it is a text
-    arguments: Any = given if isinstance(given, dict) else {"input": given}
+    arguments = cast(Item, given) if isinstance(given, dict) else {"input": given}
     name, id = item.get("name") or item.get("type"), item.get("call_id") or item.get("id")
     return {"tool_call_id": id, "function_name": name, "arguments": arguments}
 
@@ -116,7 +99,7 @@ class _Steps:
         return [(b"," if step["step_id"] > 1 else b"") + _encode(step) for step in done]
 
 
-def atif(facts: TrajectoryFacts, last: Any, version: str, turns: Iterable[TakenTurn]) -> Iterator[bytes]:
+def atif(facts: Facts, last: Any, version: str, turns: Iterable[TakenTurn]) -> Iterator[bytes]:
     """A trajectory in ATIF. `last` is its last response, `version` ours."""
     names, tools = ("name", "description", "parameters"), list[Item]()
     for tool in last.get("tools") or ():
@@ -124,11 +107,11 @@ def atif(facts: TrajectoryFacts, last: Any, version: str, turns: Iterable[TakenT
             tools.append({"type": "function", "function": {name: tool.get(name) for name in names}})
     agent = {"name": "harmonium", "version": version, "model_name": last.get("model")}
     agent |= {"tool_definitions": tools} if tools else {}
-    ids = {"schema_version": "ATIF-v1.7", "session_id": facts.tree, "trajectory_id": facts.id}
+    ids = {"schema_version": "ATIF-v1.7", "session_id": facts["tree"], "trajectory_id": facts["id"]}
     yield _opened(ids | {"agent": agent, "extra": facts}) + b',"steps":['
     steps = _Steps()
     for place, taken in enumerate(turns):
-        shared = facts.shared is not None and place < facts.shared.turns
+        shared = place < facts["shared"]["turns"]
         answers = [item for item in taken.input if item.get("call_id") and not is_call(item)]
         for item in answers:
             steps.answer(item, taken, shared)
@@ -159,9 +142,9 @@ def _said(items: list[Item]) -> Item:
 
 
 def _metrics(taken: TakenTurn, made: Generated) -> Item:
-    usage: Any = taken.response.get("usage") or {}
+    usage: Any = inner(taken.response, "usage") or {}
     counted: list[Any] = [usage.get("input_tokens"), usage.get("output_tokens")]
-    counted.append((usage.get("input_tokens_details") or {}).get("cached_tokens"))
+    counted.append(inner(usage.get("input_tokens_details"), "cached_tokens") or None)
     if len(taken.generations) > 1:  # usage counts all of them
         counted = [made.prompt and len(made.prompt), made.sampled and len(made.sampled), None]
     metrics = dict(zip(("prompt_tokens", "completion_tokens", "cached_tokens"), counted, strict=True))
@@ -173,7 +156,7 @@ def _metrics(taken: TakenTurn, made: Generated) -> Item:
 # --- Gym ---
 
 
-def gym(facts: TrajectoryFacts, last: Any, version: str, turns: Iterable[TakenTurn]) -> Iterator[bytes]:
+def gym(facts: Facts, last: Any, version: str, turns: Iterable[TakenTurn]) -> Iterator[bytes]:
     """A trajectory as a rollout of NeMo Gym, with the newest number that was noted as its reward."""
     asked, separator, begun = list[Item](), b"", False
     for taken in turns:
@@ -197,10 +180,10 @@ def gym(facts: TrajectoryFacts, last: Any, version: str, turns: Iterable[TakenTu
     yield b"]}}" if begun else _rollout(facts, last, asked, {}) + b"]}}"
 
 
-def _rollout(facts: TrajectoryFacts, last: Any, asked: list[Item], first: Any) -> bytes:
+def _rollout(facts: Facts, last: Any, asked: list[Item], first: Any) -> bytes:
     """A rollout that is open where the items of its output come."""
     params = {name: first[name] for name in _ASKED if name in first} | {"input": asked}
-    noted = [note["reward"] for notes in facts.notes.values() for note in notes if "reward" in note]
+    noted = [note["reward"] for notes in facts["notes"].values() for note in notes if "reward" in note]
     reward = {"reward": float(noted[-1])} if noted else {}
     response = {name: value for name, value in last.items() if name != "output"}
     head = _opened({"responses_create_params": params, "harmonium": facts} | reward)

@@ -37,6 +37,12 @@ class StoryTurn:
         return [item["call_id"] for item in self.output if item["type"].endswith("_call")]
 
 
+def inner(value: Any, name: str) -> Any:
+    """A member that may be missing, or null, in a value that may be."""
+    found: Any = value or {}
+    return found.get(name) or ()
+
+
 def said(role: str, text: str) -> Item:
     kind = "output_text" if role == "assistant" else "input_text"
     return {"type": "message", "role": role, "content": [{"type": kind, "text": text}]}

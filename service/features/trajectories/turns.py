@@ -17,7 +17,7 @@ import msgspec
 
 from service.api.ids import MAX_OUTPUT_ITEMS
 from service.features.models.known_ids import common, sampled_in
-from service.features.trajectories.stories import Item
+from service.features.trajectories.stories import Item, inner
 from service.harmony.calls import pair
 from service.harmony.render import PROMPT_END
 from service.harmony.tokens import ENDOFTEXT, RETURN, unpack
@@ -58,7 +58,7 @@ class TakenTurn(NamedTuple):
 
     @property
     def output(self) -> list[Item]:
-        return self.response.get("output") or []
+        return list(inner(self.response, "output"))
 
 
 class _Group(NamedTuple):
@@ -110,7 +110,7 @@ class _Walk:
         logprobs, at = array("f", note.logprobs if note else b"").tolist(), 0
         for place, group in enumerate(groups):
             items = frozenset([each.item for each in group.sampled if each.item is not None])
-            ids, prompt = sampled and sampled[place], prompts and prompts[place]
+            ids, prompt = sampled[place] if sampled else None, prompts[place] if prompts else None
             known = logprobs[at : at + len(ids)] if logprobs and ids else None
             at += len(ids or ())
             cut = Cut("erased" if not self._known else _why(response, notes))
@@ -125,14 +125,13 @@ class _Walk:
         if self._prefix is None or not self._known:
             return None
         history = [message for _, _, message in self._history]
-        everything: bool = (response.get("reasoning") or {}).get("context") == "all_turns"
+        everything = inner(inner(response, "reasoning"), "context") == "all_turns"
         shown = in_prompt([*(pair(history) if self._paired else history), *groups[0].given], all_thoughts=everything)
         prompts = [unpack(self._prefix + b"".join([each.tokens for each in shown]) + PROMPT_END)]
         for group, ids in zip(groups[1:], sampled, strict=False):
             given = unpack(b"".join([each.tokens for each in group.given]) + PROMPT_END)
             prompts.append(prompts[-1] + ids + given)
-        usage: Any = response.get("usage") or {}
-        return prompts if usage.get("input_tokens") == sum(map(len, prompts)) else None
+        return prompts if inner(inner(response, "usage"), "input_tokens") == sum(map(len, prompts)) else None
 
 
 def _groups(turn: Saved) -> list[_Group]:
@@ -176,5 +175,5 @@ def _why(response: Any, notes: dict[str, StoredMessage]) -> str:
         return "template"
     if SAMPLED not in notes:
         return "not noted"
-    compacted = any(each["type"] == "compaction" for each in response.get("output") or ())
+    compacted = any(each["type"] == "compaction" for each in inner(response, "output"))
     return "compaction" if compacted else "truncation" if response.get("truncation") == "auto" else "not as stored"

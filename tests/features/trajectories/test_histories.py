@@ -108,8 +108,12 @@ def claude_code() -> Iterator[dict[str, Any]]:
     def line(id: str, parent: str | None, role: str, content: Any, **more: Any) -> dict[str, Any]:
         message = {"role": role, "content": content} | more
         return {
-            "type": role, "uuid": id, "parentUuid": parent, "sessionId": "y-1",
-            "timestamp": "2025-10-09T08:53:20.000Z", "message": message,
+            "type": role,
+            "uuid": id,
+            "parentUuid": parent,
+            "sessionId": "y-1",
+            "timestamp": "2025-10-09T08:53:20.000Z",
+            "message": message,
         }
 
     yield {"type": "summary", "summary": "Weather", "leafUuid": "4"}

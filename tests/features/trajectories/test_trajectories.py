@@ -81,7 +81,9 @@ async def test_every_prompt_is_what_the_engine_got_and_every_answer_what_it_samp
     assert found["extra"]["turns"] == [first.id, second.id, third.id]
     generated = metrics(found)
     assert [each["prompt_token_ids"] for each in generated] == [list(each.prompt) for each in engine.generations]
-    assert [each["completion_token_ids"] for each in generated] == [sum(map(list, each), []) for each in said]
+    assert [each["completion_token_ids"] for each in generated] == [
+        [id for message in each for id in message] for each in said
+    ]
     assert [len(each["logprobs"]) for each in generated] == [len(each["completion_token_ids"]) for each in generated]
     assert set(generated[0]["logprobs"]) == {-0.25}
     check(found)
@@ -120,7 +122,8 @@ async def test_without_the_setting_ids_are_null_and_the_words_are_there(settings
     assert engine.generations[0].sampling.logprobs is None
     (told,) = metrics(found)
     assert told["extra"]["cut"]["why"] == "not noted"
-    assert told["completion_tokens"] == len(answer("Hello.")) and "prompt_token_ids" not in told
+    assert told["completion_tokens"] == len(answer("Hello."))
+    assert "prompt_token_ids" not in told
     (item,) = rollout["response"]["output"]
     assert item["prompt_token_ids"] is item["generation_token_ids"] is item["generation_log_probs"] is None
     assert item["content"][0]["text"] == "Hello."
@@ -154,7 +157,10 @@ async def test_each_leaf_is_a_trajectory_and_forks_say_what_they_share(noting: S
         third = await ask(model=MODEL, input="3", conversation=conversation.id)
         (named,) = await lines(service, id=conversation.id)
     assert [each["trajectory_id"] for each in both] == [one.id, other.id]
-    assert [each["extra"]["shared"] for each in both] == [None, {"trajectory": one.id, "turns": 1}]
+    assert [each["extra"]["shared"] for each in both] == [
+        {"trajectory": None, "turns": 0},
+        {"trajectory": one.id, "turns": 1},
+    ]
     assert [step.get("is_copied_context", False) for step in both[1]["steps"]] == [True, True, False, False]
     assert alone == both[1]
     assert (named["trajectory_id"], named["session_id"]) == (third.id, root.id)
