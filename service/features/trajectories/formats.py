@@ -11,7 +11,16 @@ from datetime import datetime
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from service.features.trajectories.stories import Item, StoryNode, called, in_a_row, inner, outcome, said, thought
+from service.features.trajectories.stories import (
+    Item,
+    StoryNode,
+    call_item,
+    in_a_row,
+    inner,
+    message_item,
+    outcome,
+    reasoning_item,
+)
 
 Lost = Counter[str]
 Part = tuple[list[Item], float, str]
@@ -33,7 +42,7 @@ _ROLES = {
 
 
 class StoryForm(NamedTuple):
-    """A form: what it is called, the members of which one set tells it, and how its nodes are read. Of a `session` each
+    """A form: what it is call, the members of which one set tells it, and how its nodes are read. Of a `session` each
     line of a file is a part.
     """
 
@@ -71,13 +80,13 @@ def text_of(content: Any, lost: Lost) -> str:
     return "\n".join(filter(None, texts))
 
 
-def _dumped(value: Any) -> str:
+def _dump(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value or {}, ensure_ascii=False)
 
 
-def _spoken(role: str, text: str, thoughts: str = "") -> list[Item]:
+def _speech(role: str, text: str, thoughts: str = "") -> list[Item]:
     """Reasoning and words of one side, where there are any."""
-    return ([thought(thoughts)] if thoughts else []) + ([said(role, text)] if text else [])
+    return ([reasoning_item(thoughts)] if thoughts else []) + ([message_item(role, text)] if text else [])
 
 
 def _chat(messages: Iterable[Any], lost: Lost) -> Iterator[Part]:
@@ -95,10 +104,10 @@ def _chat(messages: Iterable[Any], lost: Lost) -> Iterator[Part]:
         calls: list[Any] = list(inner(message, "tool_calls")) if role == "assistant" else []
         if named == "function_call":
             calls, text = [{"function": json.loads(text)}], ""
-        made = _spoken(role, text, str(inner(message, "reasoning_content") or ""))
+        made = _speech(role, text, str(inner(message, "reasoning_content") or ""))
         for number, call in enumerate(calls):
             waiting.append(call.get("id") or f"call_{place}_{number}")
-            made.append(called(waiting[-1], call["function"]["name"], _dumped(call["function"].get("arguments"))))
+            made.append(call_item(waiting[-1], call["function"]["name"], _dump(call["function"].get("arguments"))))
         yield made, at, str(message.get("model") or "")
 
 
@@ -106,9 +115,9 @@ def _atif(value: Any, lost: Lost) -> Iterator[Part]:
     for step in value["steps"]:
         at, text = moment(step.get("timestamp")), text_of(step.get("message"), lost)
         role = "assistant" if step["source"] == "agent" else str(step["source"])
-        made = _spoken(role, text, step.get("reasoning_content") or "")
+        made = _speech(role, text, step.get("reasoning_content") or "")
         for call in inner(step, "tool_calls"):
-            made.append(called(call["tool_call_id"], call["function_name"], _dumped(call["arguments"])))
+            made.append(call_item(call["tool_call_id"], call["function_name"], _dump(call["arguments"])))
         yield made, at, str(step.get("model_name") or value["agent"].get("model_name") or "")
         results = inner(step.get("observation"), "results")
         yield (
@@ -126,12 +135,12 @@ def _chat_gpt(value: Any, lost: Lost) -> Iterator[StoryNode]:
         text = text_of(inner(content, "parts") or inner(content, "text") or inner(content, "result"), lost)
         if role == "assistant" and to != "all":
             calls.add(id)
-            items = [called(id, to.replace(".", "_"), _dumped({"input": text}))]
+            items = [call_item(id, to.replace(".", "_"), _dump({"input": text}))]
         elif role == "tool":
             items = [outcome(node.get("parent") if node.get("parent") in calls else "", text)]
         elif role:
             thoughts = [each.get("content") or each.get("summary") or "" for each in inner(content, "thoughts")]
-            items = _spoken(_ROLES.get(role, "user"), text, "\n".join(thoughts))
+            items = _speech(_ROLES.get(role, "user"), text, "\n".join(thoughts))
         at, model = moment(inner(message, "create_time")), inner(inner(message, "metadata"), "model_slug")
         yield StoryNode(id, node.get("parent"), items, at, str(model or ""))
 
@@ -145,7 +154,7 @@ def _claude(value: Any, lost: Lost) -> Iterator[StoryNode]:
         text = "\n".join([part["text"] for part in parts if part["type"] == "text"]) or message.get("text") or ""
         thoughts = "\n".join([part["thinking"] for part in parts if part["type"] == "thinking"])
         parent, at = message.get("parent_message_uuid", before), moment(message.get("created_at"))
-        yield StoryNode(message["uuid"], parent, _spoken(role, text, thoughts), at)
+        yield StoryNode(message["uuid"], parent, _speech(role, text, thoughts), at)
         before = message["uuid"]
 
 
@@ -164,13 +173,13 @@ def _codex(lines: Iterable[Any], lost: Lost) -> Iterator[Part]:
         item: Any = line["payload"] if line.get("type") == "response_item" else {}
         kind, made = str(item.get("type", "")), list[Item]()
         if kind == "message":
-            made = _spoken(item["role"], text_of(item["content"], lost))
+            made = _speech(item["role"], text_of(item["content"], lost))
         elif kind == "reasoning":
-            made = _spoken("assistant", "", text_of(item.get("content") or item.get("summary"), lost))
+            made = _speech("assistant", "", text_of(item.get("content") or item.get("summary"), lost))
             lost["sealed reasoning"] += not made
         elif kind.endswith("_call") and item.get("call_id"):
             given = item.get("arguments", item.get("action", {"input": item.get("input")}))
-            made = [called(item["call_id"], item.get("name") or kind, _dumped(given))]
+            made = [call_item(item["call_id"], item.get("name") or kind, _dump(given))]
         elif kind.endswith("_output"):
             output: Any = item.get("output")
             output = inner(output, "content") or json.dumps(output) if isinstance(output, dict) else output
@@ -189,9 +198,9 @@ def _claude_code(lines: Iterable[Any], lost: Lost) -> Iterator[StoryNode]:
         for part in [{"type": "text", "text": content}] if isinstance(content, str) else content:
             match part["type"]:
                 case "text" | "thinking":
-                    items += _spoken(message["role"], part.get("text", ""), part.get("thinking", ""))
+                    items += _speech(message["role"], part.get("text", ""), part.get("thinking", ""))
                 case "tool_use":
-                    items.append(called(part["id"], part["name"], _dumped(part["input"])))
+                    items.append(call_item(part["id"], part["name"], _dump(part["input"])))
                 case "tool_result":
                     items.insert(0, outcome(part["tool_use_id"], text_of(part.get("content"), lost)))
                 case _:

@@ -36,7 +36,7 @@ class Story(NamedTuple):
 
 def stories(file: BinaryIO, lost: Counter[str]) -> Iterator[Story]:
     """The conversations of a file, which is at its beginning. Raises ClientError for one of no known form."""
-    values = _parsed(_values(file, lost), lost)
+    values = _objects(_values(file, lost), lost)
     first = next(values, None)
     form = None if first is None else next((form for form in FORMS if form.fits(first[0])), None)
     if first is None or form is None:
@@ -66,7 +66,7 @@ def _story(form: StoryForm, head: Any, content: Any, raw: bytes, lost: Counter[s
     yield found
 
 
-def _parsed(values: Iterator[bytes], lost: Counter[str]) -> Iterator[tuple[Any, bytes]]:
+def _objects(values: Iterator[bytes], lost: Counter[str]) -> Iterator[tuple[Any, bytes]]:
     """The objects among the values, each also as it stands; all else is counted."""
     for raw in values:
         try:

@@ -21,7 +21,7 @@ from service.api.ids import response_of
 from service.build import this_build
 from service.errors import invalid_value
 from service.features.trajectories.shapes import FORMS, Facts, Form
-from service.features.trajectories.turns import taken
+from service.features.trajectories.turns import take_turns
 from service.responses.service import Service
 from service.web.entering import Aside
 from service.web.queries import Query
@@ -162,7 +162,7 @@ async def _trajectory(
     ids, complete = [turn.id for turn in turns], turns[0].parent is None
     facts |= {"id": end.id, "turns": ids, "turns_complete": complete}
     facts["notes"] = {id: notes[id] for id in ids if id in notes}
-    pieces = FORMS[form](facts, last, this_build().version, taken(turns, whole=complete))
+    pieces = FORMS[form](facts, last, this_build().version, take_turns(turns, whole=complete))
     while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
         yield piece
     yield b"\n"

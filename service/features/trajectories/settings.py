@@ -11,8 +11,8 @@ class TrajectorySettings(CoreSettings):
     heading = "Trajectories"
 
     trajectories: bool = Field(default=False)
-    """Whether turns note what trajectories need beside their messages: each prompt's beginning, once a conversation and
-    whenever it changes, and a digest and the log probabilities of what was sampled, 4 bytes a token."""
+    """Whether turns note what trajectories need: the beginning of prompts, once a conversation and whenever it changes, a
+    digest of sampled ids, and their log probabilities, 4 bytes a token."""
 
 
 GROUP = TrajectorySettings

@@ -16,7 +16,7 @@ import msgspec
 
 from service.features.trajectories.formats import text_of
 from service.features.trajectories.stories import Item, inner
-from service.features.trajectories.turns import Cut, Generated, TakenTurn
+from service.features.trajectories.turns import Cut, TakenTurn, TurnGeneration
 
 Form = Literal["atif", "gym"]
 
@@ -55,10 +55,10 @@ def call_of(item: Item) -> Item:
     return {"tool_call_id": id, "function_name": name, "arguments": arguments}
 
 
-def generations_of(taken: TakenTurn) -> Iterator[tuple[Generated, list[Item]]]:
+def generations_of(taken: TakenTurn) -> Iterator[tuple[TurnGeneration, list[Item]]]:
     """The generations of a turn, each with its items: also those that no message shows, before the next that is."""
     left = list(enumerate(taken.output))
-    made = taken.generations or [Generated(frozenset(), cut=Cut("not as stored"))] if left else []
+    made = taken.generations or [TurnGeneration(frozenset(), cut=Cut("not as stored"))] if left else []
     for place, each in enumerate(made):
         last = len(left) if place == len(made) - 1 else sum(1 for at, _ in left if at <= max(each.items))
         own, left = left[:last], left[last:]
@@ -108,7 +108,7 @@ def atif(facts: Facts, last: Any, version: str, turns: Iterable[TakenTurn]) -> I
     agent = {"name": "harmonium", "version": version, "model_name": last.get("model")}
     agent |= {"tool_definitions": tools} if tools else {}
     ids = {"schema_version": "ATIF-v1.7", "session_id": facts["tree"], "trajectory_id": facts["id"]}
-    yield _opened(ids | {"agent": agent, "extra": facts}) + b',"steps":['
+    yield _open(ids | {"agent": agent, "extra": facts}) + b',"steps":['
     steps = _Steps()
     for place, taken in enumerate(turns):
         shared = place < facts["shared"]["turns"]
@@ -120,15 +120,17 @@ def atif(facts: Facts, last: Any, version: str, turns: Iterable[TakenTurn]) -> I
             if item not in answers:
                 source = "agent" if is_call(item) or item["type"] == "reasoning" else ""
                 source = source or _SOURCES.get(item.get("role", ""), "system")
-                steps.add(source, taken, shared, **(_said([item]) if source == "agent" else {"message": text_in(item)}))
+                steps.add(
+                    source, taken, shared, **(_step_of([item]) if source == "agent" else {"message": text_in(item)})
+                )
         for made, items in generations_of(taken):
             model = {"llm_call_count": 1, "model_name": taken.response.get("model")}
-            steps.add("agent", taken, shared, **model, **_said(items), metrics=_metrics(taken, made))
+            steps.add("agent", taken, shared, **model, **_step_of(items), metrics=_metrics(taken, made))
     yield from steps.ready()
     yield b"]}"
 
 
-def _said(items: list[Item]) -> Item:
+def _step_of(items: list[Item]) -> Item:
     """The members of an agent's step that say what these items do."""
     step: Item = {"message": "\n".join([text_in(item) for item in items if item["type"] == "message"])}
     if thoughts := [text_in(item) for item in items if item["type"] == "reasoning"]:
@@ -141,7 +143,7 @@ def _said(items: list[Item]) -> Item:
     return step
 
 
-def _metrics(taken: TakenTurn, made: Generated) -> Item:
+def _metrics(taken: TakenTurn, made: TurnGeneration) -> Item:
     usage: Any = inner(taken.response, "usage") or {}
     counted: list[Any] = [usage.get("input_tokens"), usage.get("output_tokens")]
     counted.append(inner(usage.get("input_tokens_details"), "cached_tokens") or None)
@@ -186,8 +188,8 @@ def _rollout(facts: Facts, last: Any, asked: list[Item], first: Any) -> bytes:
     noted = [note["reward"] for notes in facts["notes"].values() for note in notes if "reward" in note]
     reward = {"reward": float(noted[-1])} if noted else {}
     response = {name: value for name, value in last.items() if name != "output"}
-    head = _opened({"responses_create_params": params, "harmonium": facts} | reward)
-    return head + b',"response":' + _opened(response) + b',"output":['
+    head = _open({"responses_create_params": params, "harmonium": facts} | reward)
+    return head + b',"response":' + _open(response) + b',"output":['
 
 
 def _plain(item: Item) -> Iterator[Item]:
@@ -207,7 +209,7 @@ def _plain(item: Item) -> Iterator[Item]:
         yield {"type": "function_call_output", "call_id": item["call_id"], "output": text_in(item)}
 
 
-def _opened(members: Item) -> bytes:
+def _open(members: Item) -> bytes:
     """An object that is still open."""
     return _encode(members).removesuffix(b"}")
 

@@ -43,16 +43,16 @@ def inner(value: Any, name: str) -> Any:
     return found.get(name) or ()
 
 
-def said(role: str, text: str) -> Item:
+def message_item(role: str, text: str) -> Item:
     kind = "output_text" if role == "assistant" else "input_text"
     return {"type": "message", "role": role, "content": [{"type": kind, "text": text}]}
 
 
-def thought(text: str) -> Item:
+def reasoning_item(text: str) -> Item:
     return {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": text}]}
 
 
-def called(id: str, name: str, arguments: str) -> Item:
+def call_item(id: str, name: str, arguments: str) -> Item:
     return {"type": "function_call", "call_id": id, "name": name, "arguments": arguments}
 
 

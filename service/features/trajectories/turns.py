@@ -38,7 +38,7 @@ class Cut(msgspec.Struct, frozen=True):
     of: int | None = None
 
 
-class Generated(NamedTuple):
+class TurnGeneration(NamedTuple):
     """One generation of a turn: the places of the output items that it made, and its ids as far as they are known."""
 
     items: frozenset[int]
@@ -54,7 +54,7 @@ class TakenTurn(NamedTuple):
     turn: Saved
     response: Any
     input: list[Item]
-    generations: list[Generated]
+    generations: list[TurnGeneration]
 
     @property
     def output(self) -> list[Item]:
@@ -62,13 +62,13 @@ class TakenTurn(NamedTuple):
 
 
 class _Group(NamedTuple):
-    """What was given before a generation, and what it sampled."""
+    """The messages given before a generation, and those that it sampled."""
 
     given: list[StoredMessage]
     sampled: list[StoredMessage]
 
 
-def taken(turns: Sequence[Saved], *, whole: bool) -> Iterator[TakenTurn]:
+def take_turns(turns: Sequence[Saved], *, whole: bool) -> Iterator[TakenTurn]:
     """The turns of a conversation, oldest first. It is `whole` where they begin with its first one."""
     walk = _Walk(known=whole)
     for turn in turns:
@@ -88,7 +88,7 @@ class _Walk:
         self._prefix: bytes | None = None
         self._before: Ids | None = None
 
-    def generations(self, turn: Saved, response: Any) -> list[Generated]:
+    def generations(self, turn: Saved, response: Any) -> list[TurnGeneration]:
         """The generations of the next turn."""
         notes = {each.role: each for each in turn.messages if not each.tokens}
         if PREFIX in notes:
@@ -103,9 +103,11 @@ class _Walk:
         self._history += [(turn.id, place, each) for place, each in enumerate(turn.messages) if each.tokens]
         return made
 
-    def _generations(self, response: Any, groups: list[_Group], notes: dict[str, StoredMessage]) -> Iterator[Generated]:
+    def _generations(
+        self, response: Any, groups: list[_Group], notes: dict[str, StoredMessage]
+    ) -> Iterator[TurnGeneration]:
         note = msgspec.json.decode(notes[SAMPLED].name or "", type=SampledNote) if SAMPLED in notes else None
-        sampled = None if note is None or not groups else _sampled(note, groups, notes.get(READ))
+        sampled = None if note is None or not groups else _sampled_ids(note, groups, notes.get(READ))
         prompts = None if READ in notes or sampled is None else self._prompts(response, groups, sampled)
         logprobs, at = array("f", note.logprobs if note else b"").tolist(), 0
         for place, group in enumerate(groups):
@@ -118,7 +120,7 @@ class _Walk:
                 kept = len(prompt) if self._before is None else common(self._before, prompt)
                 cut = None if kept >= len(self._before or ()) else Cut("template", kept, len(self._before or ()))
             self._before = prompt + ids if prompt and ids else None
-            yield Generated(items, prompt, ids, known, cut)
+            yield TurnGeneration(items, prompt, ids, known, cut)
 
     def _prompts(self, response: Any, groups: list[_Group], sampled: list[Ids]) -> list[Ids] | None:
         """The prompts of a turn's generations; None where they aren't those that usage counted."""
@@ -135,7 +137,7 @@ class _Walk:
 
 
 def _groups(turn: Saved) -> list[_Group]:
-    """What was given and what was sampled, by turns: an item of the output has a number below those of the input."""
+    """The messages of a turn, given and sampled by turns: an item of the output has a number below those of the input."""
     groups = [_Group([], [])]
     for message in filter(lambda each: each.tokens, turn.messages):
         if message.role == "assistant" and message.item is not None and message.item < MAX_OUTPUT_ITEMS:
@@ -147,7 +149,7 @@ def _groups(turn: Saved) -> list[_Group]:
     return [group for group in groups if group.sampled]
 
 
-def _sampled(note: SampledNote, groups: list[_Group], read: StoredMessage | None) -> list[Ids] | None:
+def _sampled_ids(note: SampledNote, groups: list[_Group], read: StoredMessage | None) -> list[Ids] | None:
     """The ids of each generation; None where none of those that they may be have the digest.
 
     The first message of a prompt's answer begins in the prompt, and a message is stored with the mark that closes it in
