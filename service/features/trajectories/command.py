@@ -2,9 +2,7 @@
 
 import json
 import re
-import shutil
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Generator
 from dataclasses import asdict
@@ -42,7 +40,7 @@ MOST = 1 << 40
 
 HISTORIES = "/console/api/histories"
 
-HEAD_BYTES = 1 << 16
+HEAD_BYTES = 256
 
 _OWN = re.compile(rb'\s*\{"(object": "harmonium\.tree"|id": "[a-z]+_[0-9a-f]{48}", "kind"|turn")')
 
@@ -108,7 +106,7 @@ def _since(service: RemoteService, after: str, form: str) -> Generator[bytes]:
 @talking
 def import_(
     service: RemoteService,
-    file: Annotated[Path, argument("FILE", "An exported file, or one of another product; - is stdin.")],
+    file: Annotated[Path, argument("FILE", "An exported file, - is stdin; or another product's.")],
     as_json: AsJson = False,
 ) -> int:
     """Store an export again, under its ids, or the conversations of another product. Existing turns stay as they are.
@@ -117,12 +115,11 @@ def import_(
     """
     outcome, lost = ImportCounts(), Counter[str]()
     try:
-        with tempfile.TemporaryFile() as spooled, file.open("rb") if str(file) != "-" else spooled as opened:
-            if opened is spooled:
-                shutil.copyfileobj(sys.stdin.buffer, spooled)
-                spooled.seek(0)
-            own = _OWN.match(opened.read(HEAD_BYTES))
-            opened.seek(0)
+        piped = str(file) == "-"  # it can't be read twice
+        with sys.stdin.buffer if piped else file.open("rb") as opened:
+            own = piped or _OWN.match(opened.read(HEAD_BYTES))
+            if not piped:
+                opened.seek(0)
             if own:
                 import_file(service, opened, outcome)
             else:

@@ -28,8 +28,6 @@ Part = tuple[list[Item], float, str]
 
 FILES = "pictures and files"
 
-_SESSIONS = ("sessionId", "leafUuid", "snapshot")
-
 _ROLES = {
     **dict.fromkeys(("gpt", "chatgpt", "bing", "model", "bot", "function_call"), "assistant"),
     **dict.fromkeys(("observation", "function_response", "function"), "tool"),
@@ -47,13 +45,13 @@ class StoryForm(NamedTuple):
     """
 
     name: str
-    told_by: Sequence[Sequence[str]]
+    told_by: Sequence[str]
     read: Callable[[Any, Lost], Iterable[StoryNode]]
-    named_by: Sequence[str] = ("conversation_id", "trajectory_id", "session_id", "id", "uuid")
+    named_by: Sequence[str] = ("sessionId", "conversation_id", "trajectory_id", "id", "uuid")
     session: bool = False
 
     def fits(self, value: Any) -> bool:
-        return any(all(name in value for name in names) for names in self.told_by)
+        return any(name in value for name in self.told_by)
 
     def id_of(self, value: Any, content: bytes) -> str:
         """The id of a conversation: its own, or else a digest of it."""
@@ -219,14 +217,14 @@ def _row(read: Callable[[Any, Lost], Iterator[Part]]) -> Callable[[Any, Lost], I
 
 
 FORMS = (
-    StoryForm("ATIF", [("schema_version", "steps")], _row(_atif)),
-    StoryForm("ChatGPT's export", [("mapping",)], _chat_gpt),
-    StoryForm("Claude's export", [("chat_messages",)], _claude),
-    StoryForm("Open WebUI's chats", [("chat",)], _open_webui),
-    StoryForm("ShareGPT", [("conversations",)], _row(_messages)),
-    StoryForm("OpenAI's fine-tuning JSONL", [("messages",)], _row(_messages)),
-    StoryForm("a Codex rollout", [("type", "payload")], _row(_codex), session=True),
-    StoryForm("Claude Code's JSONL", [("type", name) for name in _SESSIONS], _claude_code, session=True),
+    StoryForm("ATIF", ("steps",), _row(_atif)),
+    StoryForm("ChatGPT's export", ("mapping",), _chat_gpt),
+    StoryForm("Claude's export", ("chat_messages",), _claude),
+    StoryForm("Open WebUI's chats", ("chat",), _open_webui),
+    StoryForm("ShareGPT", ("conversations",), _row(_messages)),
+    StoryForm("OpenAI's fine-tuning JSONL", ("messages",), _row(_messages)),
+    StoryForm("a Codex rollout", ("payload",), _row(_codex), session=True),
+    StoryForm("Claude Code's JSONL", ("sessionId", "leafUuid", "snapshot"), _claude_code, session=True),
 )
 
 KNOWN = "harmonium's own export, " + ", ".join(form.name for form in FORMS)

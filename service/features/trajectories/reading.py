@@ -43,16 +43,11 @@ def stories(file: BinaryIO, lost: Counter[str]) -> Iterator[Story]:
         raise ClientError(f"that is no file of conversations; known are {KNOWN}", EXIT_USAGE)
     if form.session:
         lines = [first[0], *(line for line, _ in values)]
-        head: Any = {"id": next((id for line in lines if (id := _session_of(line))), None)}
-        yield from _story(form, head, lines, first[1], lost)
+        named = next((line for line in lines if "sessionId" in line), inner(lines[0], "payload") or lines[0])
+        yield from _story(form, named, lines, first[1], lost)
         return
     for value, raw in chain([first], values):
         yield from _story(form, value, value, raw, lost)
-
-
-def _session_of(line: Any) -> Any:
-    """The id of the session that a line names, if it does."""
-    return line.get("sessionId") or inner(line.get("payload"), "id")
 
 
 def _story(form: StoryForm, head: Any, content: Any, raw: bytes, lost: Counter[str]) -> Iterator[Story]:

@@ -16,7 +16,7 @@ import msgspec
 
 from service.features.trajectories.formats import text_of
 from service.features.trajectories.stories import Item, inner
-from service.features.trajectories.turns import Cut, TakenTurn, TurnGeneration
+from service.features.trajectories.turns import TakenTurn, TurnGeneration
 
 Form = Literal["atif", "gym"]
 
@@ -58,7 +58,11 @@ def call_of(item: Item) -> Item:
 def generations_of(taken: TakenTurn) -> Iterator[tuple[TurnGeneration, list[Item]]]:
     """The generations of a turn, each with its items: also those that no message shows, before the next that is."""
     left = list(enumerate(taken.output))
-    made = taken.generations or [TurnGeneration(frozenset(), cut=Cut("not as stored"))] if left else []
+    made = (
+        taken.generations or [TurnGeneration(frozenset(), cut={"why": "not as stored", "at": None, "of": None})]
+        if left
+        else []
+    )
     for place, each in enumerate(made):
         last = len(left) if place == len(made) - 1 else sum(1 for at, _ in left if at <= max(each.items))
         own, left = left[:last], left[last:]

@@ -28,24 +28,18 @@ from store.history.omissions import ROLE as OMISSION
 from store.turn import StoredMessage
 
 
-class Cut(msgspec.Struct, frozen=True):
-    """A prompt isn't the one before with what was sampled behind it, and `why`: it has only the first `at` of those
-    `of` ids. Both are null where its ids aren't known.
-    """
-
-    why: str
-    at: int | None = None
-    of: int | None = None
-
-
 class TurnGeneration(NamedTuple):
-    """One generation of a turn: the places of the output items that it made, and its ids as far as they are known."""
+    """One generation of a turn: the places of the output items that it made, and its ids as far as they are known.
+
+    It has a `cut` where its prompt isn't the one before with what was sampled behind it: `why`, and that it has only the
+    first `at` of those `of` ids, both null where its ids aren't known.
+    """
 
     items: frozenset[int]
     prompt: "Ids | None" = None
     sampled: "Ids | None" = None
     logprobs: list[float] | None = None
-    cut: Cut | None = None
+    cut: Item | None = None
 
 
 class TakenTurn(NamedTuple):
@@ -61,11 +55,8 @@ class TakenTurn(NamedTuple):
         return list(inner(self.response, "output"))
 
 
-class _Group(NamedTuple):
-    """The messages given before a generation, and those that it sampled."""
-
-    given: list[StoredMessage]
-    sampled: list[StoredMessage]
+_Group = tuple[list[StoredMessage], list[StoredMessage]]
+"""The messages given before a generation, and those that it sampled."""
 
 
 def take_turns(turns: Sequence[Saved], *, whole: bool) -> Iterator[TakenTurn]:
@@ -110,15 +101,16 @@ class _Walk:
         sampled = None if note is None or not groups else _sampled_ids(note, groups, notes.get(READ))
         prompts = None if READ in notes or sampled is None else self._prompts(response, groups, sampled)
         logprobs, at = array("f", note.logprobs if note else b"").tolist(), 0
-        for place, group in enumerate(groups):
-            items = frozenset([each.item for each in group.sampled if each.item is not None])
+        for place, (_, messages) in enumerate(groups):
+            items = frozenset([each.item for each in messages if each.item is not None])
             ids, prompt = sampled[place] if sampled else None, prompts[place] if prompts else None
             known = logprobs[at : at + len(ids)] if logprobs and ids else None
             at += len(ids or ())
-            cut = Cut("erased" if not self._known else _why(response, notes))
+            before = self._before or array("I")
+            cut: Item | None = {"why": _why(response, notes) if self._known else "erased", "at": None, "of": None}
             if prompt:
-                kept = len(prompt) if self._before is None else common(self._before, prompt)
-                cut = None if kept >= len(self._before or ()) else Cut("template", kept, len(self._before or ()))
+                kept = common(before, prompt)
+                cut = {"why": "template", "at": kept, "of": len(before)} if kept < len(before) else None
             self._before = prompt + ids if prompt and ids else None
             yield TurnGeneration(items, prompt, ids, known, cut)
 
@@ -128,25 +120,24 @@ class _Walk:
             return None
         history = [message for _, _, message in self._history]
         everything = inner(inner(response, "reasoning"), "context") == "all_turns"
-        shown = in_prompt([*(pair(history) if self._paired else history), *groups[0].given], all_thoughts=everything)
+        shown = in_prompt([*(pair(history) if self._paired else history), *groups[0][0]], all_thoughts=everything)
         prompts = [unpack(self._prefix + b"".join([each.tokens for each in shown]) + PROMPT_END)]
-        for group, ids in zip(groups[1:], sampled, strict=False):
-            given = unpack(b"".join([each.tokens for each in group.given]) + PROMPT_END)
-            prompts.append(prompts[-1] + ids + given)
+        for (given, _), ids in zip(groups[1:], sampled, strict=False):
+            prompts.append(prompts[-1] + ids + unpack(b"".join([each.tokens for each in given]) + PROMPT_END))
         return prompts if inner(inner(response, "usage"), "input_tokens") == sum(map(len, prompts)) else None
 
 
 def _groups(turn: Saved) -> list[_Group]:
-    """The messages of a turn, given and sampled by turns: an item of the output has a number below those of the input."""
-    groups = [_Group([], [])]
+    """The messages of a turn, given and sampled in turns: items of the output have numbers below those of the input."""
+    groups: list[_Group] = [([], [])]
     for message in filter(lambda each: each.tokens, turn.messages):
         if message.role == "assistant" and message.item is not None and message.item < MAX_OUTPUT_ITEMS:
-            groups[-1].sampled.append(message)
-        elif groups[-1].sampled:
-            groups.append(_Group([message], []))
+            groups[-1][1].append(message)
+        elif groups[-1][1]:
+            groups.append(([message], []))
         else:
-            groups[-1].given.append(message)
-    return [group for group in groups if group.sampled]
+            groups[-1][0].append(message)
+    return [group for group in groups if group[1]]
 
 
 def _sampled_ids(note: SampledNote, groups: list[_Group], read: StoredMessage | None) -> list[Ids] | None:
@@ -158,7 +149,7 @@ def _sampled_ids(note: SampledNote, groups: list[_Group], read: StoredMessage | 
     if read is not None:
         ids = unpack(sampled_in(read))
         return [ids] if len(groups) == 1 and _digest([ids]) == note.digest else None
-    stored = [unpack(b"".join([each.tokens for each in group.sampled]).removeprefix(PROMPT_END)) for group in groups]
+    stored = [unpack(b"".join([each.tokens for each in own]).removeprefix(PROMPT_END)) for _, own in groups]
     last, closed = stored[-1][:-1], stored[-1][-1]
     for end in ((closed,), (RETURN,), (), (closed, RETURN), (ENDOFTEXT,), (closed, ENDOFTEXT)):
         found = [*stored[:-1], last + array("I", end)]
