@@ -11,7 +11,7 @@ class TrajectorySettings(CoreSettings):
     heading = "Trajectories"
 
     trajectories: bool = Field(default=False)
-    """Whether turns note what trajectories need: the beginning of prompts, once a conversation and whenever it changes, a
+    """Whether turns note what trajectories need: the beginning of prompts, once a conversation and at each change, a
     digest of sampled ids, and their log probabilities, 4 bytes a token."""
 
 

@@ -31,8 +31,8 @@ from store.turn import StoredMessage
 class TurnGeneration(NamedTuple):
     """One generation of a turn: the places of the output items that it made, and its ids as far as they are known.
 
-    It has a `cut` where its prompt isn't the one before with what was sampled behind it: `why`, and that it has only the
-    first `at` of those `of` ids, both null where its ids aren't known.
+    It has a `cut` where its prompt is not the one before with what was sampled behind it: `why`, and that it has the
+    first `at` of those `of` ids alone, both null where its ids are not known.
     """
 
     items: frozenset[int]
