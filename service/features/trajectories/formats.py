@@ -143,7 +143,7 @@ def _chat_gpt(value: Any, lost: Lost) -> Iterator[StoryNode]:
         yield StoryNode(id, node.get("parent"), items, at, str(model or ""))
 
 
-def _claude(value: Any, lost: Lost) -> Iterator[StoryNode]:
+def _anthropic(value: Any, lost: Lost) -> Iterator[StoryNode]:
     before = None
     for message in value["chat_messages"]:
         role, parts = _ROLES[message["sender"]], inner(message, "content")
@@ -187,7 +187,7 @@ def _codex(lines: Iterable[Any], lost: Lost) -> Iterator[Part]:
         yield made, moment(line.get("timestamp")), model
 
 
-def _claude_code(lines: Iterable[Any], lost: Lost) -> Iterator[StoryNode]:
+def _command_line(lines: Iterable[Any], lost: Lost) -> Iterator[StoryNode]:
     for line in lines:
         if "uuid" not in line:
             continue
@@ -219,12 +219,14 @@ def _row(read: Callable[[Any, Lost], Iterator[Part]]) -> Callable[[Any, Lost], I
 FORMS = (
     StoryForm("ATIF", ("steps",), _row(_atif)),
     StoryForm("ChatGPT's export", ("mapping",), _chat_gpt),
-    StoryForm("Claude's export", ("chat_messages",), _claude),
+    StoryForm("Anthropic's export", ("chat_messages",), _anthropic),
     StoryForm("Open WebUI's chats", ("chat",), _open_webui),
     StoryForm("ShareGPT", ("conversations",), _row(_messages)),
     StoryForm("OpenAI's fine-tuning JSONL", ("messages",), _row(_messages)),
     StoryForm("a Codex rollout", ("payload",), _row(_codex), session=True),
-    StoryForm("Claude Code's JSONL", ("sessionId", "leafUuid", "snapshot"), _claude_code, session=True),
+    StoryForm(
+        "sessions of Anthropic's command line", ("sessionId", "leafUuid", "snapshot"), _command_line, session=True
+    ),
 )
 
 KNOWN = "harmonium's own export, " + ", ".join(form.name for form in FORMS)

@@ -39,7 +39,7 @@ def chat_gpt() -> Any:
     }
 
 
-def claude() -> Any:
+def anthropic() -> Any:
     def message(id: str, sender: str, text: str) -> dict[str, Any]:
         content = [{"type": "text", "text": text}]
         return {"uuid": id, "sender": sender, "text": text, "content": content, "created_at": "2025-10-09T08:53:20Z"}
@@ -104,7 +104,7 @@ def codex() -> Iterator[dict[str, Any]]:
     yield {"type": "event_msg", "payload": {"type": "token_count"}}
 
 
-def claude_code() -> Iterator[dict[str, Any]]:
+def command_line() -> Iterator[dict[str, Any]]:
     def line(id: str, parent: str | None, role: str, content: Any, **more: Any) -> dict[str, Any]:
         message = {"role": role, "content": content} | more
         return {
@@ -131,13 +131,13 @@ def lines(values: Any) -> str:
 
 FILES: dict[str, tuple[str, int, int]] = {
     "ChatGPT's export": (json.dumps([chat_gpt()]), 5, 2),
-    "Claude's export": (json.dumps([claude()], indent=2), 1, 1),
+    "Anthropic's export": (json.dumps([anthropic()], indent=2), 1, 1),
     "Open WebUI's chats": (json.dumps([open_webui()]), 3, 2),
     "ShareGPT": (lines([SHARE_GPT]), 1, 1),
     "OpenAI's fine-tuning JSONL": (lines([FINE_TUNING]), 2, 1),
     "ATIF": (json.dumps(ATIF, indent=1), 2, 1),
     "a Codex rollout": (lines(codex()), 2, 1),
-    "Claude Code's JSONL": (lines(claude_code()), 2, 1),
+    "sessions of Anthropic's command line": (lines(command_line()), 2, 1),
 }
 """A file of each form, the number of its turns, and that of the ends of its tree."""
 
