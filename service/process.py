@@ -95,6 +95,7 @@ FEATURES: Mapping[str, tuple[str, ...]] = {
     "open_responses": (),
     "client": (),
     "batches": ("client", "files"),
+    "trajectories": ("client", "models"),
     "embedded": (),
     "operator": ("archive", "client", "sandbox", "webhooks"),
 }
@@ -158,6 +159,7 @@ class Parts:
     tracer: Tracer = field(default_factory=Tracer)
     tracing: Tracing | None = None
     announces: bool = False
+    keeps_ids: bool = False
     tools: list[Tool] = field(default_factory=list[Tool])
     approvals: Approvals = NO_APPROVALS
     cite: Cite = cite_nothing
@@ -347,6 +349,7 @@ def open_service(settings: CoreSettings, engine: Engine | None = None, compose: 
         checks=tuple(parts.checks),
         attachments=parts.attachments,
         announces=parts.announces,
+        keeps_ids=parts.keeps_ids,
     )
     more = [chore for feature in features() for chore in feature.works(service)]
     return msgspec.structs.replace(service, chores=(*service.chores, *more)) if more else service

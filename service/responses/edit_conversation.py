@@ -22,7 +22,7 @@ from service.errors import InvalidRequest, invalid_value, missing
 from service.harmony.calls import CUT_CALL, history_of
 from service.harmony.tokens import RunTooLong, TooManyTokens
 from service.responses.conversation_hold import ConversationHold, joining
-from service.responses.output.reading import READ
+from service.responses.output.reading import READ, SAMPLED
 from service.responses.output.rules import Rules
 from service.responses.prompt.build import SHORTENED_TOKENS
 from service.responses.prompt.drafts import Conversion
@@ -130,7 +130,7 @@ async def erase_item(store: ConversationHistoryStore, tenant: str, item_id: str)
 
     def edit(messages: Messages, response: bytes, items: bytes) -> tuple[Messages, bytes, bytes]:
         left = without_text(messages, place.number)
-        left = tuple(ERASED if each.role == READ else each for each in left)  # its own has the item's text, too
+        left = tuple(ERASED if each.role in (READ, SAMPLED) else each for each in left)  # these have its text, too
         return left, *without_item(response, items, item_id)
 
     await store.redact(tenant, place.response_id, edit)
@@ -164,7 +164,7 @@ async def _by_hand(
 ) -> tuple[Turn, list[InputItem]]:
     """A turn of items that follow a chain; and these. Raises InvalidRequest, StoreUnavailable."""
     try:
-        items, messages, pictures = await _render(service, caller, sent, chain, tell)
+        items, messages, pictures = await render(service, caller, sent, chain, tell)
     except InvalidRequest as error:  # here the name of input is `items`
         message, param = error.message, error.param or ""
         for before, after in (("'input", "'items"), (" input[", " items[")):
@@ -176,13 +176,13 @@ async def _by_hand(
     return msgspec.structs.replace(turn, pictures=pictures), items
 
 
-async def _render(
-    service: Service, caller: Caller, sent: msgspec.Raw, chain: Chain, tell: Tell
+async def render(
+    service: Service, caller: Caller, sent: msgspec.Raw, chain: Chain, tell: Tell, *, most: int = MAX_ITEMS
 ) -> tuple[list[InputItem], Messages, tuple[Picture, ...]]:
     """Items, the messages that a prompt shows of them, and their pictures. Raises InvalidRequest, StoreUnavailable."""
     gathered = Gathered(service.settings.picture_bounds)
     sent = await service.attachments.read_into(caller.entry, sent)
-    items = await in_steps(read_input(sent, gathered, max_items=MAX_ITEMS))
+    items = await in_steps(read_input(sent, gathered, max_items=most))
     await refuse_known(service.store, caller.tenant, chain.ids, gathered.ids, code="item_already_in_conversation")
     for place, item in enumerate(items):
         if isinstance(item, ConfigurationUpdateItem):
@@ -201,7 +201,7 @@ async def _render(
         await service.picture_fetcher.take(caller.tenant, gathered, resources, look, refuses=False)
     if gathered.references:
         stored = await stored_items(service.store, caller.tenant, tuple(gathered.references))
-        items = await in_steps(resolve(items, stored, gathered, max_items=MAX_ITEMS))
+        items = await in_steps(resolve(items, stored, gathered, max_items=most))
     opener = await service.seals.of(caller.tenant)
     pictures = gathered.pictures
     known, cut_calls = history_of(chain), chain.notes().get(CUT_CALL, ())

@@ -162,7 +162,7 @@ def messages_of(plan: Plan, machine: Machine) -> Messages:
     notes = 0 if machine.output else len(plan.rules.listed)
     ran = [item.container_id for item in machine.output if isinstance(item, CodeInterpreterCall) and item.container_id]
     container = [StoredMessage(CONTAINER, b"", name=ran[-1])] if ran else []
-    read = machine.stretches.note(plan.generation)
+    read = (*machine.stretches.note(plan.generation), *machine.sampled_note())
     approvals = (*(each.note for each in machine.asked), *(each.answer_note for each in machine.gone_on))
     return (*plan.messages[notes:], *machine.messages, *approvals, *container, *read)
 

@@ -8,6 +8,7 @@ take minutes, and needn't hold megabytes meanwhile.
 
 import asyncio
 from array import array
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ from service.harmony.messages import harmony_messages
 from service.harmony.pictures import Pictured, ShownPicture
 from service.pictures import REFERENCE
 from service.responses.conversation_hold import ConversationHold
-from service.responses.output.reading import NOTHING, READ, KnownTurns, Speaking, speaking_in
+from service.responses.output.reading import NOTHING, PREFIX, READ, KnownTurns, Speaking, speaking_in
 from service.responses.output.rules import PictureRoom, Rules, ServerTools
 from service.responses.parent import SERVER, Continuation, Parent, Recall, continuation_of
 from service.responses.plan import Plan
@@ -200,6 +201,7 @@ class _Preparation:
         looking = self.service.toolbox.look_up
         looked = await looking(self.caller.tenant, request.tools, MAX_TOOLS, self._refuse_exhausted)
         read, notes = await self._read(opener, looked)
+        prefixes = parent.notes(PREFIX)[-1:]
         if model.speech is not None or not model.constrains:
             _refuse_grammars(read.rules, model)
         if model.speech is None:
@@ -211,6 +213,10 @@ class _Preparation:
         else:
             prompt, asked, speaking = await self._template_prompt(model.speech, read, created_at)
             rules, length = msgspec.structs.replace(prompt.rules, chat=speaking), speaking.about or len(asked)
+        if self.service.keeps_ids:
+            rules = msgspec.structs.replace(rules, keeps=True)
+            prefix = StoredMessage(PREFIX, b"", name=b64encode(prompt.prefix).decode())
+            notes = [*notes, *([prefix] if model.speech is None and [prefix] != prefixes else ())]
         pictures = tuple({each.digest: each for each in (*prompt.pictures, *parent.pictures)}.values())
         if _sees(model) and rules.hosts:
             rules = msgspec.structs.replace(rules, pictures=self._picture_room(prompt, pictures))
@@ -502,7 +508,7 @@ def _sampling(
         frequency_penalty=wished.frequency_penalty,
         repetition_penalty=defaults.repetition_penalty if repetition is None else repetition,
         seed=wished.seed,
-        logprobs=rules.top_logprobs,
+        logprobs=0 if rules.keeps and rules.top_logprobs is None and model.logprobs else rules.top_logprobs,
     )
 
 

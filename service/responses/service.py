@@ -93,6 +93,8 @@ class Service(msgspec.Struct, frozen=True):
     """The files that requests name by their ids."""
     announces: bool = False
     """Whether the ends of background responses are announced."""
+    keeps_ids: bool = False
+    """Whether turns note what trajectories need beside their messages."""
 
     async def know_ids(self) -> None:
         """Have new ids say that this store has made them, once it has told its secret. Raises StoreUnavailable,

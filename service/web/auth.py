@@ -41,6 +41,8 @@ _SCOPES = (
     ("/jobs", "api.responses"),
     ("/turns", "api.responses"),
     ("/batches", "api.responses"),
+    ("/trajectories", "api.responses"),
+    ("/histories", "api.responses"),
 )
 
 

@@ -90,7 +90,7 @@ class FilePage(NamedTuple):
 class FileLimits:
     """The most files of a tenant, and of bytes: of one file, of a tenant's, and of a shard's in Redis."""
 
-    files: int = 1_000
+    files: int = 10_000
     file_bytes: int = 512 << 20
     bytes: int = 1 << 30
     held_bytes: int = 1 << 30

@@ -103,6 +103,13 @@ class RemoteService:
         with self._answer("GET", path, None, {}) as answer, file.open("wb") as kept:
             shutil.copyfileobj(answer, kept)
 
+    def pieces(self, path: str, header: str, /, **query: str | int | None) -> Generator[bytes, None, str | None]:
+        """The bytes of an answer as they come; returns a header of it."""
+        with self._answer("GET", path, None, query) as answer:
+            while piece := answer.read1(PIECE_BYTES):
+                yield piece
+            return answer.getheader(header)
+
     def find(self, path: str) -> Json | None:
         """The JSON that is there, None where nothing is."""
         try:

@@ -1,4 +1,4 @@
-"""`harmonium ls`, `tree`, `export` and `import`: trees at a terminal, listed and drawn, and as files.
+"""`harmonium ls` and `tree`: trees at a terminal, listed and drawn; and as files, which `export` and `import` have.
 
 A tree is drawn as `git log --graph --oneline` does: the newest turn first, a column for each branch. A file has a JSON
 object a line: a head, then the turns, each behind the one that it continues. A turn goes into the file as a service
@@ -9,15 +9,14 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from shutil import get_terminal_size
 from typing import Annotated, BinaryIO
 
 import typer
 
-from service.commands.arguments import LOOK, AsLines, argument, flag, many, option
+from service.commands.arguments import LOOK, AsLines, many, option
 from service.features.client import printing
 from service.features.client.errors import EXIT_USAGE, ClientError, RefusedByService
 from service.features.client.options import AsJson, Id, talking
@@ -327,23 +326,28 @@ def import_file(service: RemoteService, file: BinaryIO, outcome: ImportCounts) -
         brought = {name: found.get(name) for name in ("turn", "seal")}
         if not isinstance(brought["turn"], str):
             raise ClientError(f"line {number} is no turn of an export: it has no 'turn'", EXIT_USAGE)
-        try:
-            said = service.call("POST", TURNS, brought)
-        except RefusedByService as error:
-            if error.status in (401, 403, 429) or error.status >= 500:
-                raise
-            outcome.refused += 1
-            if outcome.refused <= MAX_TOLD:
-                printing.remark(f"line {number}: {error}")
-            continue
-        if said["new"]:
-            outcome.imported += 1
-        elif said.get("deleted"):
-            outcome.deleted += 1
-        else:
-            outcome.kept += 1
-        if outcome.turns % PROGRESS_TURNS == 0:
-            printing.remark(f"… {outcome.turns} turns")
+        bring(service, TURNS, brought, outcome, f"line {number}")
+
+
+def bring(service: RemoteService, path: str, turn: Json, outcome: ImportCounts, where: str) -> None:
+    """Have a turn stored, and count the outcome. Raises ClientError."""
+    try:
+        said = service.call("POST", path, turn)
+    except RefusedByService as error:
+        if error.status in (401, 403, 429) or error.status >= 500:
+            raise
+        outcome.refused += 1
+        if outcome.refused <= MAX_TOLD:
+            printing.remark(f"{where}: {error}")
+        return
+    if said["new"]:
+        outcome.imported += 1
+    elif said.get("deleted"):
+        outcome.deleted += 1
+    else:
+        outcome.kept += 1
+    if outcome.turns % PROGRESS_TURNS == 0:
+        printing.remark(f"… {outcome.turns} turns")
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:
@@ -409,45 +413,3 @@ def tree(service: RemoteService, id: Id = LAST, as_json: AsJson = False) -> None
         printing.remark("… and older branches")
     if away := archive_note(found):
         printing.remark(f"… and {away}")
-
-
-@app.command(rich_help_panel=LOOK)
-@talking
-def export(
-    service: RemoteService,
-    ids: Annotated[list[str] | None, argument("ID", "A response, an item or a conversation of each tree.")] = None,
-    everything: Annotated[bool, flag("--all", "All trees of the key, archived ones too.")] = False,
-) -> int:
-    """Print whole trees as lines of JSON for `harmonium import`: each turn with its ids, its tokens and a seal."""
-    if everything == bool(ids):
-        raise ClientError("give the id of a response, or --all", EXIT_USAGE)
-    outcome = ExportCounts()
-    for line in export_lines(service, ids or [], outcome):
-        printing.out(json.dumps(line))
-    number = len(outcome.trees)
-    printing.remark(f"{many(outcome.turns, 'turn')} of {many(number, 'tree')}")
-    return 1 if outcome.missing else 0
-
-
-@app.command(name="import", rich_help_panel=LOOK)
-@talking
-def import_(
-    service: RemoteService,
-    file: Annotated[Path, argument("FILE", "An exported file; - is stdin.")],
-    as_json: AsJson = False,
-) -> int:
-    """Store an export again, under its ids. Existing turns stay as they are.
-
-    A deleted response stays deleted if the store has an archive, or others continue it.
-    """
-    outcome = ImportCounts()
-    try:
-        with sys.stdin.buffer if str(file) == "-" else file.open("rb") as opened:
-            import_file(service, opened, outcome)
-    except OSError as error:
-        raise ClientError(f"can't read {file}: {error.strerror}", EXIT_USAGE) from None
-    if as_json:
-        printing.out(json.dumps(asdict(outcome)))
-    else:
-        printing.out(str(outcome))
-    return 1 if outcome.refused else 0

@@ -229,8 +229,8 @@ def too_large(most: int) -> ApiError:
 def _full(error: FilesFull) -> ApiError:
     """The refusal where there is no room for a file."""
     if error.bound in ("files", "bytes"):
-        setting = variable("files_max" if error.bound == "files" else "files_bytes")
-        told = f"There are as many {error.bound} of files as you may have ({setting}). Delete some."
+        bound = f"bytes of files as you may have ({variable('files_bytes')})"
+        told = f"There are as many {bound if error.bound == 'bytes' else 'files as a project may have'}. Delete some."
         return InvalidRequest(told, code="too_many_files", param="file")
     setting = variable("max_bytes")
     if error.bound == "held":

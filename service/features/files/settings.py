@@ -20,10 +20,8 @@ class FileSettings(CoreSettings):
 
     heading = "Files"
 
-    files_max: int = Field(1_000, ge=0, le=10_000)
-    """The most files of a tenant, those that are being uploaded included. 0 takes none."""
     files_bytes: int = Field(10 * 1024 * MIB, ge=0)
-    """The most bytes of a tenant's files together."""
+    """The most bytes of a tenant's files together; 0 takes none."""
     file_max_bytes: int = Field(512 * MIB, ge=0, le=64 * 1024 * MIB)
     """The most bytes of one file."""
 
@@ -31,7 +29,7 @@ class FileSettings(CoreSettings):
     def file_limits(self) -> FileLimits:
         """The limits of the store."""
         held = self.max_bytes // HELD_SHARE if self.max_bytes else HELD_BYTES
-        return FileLimits(self.files_max, self.file_max_bytes, self.files_bytes, held)
+        return FileLimits(file_bytes=self.file_max_bytes, bytes=self.files_bytes, held_bytes=held)
 
 
 GROUP = FileSettings

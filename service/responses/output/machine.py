@@ -6,7 +6,9 @@ numbers are stamped here and nowhere else. Events depend on the tokens alone, ne
 machine that `replay`s the tokens of another goes on as that one would have. No clock and no I/O: times are passed in.
 """
 
+from array import array
 from collections.abc import Generator, Iterable, Sequence
+from hashlib import blake2b
 
 import msgspec
 
@@ -35,7 +37,7 @@ from service.responses.output.hosted import (
 )
 from service.responses.output.open_message import Making, OpenItem, feedback_on, is_answer, tool_answer
 from service.responses.output.phases import Move, Phase, after
-from service.responses.output.reading import Piece, speaking_in
+from service.responses.output.reading import DIGEST_BYTES, SAMPLED, Piece, SampledNote, speaking_in
 from service.responses.output.rules import AfterCompaction, Rules
 from store.turn import Messages, Picture, StoredMessage
 
@@ -91,6 +93,8 @@ class Machine:
         """The log probabilities of tokens of which no text has come yet."""
         self.open_item: OpenItem | None = None
         """The message that is being sampled; None between two of them."""
+        self._digest = blake2b(digest_size=DIGEST_BYTES) if rules.keeps else None
+        self._logprobs = array("f")
         self.phase = Phase.NEW
         self.next_number = 0
         """The sequence number of the next event: one more than that of the last, and how many there were."""
@@ -190,12 +194,14 @@ class Machine:
         if self.phase is not _SAMPLING:
             self._move(Move.FEED)
         out: list[Event] = []
+        shown, before = logprobs if self.rules.top_logprobs is not None else None, self.stretches.sampled
         try:
-            words = self.stretches.words(ids, text) if logprobs is None else None
+            words = self.stretches.words(ids, text) if shown is None else None
             if words is not None:
                 self._take(words, out, complete=True)
+                self._note_sampled(ids, logprobs)
                 return self._stamp(out)
-            for segments, known in self.stretches.read(ids, text, logprobs):
+            for segments, known in self.stretches.read(ids, text, shown):
                 if known:
                     self._unclaimed += known
                 self._take(segments, out, complete=True)
@@ -204,7 +210,22 @@ class Machine:
         except Exception:  # nothing more is read
             self._left, self.phase = out, _FULL
             raise
+        self._note_sampled(ids[: self.stretches.sampled - before], logprobs)
         return self._stamp(out)
+
+    def _note_sampled(self, ids: Sequence[int], logprobs: Sequence[TokenLogprobs] | None) -> None:
+        """Take what was sampled into its note, where that is kept."""
+        if self._digest is not None:
+            self._digest.update(array("q", ids))
+            self._logprobs.extend([each.logprob for each in (logprobs or ())[: len(ids)]])
+
+    def sampled_note(self) -> list[StoredMessage]:
+        """The note of all that was sampled, where it is kept."""
+        if self._digest is None or not self.stretches.sampled:
+            return []
+        known = self._logprobs if len(self._logprobs) == self.stretches.sampled else array("f")
+        note = SampledNote(self._digest.digest(), known.tobytes())
+        return [StoredMessage(SAMPLED, b"", name=msgspec.json.encode(note).decode())]
 
     def give_feedback(self) -> None:
         """Give the model its `feedback`. It answers behind that, as at the beginning of a prompt."""

@@ -36,6 +36,22 @@ READ = "read_ids"
 """The role of a note of the ids that a model has sampled of a turn. No text of it outlives that turn's."""
 
 
+PREFIX = "prompt_prefix"
+"""The role of a note of the ids that stand before a conversation in its prompts, from its turn on."""
+
+SAMPLED = "sampled"
+"""The role of a note of a turn's sampled ids. No digest of them outlives the turn's text."""
+
+
+class SampledNote(msgspec.Struct, array_like=True, frozen=True):
+    """The digest of all ids that a response sampled, as little-endian i64, and their log probabilities as little-endian
+    f32, where the engine told all of them.
+    """
+
+    digest: bytes
+    logprobs: bytes = b""
+
+
 RenderPrompt = Callable[[Transcript, str], Awaitable[Sequence[int]]]
 """The ids that the template of a model makes of a prompt. Raises EngineError."""
 

@@ -92,7 +92,7 @@ class Rules(msgspec.Struct, frozen=True, dict=True):
     makes. `answers` are those to requests for approval, with which the response begins.
     `pictures` is the room for those of servers' answers, None for a model that doesn't see.
     `displays` are what tools have displayed in the conversation before, which only they read. `chat` is how a model is
-    asked and read that doesn't speak Harmony.
+    asked and read that doesn't speak Harmony. `keeps` notes what was sampled for trajectories.
 
     Queued jobs hold rules: from 0.1.0 on a field that is renamed here keeps its name there (`msgspec.field`).
     """
@@ -118,6 +118,7 @@ class Rules(msgspec.Struct, frozen=True, dict=True):
     displays: tuple[Any, ...] = ()
     chat: Spoken | None = None
     pictures: PictureRoom | None = None
+    keeps: bool = False
 
     @property
     def first(self) -> "Rules":

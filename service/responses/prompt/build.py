@@ -138,6 +138,8 @@ class Prompt(msgspec.Struct, frozen=True):
     ending: tuple[StoredMessage, ...] = ()
     pictures: tuple[Picture, ...] = ()
     """Those of the new messages."""
+    prefix: bytes = b""
+    """The ids before the messages of the conversation, packed."""
     partial: bool = False
     """Whether messages of the conversation are not in it: they were left out, or come behind a compaction."""
 
@@ -218,7 +220,8 @@ def build_prompt(
     rules, shown, ending = _fit(request, rules, prefix, messages, limit)
     joined = tokens.unpack(b"".join((*prefix, *[message.tokens for message in shown], *ending)))
     instructed = tuple(StoredMessage("developer", each) for each in ending[:-1])
-    prompt = Prompt(joined, items, new, shown, rules, instructed, partial=len(shown) < len(messages))
+    partial = len(shown) < len(messages)
+    prompt = Prompt(joined, items, new, shown, rules, instructed, prefix=b"".join(prefix), partial=partial)
     if pictures:
         prompt = msgspec.structs.replace(prompt, pictures=tuple(each.picture for each in pictures.values()))
     if len(prompt.whole) >= limit:

@@ -16,6 +16,7 @@ TAGS = {
     "Containers": "Sessions in which code runs, and their files.",
     "Files": "Files that requests name by their ids.",
     "Batches": "Files of requests, answered at low priority.",
+    "Trajectories": "Conversations as trainers want them.",
     "Conversations": "With an id: made, changed, listed, and what is in them.",
     "Models": "What is served.",
     "Passed on": "To the engine's server, where it has these endpoints. With `HARMONIUM_CHATS=remembered` chat "
@@ -40,6 +41,8 @@ HEADERS: dict[str, Any] = {
 
 PARAMETERS = {
     "batch_id": "The batch.",
+    "id": "A response or a conversation: the trajectories that have it.",
+    "format": "The form of a line: ATIF, or NeMo Gym's.",
     "beta": "Anthropic's clients send it beside the header anthropic-beta; it changes nothing.",
     "response_id": "The id of a response.",
     "conversation_id": "The id of a conversation.",

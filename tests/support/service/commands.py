@@ -6,7 +6,7 @@ from typing import Any
 
 from typer.testing import CliRunner, Result
 
-from service.features.client.command_line import app
+from service.commands.command_line import app
 
 
 def run(*arguments: str, stdin: str = "") -> Result:

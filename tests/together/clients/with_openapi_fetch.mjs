@@ -218,6 +218,13 @@ export async function test_a_batch_is_made_of_an_uploaded_file_and_its_answers_a
   assert.ok((await answer(client.DELETE('/v1/files/{file_id}', of))).deleted)
 }
 
+export async function test_a_trajectory_has_its_response() {
+  const made = await create({ input: 'Count to 2.' })
+  const query = { id: made.id, format: /** @type {const} */ ('gym') }
+  const told = await answer(bytes.GET('/v1/trajectories', { params: { query }, parseAs: 'text' }))
+  assert.equal(JSON.parse(String(told)).harmonium.id, made.id)
+}
+
 export async function test_the_models_and_the_state_of_the_service_are_told() {
   const { data } = await answer(client.GET('/v1/models'))
   assert.ok(data.some((each) => each.id === model))

@@ -150,6 +150,11 @@ def test_a_batch_is_made_of_an_uploaded_file_and_its_answers_are_downloaded():
     assert call("files.delete_file", sent.id).deleted is True
 
 
+def test_a_trajectory_has_its_response():
+    made = create(input_="Count to 2.")
+    call("trajectories.list_trajectories", id=made.id)
+
+
 def test_the_models_and_the_state_of_the_service_are_told():
     assert MODEL in [model.id for model in call("models.list_models").data]
     assert call("models.retrieve_model", MODEL).object_ == "model"

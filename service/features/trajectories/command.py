@@ -1,0 +1,145 @@
+"""`harmonium export` and `import`: conversations as files, whole for another service, or as trainers read them."""
+
+import json
+import re
+import sys
+from collections import Counter
+from collections.abc import Generator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from service.commands.arguments import LOOK, argument, command_line, flag, many, option
+from service.features.client import printing
+from service.features.client.errors import EXIT_USAGE, ClientError
+from service.features.client.options import AsJson, talking
+from service.features.client.reading import whole_id
+from service.features.client.service import Json, RemoteService
+from service.features.client.trees import (
+    ExportCounts,
+    ImportCounts,
+    bring,
+    export_lines,
+    filters_of,
+    import_file,
+    trees,
+)
+from service.features.trajectories.reading import Story, stories
+from service.features.trajectories.stories import turns_of
+
+TRAJECTORIES = "/v1/trajectories"
+AFTER = "x-harmonium-after"
+
+FROM_START = "0"
+"""The cursor before all."""
+
+MOST = 1 << 40
+"""As many trees as there are."""
+
+HISTORIES = "/console/api/histories"
+
+HEAD_BYTES = 256
+
+_OWN = re.compile(rb'\s*\{"(object": "harmonium\.tree"|id": "[a-z]+_[0-9a-f]{48}", "kind"|turn")')
+
+app = command_line()
+
+
+@app.command(rich_help_panel=LOOK)
+@talking
+def export(
+    service: RemoteService,
+    ids: Annotated[list[str] | None, argument("ID", "A response, an item or a conversation of each tree.")] = None,
+    everything: Annotated[bool, flag("--all", "All trees of the key, archived ones too.")] = False,
+    form: Annotated[
+        Literal["tree", "atif", "gym"], typer.Option("--format", metavar="FORMAT", help="tree, atif or gym.")
+    ] = "tree",
+    model: Annotated[str | None, option("NAME", "Trajectories: only of trees with a turn of this model.")] = None,
+    since: Annotated[
+        str | None, option("TIME", "Trajectories: only of trees used since a date, or 2h or 7d ago.")
+    ] = None,
+    metadata: Annotated[list[str] | None, option("KEY=VALUE", "Trajectories: only of trees with this.")] = None,
+    after: Annotated[str | None, option("CURSOR", "Trajectories: those used since; 0 begins.")] = None,
+) -> int:
+    """Print whole trees as lines of JSON, for `harmonium import`: each turn with its ids, its tokens and a seal.
+
+    With `--format atif` or `gym` a line is a trajectory: a conversation from its first turn to one of its last.
+    """
+    filters = filters_of(None, model, since, metadata or [])
+    if (everything or bool(filters)) + bool(ids) + (after is not None) != 1:
+        raise ClientError("give the id of a response, or --all", EXIT_USAGE)
+    if form == "tree":
+        if filters or after is not None:
+            raise ClientError("a filter or a cursor needs --format atif or gym", EXIT_USAGE)
+        outcome = ExportCounts()
+        for line in export_lines(service, ids or [], outcome):
+            printing.out(json.dumps(line))
+        printing.remark(f"{many(outcome.turns, 'turn')} of {many(len(outcome.trees), 'tree')}")
+        return 1 if outcome.missing else 0
+    if after is not None:
+        pieces = _since(service, after, form)
+    else:
+        listed = (tree["newest"]["id"] for page in trees(service, MOST, filters, None) for tree in page["data"])
+        wanted = (whole_id(service, id) for id in ids) if ids else listed
+        pieces = (each for id in wanted for each in service.pieces(TRAJECTORIES, AFTER, id=id, format=form))
+    number = 0
+    for piece in pieces:
+        number += piece.count(b"\n")
+        sys.stdout.buffer.write(piece)
+    sys.stdout.buffer.flush()
+    printing.remark(many(number, "trajectory").replace("ys", "ies"))
+    return 0
+
+
+def _since(service: RemoteService, after: str, form: str) -> Generator[bytes]:
+    """The trajectories of all pages behind a cursor, and where to go on."""
+    last = None
+    while after != last:
+        last = after
+        after = (yield from service.pieces(TRAJECTORIES, AFTER, after=last, format=form)) or last
+    printing.remark(f"… --after {after} goes on")
+
+
+@app.command(name="import", rich_help_panel=LOOK)
+@talking
+def import_(
+    service: RemoteService,
+    file: Annotated[Path, argument("FILE", "An exported file, - is stdin; or another product's.")],
+    as_json: AsJson = False,
+) -> int:
+    """Store an export again, under its ids, or the conversations of another product. Existing turns stay as they are.
+
+    A deleted response stays deleted if the store has an archive, or others continue it.
+    """
+    outcome, lost = ImportCounts(), Counter[str]()
+    try:
+        piped = str(file) == "-"  # it can't be read twice
+        with sys.stdin.buffer if piped else file.open("rb") as opened:
+            own = piped or _OWN.match(opened.read(HEAD_BYTES))
+            if not piped:
+                opened.seek(0)
+            if own:
+                import_file(service, opened, outcome)
+            else:
+                for story in stories(opened, lost):
+                    _bring(service, story, outcome, lost)
+    except OSError as error:
+        raise ClientError(f"can't read {file}: {error.strerror}", EXIT_USAGE) from None
+    for what, count in sorted((+lost).items()):
+        printing.remark(f"without {count} {what}")
+    told = asdict(outcome) | ({"without": dict(+lost)} if +lost else {})
+    printing.out(json.dumps(told) if as_json else str(outcome))
+    return 1 if outcome.refused or any(what.startswith("broken") for what in +lost) else 0
+
+
+def _bring(service: RemoteService, story: Story, outcome: ImportCounts, lost: Counter[str]) -> None:
+    """Have the turns of a story stored."""
+    roots = dict[str, str]()
+    for turn in turns_of(story.nodes, lost):
+        roots[turn.id] = root = turn.id if turn.parent is None else roots[turn.parent]
+        metadata = {"imported_from": story.form, "history": story.id} | ({"title": story.title} if story.title else {})
+        row: Json = {"history": f"{story.form}/{story.id}/{root}", "id": turn.id, "parent": turn.parent}
+        row |= {"created_at": turn.at, "items": turn.items, "output": turn.output, "metadata": metadata}
+        bring(service, HISTORIES, row | ({"model": turn.model} if turn.model else {}), outcome, story.id)

@@ -1,0 +1,115 @@
+"""Files of conversations, read value by value: lines of JSON, an array of any length, or one object.
+
+No more than one conversation is in memory. A value that is broken is counted, and the next one is read.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any, BinaryIO, NamedTuple
+
+from service.features.client.errors import EXIT_USAGE, ClientError
+from service.features.trajectories.formats import FORMS, KNOWN, StoryForm
+from service.features.trajectories.stories import StoryNode, inner
+
+MOST_BYTES = 256 << 20
+"""The most bytes of one conversation in a file."""
+
+PIECE_BYTES = 1 << 20
+HEAD_BYTES = 1 << 16
+
+TITLE_CHARS = 512
+
+_STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*+"|["\[\]{}]', re.DOTALL)
+
+
+class Story(NamedTuple):
+    """A conversation of a file."""
+
+    form: str
+    id: str
+    title: str
+    nodes: list[StoryNode]
+
+
+def stories(file: BinaryIO, lost: Counter[str]) -> Iterator[Story]:
+    """The conversations of a file, which is at its beginning. Raises ClientError for one of no known form."""
+    values = _objects(_values(file, lost), lost)
+    first = next(values, None)
+    form = None if first is None else next((form for form in FORMS if form.fits(first[0])), None)
+    if first is None or form is None:
+        raise ClientError(f"that is no file of conversations; known are {KNOWN}", EXIT_USAGE)
+    if form.session:
+        lines = [first[0], *(line for line, _ in values)]
+        named = next((line for line in lines if "sessionId" in line), inner(lines[0], "payload") or lines[0])
+        yield from _story(form, named, lines, first[1], lost)
+        return
+    for value, raw in chain([first], values):
+        yield from _story(form, value, value, raw, lost)
+
+
+def _story(form: StoryForm, head: Any, content: Any, raw: bytes, lost: Counter[str]) -> Iterator[Story]:
+    """A conversation, if it can be read, of what has its id and of its content."""
+    try:
+        title = str(head.get("title") or head.get("name") or "")[:TITLE_CHARS]
+        found = Story(form.name, form.id_of(head, raw), title, list(form.read(content, lost)))
+    except (LookupError, TypeError, ValueError, AttributeError):
+        lost["broken conversations"] += 1
+        return
+    yield found
+
+
+def _objects(values: Iterator[bytes], lost: Counter[str]) -> Iterator[tuple[Any, bytes]]:
+    """The objects among the values, each also as it stands; all else is counted."""
+    for raw in values:
+        try:
+            found: Any = json.loads(raw)
+        except (ValueError, RecursionError):
+            found = None
+        if isinstance(found, dict):
+            yield found, raw
+        else:
+            lost["broken lines"] += 1
+
+
+def _values(file: BinaryIO, lost: Counter[str]) -> Iterator[bytes]:
+    """The values of a file: of an array, of lines, or one object of several lines. Raises ClientError for one that is
+    too long.
+    """
+    head = file.read(HEAD_BYTES).lstrip()
+    file.seek(0)
+    first, newline, _ = head.partition(b"\n")
+    if head[:1] == b"[" or (newline and first.rstrip()[-1:] != b"}"):
+        yield from _elements(file, int(head[:1] == b"["), lost)
+        return
+    while line := file.readline(MOST_BYTES + 1):
+        if len(line) > MOST_BYTES:
+            raise ClientError(f"a line has more than {MOST_BYTES} bytes", EXIT_USAGE)
+        if line.strip():
+            yield line
+
+
+def _elements(file: BinaryIO, level: int, lost: Counter[str]) -> Iterator[bytes]:
+    """The objects and lists inside of so many others. Raises ClientError for one that is too long."""
+    buffer, at, depth, start = b"", 0, 0, None
+    while piece := file.read(PIECE_BYTES):
+        buffer += piece
+        for match in _STRUCTURE.finditer(buffer, at):
+            mark = match[0]
+            if mark == b'"':
+                break  # the rest of the text is still to come
+            at = match.end()
+            if mark in (b"{", b"["):
+                start, depth = (match.start() if depth == level else start), depth + 1
+            elif mark in (b"}", b"]"):
+                depth -= 1
+                if depth == level and start is not None:
+                    yield buffer[start:at]
+                    start = None
+        done = at if start is None else start
+        if len(buffer) - done > MOST_BYTES:
+            raise ClientError(f"a conversation has more than {MOST_BYTES} bytes", EXIT_USAGE)
+        buffer, at, start = buffer[done:], at - done, None if start is None else 0
+    lost["broken conversations"] += start is not None

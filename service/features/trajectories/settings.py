@@ -1,0 +1,18 @@
+"""The settings of trajectories."""
+
+from pydantic import Field
+
+from service.settings.core import CoreSettings
+
+
+class TrajectorySettings(CoreSettings):
+    """Whether turns note what trajectories need."""
+
+    heading = "Trajectories"
+
+    trajectories: bool = Field(default=False)
+    """Whether turns note what trajectories need: the beginning of prompts, once a conversation and at each change, a
+    digest of sampled ids, and their log probabilities, 4 bytes a token."""
+
+
+GROUP = TrajectorySettings

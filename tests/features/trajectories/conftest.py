@@ -1,0 +1,3 @@
+"""Fixtures that tests elsewhere have, too."""
+
+from tests.support.store.fixtures import *
