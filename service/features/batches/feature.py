@@ -1,17 +1,14 @@
 """Batches in a process: the work on them where background responses are made, and their routes."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import typer
 from fastapi import APIRouter
 
-from service.features.files.inputs import StoredAttachments
 from service.ports import Chore
 from service.process import Feature, Offered, features
 from service.responses.service import Service
-from service.web.dialect import Translate
-from store.files.files import Files
+from service.web.dialect import Translate, untranslated
 
 
 class BatchesFeature(Feature):
@@ -21,8 +18,9 @@ class BatchesFeature(Feature):
         if not service.settings.worker:
             return ()
         from service.features.batches.running import Batches
+        from service.features.files.inputs import files_of
 
-        batches = Batches(service, files_of(service), _translations(service))
+        batches = Batches(service, files_of(service), endpoints_of(service))
         return (Chore("batches", batches.run, batches.ended),)
 
     def routers(self, offered: Offered) -> Iterable[APIRouter]:
@@ -30,29 +28,16 @@ class BatchesFeature(Feature):
 
         return (routes.router,)
 
-    def state(self, service: Service, admission: Any) -> Mapping[str, object]:
-        from service.features.batches.door import BatchDoor
-
-        return {"batches": BatchDoor(service, files_of(service), tuple(_translations(service)))}
-
     def commands(self, app: typer.Typer) -> None:
         from service.features.batches import command
 
         app.add_typer(command.app, name="")
 
 
-def files_of(service: Service) -> Files:
-    attachments = service.attachments
-    assert isinstance(attachments, StoredAttachments)  # there are no batches without the feature of files
-    return attachments.files
-
-
-def _translations(service: Service) -> dict[str, Translate]:
-    return {
-        endpoint: translate
-        for feature in features()
-        for endpoint, translate in feature.translations(service.settings).items()
-    }
+def endpoints_of(service: Service) -> Mapping[str, Translate]:
+    """The endpoints whose requests a batch may have, with the readers of their bodies."""
+    translations = [feature.translations(service.settings) for feature in features()]
+    return {"/v1/responses": untranslated} | {path: reads for each in translations for path, reads in each.items()}
 
 
 FEATURE = BatchesFeature()

@@ -6,7 +6,7 @@ store/files/files.py keeps them. Never answer for a file of another tenant: it i
 import asyncio
 import re
 from collections.abc import AsyncGenerator
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 import msgspec
@@ -17,14 +17,14 @@ from starlette.responses import Response, StreamingResponse
 
 from service.errors import ApiError, ClientGone, InvalidRequest, invalid_value, missing, server_failure, unavailable
 from service.features.files.form import UploadForm
-from service.features.files.inputs import StoredAttachments
+from service.features.files.inputs import files_of
 from service.features.files.settings import FileSettings
 from service.settings.sources import variable
 from service.web.entering import Aside, UploadsAside
 from service.web.errors import JsonResponse
 from service.web.queries import ListPage, Query
 from service.web.received import Received
-from store.files.files import PIECE_BYTES, FileGone, FileRecord, Files, FilesFull, FileTooLarge
+from store.files.files import PIECE_BYTES, FileGone, FileRecord, FilesFull, FileTooLarge
 
 PURPOSES = ("assistants", "batch", "user_data", "vision")
 """The purposes of files that are uploaded. A batch makes those of its output itself."""
@@ -81,7 +81,7 @@ async def create(request: UploadsAside) -> Response:
         raise too_large(limits.file_bytes)
     request.admitted.slot.take_body(HELD_BYTES)
     form = UploadForm(request.header(b"content-type"), _body(request))
-    files = files_of(request)
+    files = files_of(request.service)
 
     def complete(record: FileRecord) -> FileRecord:
         seconds, fields = _seconds(form.fields), form.fields
@@ -106,7 +106,7 @@ async def create(request: UploadsAside) -> Response:
 @router.get("/files", summary="List files", operation_id="listFiles")
 async def list_files(request: Aside, query: Annotated[FilesQuery, InQuery()]) -> Response:
     """All files, or those of a `purpose`, by when they were uploaded, page by page."""
-    found = await files_of(request).page(
+    found = await files_of(request.service).page(
         request.tenant, after=query.after, limit=query.limit, ascending=query.order == "asc", purpose=query.purpose
     )
     shown = [resource_of(record) for record in found.files]
@@ -125,7 +125,7 @@ async def content(request: Aside, file_id: str) -> Response:
     """The content of a file, as it is."""
     record = await _found(request, file_id)
     request.admitted.slot.take_body(HELD_BYTES)
-    pieces = files_of(request).read(request.tenant, record)
+    pieces = files_of(request.service).read(request.tenant, record)
     try:
         first = await anext(pieces, b"")  # what fails before anything is sent has a status of its own
     except FileGone:
@@ -147,14 +147,9 @@ async def content(request: Aside, file_id: str) -> Response:
 @router.delete("/files/{file_id}", summary="Delete a file", operation_id="deleteFile")
 async def delete(request: Aside, file_id: str) -> Response:
     """Delete a file. What was read of it stays in the conversations that have it."""
-    if not await files_of(request).delete(request.tenant, file_id):
+    if not await files_of(request.service).delete(request.tenant, file_id):
         raise no_file(file_id)
     return JsonResponse(FileDeleted(file_id))
-
-
-def files_of(request: Received) -> Files:
-    """The files of this process."""
-    return cast(StoredAttachments, request.service.attachments).files
 
 
 def resource_of(record: FileRecord) -> FileResource:
@@ -164,7 +159,7 @@ def resource_of(record: FileRecord) -> FileResource:
 
 async def _found(request: Received, id: str) -> FileRecord:
     """The record of a file. Raises ApiError 404."""
-    record = await files_of(request).find(request.tenant, id)
+    record = await files_of(request.service).find(request.tenant, id)
     if record is None or not record.shown:
         raise no_file(id)
     return record
