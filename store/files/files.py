@@ -17,7 +17,7 @@ import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, cast
+from typing import Literal, cast
 from zlib import crc32
 
 import msgspec
@@ -72,18 +72,6 @@ class FileRecord(msgspec.Struct, frozen=True):
     @property
     def pieces(self) -> int:
         return -(-self.bytes // PIECE_BYTES)
-
-    @property
-    def shown(self) -> bool:
-        """Whether its tenant sees it: a purpose with a point before it is the service's own."""
-        return not self.purpose.startswith(".")
-
-
-class FilePage(NamedTuple):
-    """Some files of a tenant, and whether there are more behind them."""
-
-    files: list[FileRecord]
-    has_more: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,16 +132,6 @@ class Files:
         self.lease_ms = round(lease_seconds * 1000)
         self._keyspace = history.keyspace
 
-    async def create(
-        self, tenant: str, filename: str, purpose: str, content: AsyncIterator[bytes], *, expires_at: int | None = None
-    ) -> FileRecord:
-        """Store a file that comes in chunks of any length, and return its record once it is known and as safe as turns.
-
-        A file that fails, or is cancelled, leaves nothing behind. Raises FilesFull, FileTooLarge, FileGone,
-        and the errors of `content`.
-        """
-        return await self.store(tenant, FileRecord("", filename, purpose, expires_at=expires_at), content)
-
     async def store(
         self,
         tenant: str,
@@ -161,8 +139,11 @@ class Files:
         content: AsyncIterator[bytes],
         complete: Callable[[FileRecord], FileRecord] = lambda record: record,
     ) -> FileRecord:
-        """Store a file under the id that its record has, or a new one. The record is made `complete` once all of the
-        content came. Raises as `create`, and the errors of `complete`.
+        """Store a file that comes in chunks of any length, under the id that its record has or a new one, and return
+        its record once it is known and as safe as turns. The record is made `complete` once all of the content came.
+
+        A file that fails, or is cancelled, leaves nothing behind. Raises FilesFull, FileTooLarge, FileGone, and the
+        errors of `content` and `complete`.
         """
         now_us, size, most = await self._now_us(tenant), 0, self.limits.file_bytes
         if not wanted.id:
@@ -224,29 +205,12 @@ class Files:
         record = None if found is None else _decoder.decode(found)
         return None if record is None or _has_expired(record, int(seconds)) else record
 
-    async def page(
-        self,
-        tenant: str,
-        *,
-        after: str | None = None,
-        limit: int = 10_000,
-        ascending: bool = False,
-        purpose: str | None = None,
-    ) -> FilePage:
-        """Some of a tenant's files by their age, those of a `purpose` or all, behind the one with the id `after`, which
-        need not be there any more.
-        """
+    async def of(self, tenant: str) -> list[FileRecord]:
+        """A tenant's files, the oldest first."""
         shard = self._shard(tenant)
         found, (seconds, _) = await self.server.row(("HVALS", records_of(shard, tenant)), ("TIME",), at=shard.clock)
-        records = [
-            record
-            for record in map(_decoder.decode, found)
-            if purpose in (None, record.purpose) and record.shown and not _has_expired(record, int(seconds))
-        ]
-        records.sort(key=lambda record: record.id, reverse=not ascending)
-        if after is not None:
-            records = [record for record in records if (record.id > after if ascending else record.id < after)]
-        return FilePage(records[:limit], len(records) > limit)
+        records = [record for record in map(_decoder.decode, found) if not _has_expired(record, int(seconds))]
+        return sorted(records, key=lambda record: record.id)
 
     async def read(self, tenant: str, record: FileRecord) -> AsyncGenerator[bytes]:
         """The content of a file in pieces of PIECE_BYTES, of which the last may be shorter. Raises FileGone."""
@@ -293,7 +257,7 @@ class Files:
                 )
                 for key in keys:
                     tenant = key.decode().removeprefix(prefix)
-                    for record in (await self.page(tenant)).files:
+                    for record in await self.of(tenant):
                         yield tenant, record
                 if cursor == b"0":
                     break
@@ -439,11 +403,6 @@ class Files:
         used, most = (int(found[1]), int(found[2])) if found else (0, 0)
         if most and used + PIECE_BYTES > most * (1 - FREE_SHARE):
             raise FilesFull("memory")
-
-    async def close(self) -> None:
-        """Give back what is held."""
-        if self.archive is not None:
-            await self.archive.close()
 
     async def _now_us(self, tenant: str) -> int:
         async with self.server.operation() as operation:

@@ -12,13 +12,11 @@ from service.api.request import read_metadata
 from service.api.response import InputTokensDetails, OutputTokensDetails, Usage
 from service.decoding import ABSENT, decode
 from service.errors import ApiError
+from service.features.files.routes import FileExpiry
 from store.history.records import RecordKind, TenantRecords
 
 WINDOWS = {"2h": 2 * 3600, "8h": 8 * 3600, "24h": 24 * 3600}
 """The seconds that each window has."""
-
-LEAST_KEPT, MOST_KEPT = 3600, 30 * 86_400
-"""For how many seconds the files of a batch may be kept."""
 
 BATCHES = RecordKind(
     "batches", "batch_", b"batch:".hex(), most=256, kept_ms=30 * 86_400_000, works="batching", most_open=16
@@ -33,13 +31,6 @@ UNDER_WAY: tuple[BatchStatus, ...] = ("validating", "in_progress", "finalizing",
 # --- as sent ---
 
 
-class OutputExpiry(msgspec.Struct, forbid_unknown_fields=True):
-    """For how long the files of a batch are kept."""
-
-    anchor: Literal["created_at"]
-    seconds: Annotated[int, Meta(ge=LEAST_KEPT, le=MOST_KEPT)]
-
-
 class NewBatch(msgspec.Struct, forbid_unknown_fields=True):
     """A batch to be made, as sent."""
 
@@ -47,7 +38,7 @@ class NewBatch(msgspec.Struct, forbid_unknown_fields=True):
     endpoint: Annotated[str, Meta(max_length=64)]
     completion_window: Literal["24h", "8h", "2h"]
     metadata: msgspec.Raw = ABSENT
-    output_expires_after: OutputExpiry | None = None
+    output_expires_after: FileExpiry | None = None
 
 
 # --- as shown ---

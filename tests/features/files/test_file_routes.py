@@ -48,6 +48,20 @@ async def test_a_file_lives_as_the_client_has_it(service: Inside) -> None:
         assert [file.id async for file in client.files.list()] == [other.id]
 
 
+async def test_pages_go_on_behind_a_file_that_is_gone(service: Inside) -> None:
+    async with service.client() as client:
+        made = [(await client.files.create(file=("a", TEXT), purpose="user_data")).id for _ in range(5)]
+        await client.files.create(file=("b", TEXT), purpose="batch")
+
+        first = await client.files.list(limit=2, order="asc", purpose="user_data")
+        assert ([file.id for file in first.data], first.has_more) == (made[:2], True)
+        await client.files.delete(made[1])
+        rest = await client.files.list(after=made[1], limit=3, order="asc", purpose="user_data")
+        assert ([file.id for file in rest.data], rest.has_more) == (made[2:], False)
+        newest = await client.files.list(limit=2, purpose="user_data")
+        assert ([file.id for file in newest.data], newest.has_more) == ([made[4], made[3]], True)
+
+
 @pytest.mark.parametrize("size", [0, 1, 5 << 20])
 async def test_a_file_comes_back_as_it_was_sent(service: Inside, size: int) -> None:
     content = (TEXT * (size // len(TEXT) + 1))[:size]
@@ -100,7 +114,17 @@ PURPOSE = b'name="purpose"\r\n\r\nuser_data'
         ([b'name="file"; filename="a\x07b"\r\n\r\nabc', PURPOSE], "file", "invalid_value"),
         ([FILE, PURPOSE, b'name="long"\r\n\r\n' + bytes(5000)], "file", "invalid_value"),
         ([FILE, PURPOSE, *(b'name="f%d"\r\n\r\n' % number for number in range(20))], "file", "invalid_value"),
-        ([FILE, PURPOSE, b'name="expires_after[seconds]"\r\n\r\n3600'], "expires_after.anchor", "invalid_value"),
+        (
+            [FILE, PURPOSE, b'name="expires_after[seconds]"\r\n\r\n3600'],
+            "expires_after.anchor",
+            "missing_required_parameter",
+        ),
+        ([FILE, PURPOSE, b'name="expires_after"\r\n\r\n3600'], "expires_after", "invalid_type"),
+        (
+            [FILE, PURPOSE, b'name="expires_after"\r\n\r\n1', b'name="expires_after[seconds]"\r\n\r\n3600'],
+            "expires_after",
+            "invalid_type",
+        ),
         (
             [
                 *(FILE, PURPOSE, b'name="expires_after[anchor]"\r\n\r\ncreated_at'),
