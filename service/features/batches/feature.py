@@ -1,6 +1,6 @@
 """Batches in a process: the work on them where background responses are made, and their routes."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import typer
 from fastapi import APIRouter
@@ -9,6 +9,10 @@ from service.ports import Chore
 from service.process import Feature, Offered, features
 from service.responses.service import Service
 from service.web.dialect import Translate, untranslated
+from store.history.records import TenantRecords
+
+MOST_SHOWN = 100
+"""The most batches that an administrator is shown."""
 
 
 class BatchesFeature(Feature):
@@ -27,6 +31,16 @@ class BatchesFeature(Feature):
         from service.features.batches import routes
 
         return (routes.router,)
+
+    async def under_way(self, service: Service) -> Mapping[str, Sequence[object]]:
+        from service.features.batches.shapes import BATCHES, decoded
+
+        stored, found = TenantRecords(service.store, BATCHES), list[object]()
+        for tenant, id in (await stored.under_way())[:MOST_SHOWN]:
+            if (record := await stored.get(tenant, id)) is not None:
+                shown = decoded(record).shown
+                found.append({"tenant": tenant, "id": id, "status": shown.status, "counts": shown.request_counts})
+        return {"batches": found}
 
     def commands(self, app: typer.Typer) -> None:
         from service.features.batches import command

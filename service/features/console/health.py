@@ -1,5 +1,6 @@
 """How full the store is and whether the engine's servers are up, for administrators: some of what `/metrics` has."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -7,6 +8,7 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from service.metrics.scrape import LEVELS
+from service.process import features
 from service.web.auth import HEALTH
 from service.web.entering import Aside
 from service.web.errors import JsonResponse
@@ -41,7 +43,8 @@ class ServerShown(msgspec.Struct):
 
 class Health(msgspec.Struct):
     """The present state. `limits` are those that aren't off, of each shard and of all processes; `shards` is null where
-    the store can't be read; `removed` are turns that went undeleted, by the reason, since the processes started.
+    the store can't be read; `removed` are turns that went undeleted, by the reason, since the processes started;
+    `work` is what features do for all tenants, as `batches`.
     """
 
     limits: dict[str, float]
@@ -49,6 +52,7 @@ class Health(msgspec.Struct):
     removed: dict[str, int]
     engines: list[ServerShown]
     engine_waiting: int
+    work: dict[str, Sequence[object]]
     object: Literal["console.health"] = "console.health"
 
 
@@ -61,7 +65,10 @@ async def health(request: Aside) -> Response:
     for name, up in found.servers.items():
         load = found.loads.get(name)
         engines.append(ServerShown(name, up, load and load.tokens, (load and load.room) or None))
-    return JsonResponse(Health(dict(found.limits), shards, dict(found.removed), engines, found.waiting))
+    work = dict[str, Sequence[object]]()
+    for feature in features() if shards is not None else ():
+        work |= await feature.under_way(request.service)
+    return JsonResponse(Health(dict(found.limits), shards, dict(found.removed), engines, found.waiting, work))
 
 
 def _shard_shown(number: int, shard: QueueFigures) -> ShardShown:

@@ -169,6 +169,20 @@ async def test_bounds_are_refused_with_the_setting_that_changes_them(settings: S
             await client.files.create(file=("a.txt", bytes(100)), purpose="batch")
 
 
+async def test_a_full_store_is_a_507_that_names_what_to_do(settings: Settings) -> None:
+    small = load_settings(
+        redis_url=settings.redis_url, key_prefix=settings.key_prefix, max_bytes=4 << 20, max_chain_bytes=1 << 20
+    )
+    async with serving(small) as service, service.client() as client:
+        kept = await client.files.create(file=("a.txt", bytes(1 << 19)), purpose="batch")
+        with pytest.raises(APIStatusError, match="ARCHIVE_URL") as refused:
+            await client.files.create(file=("b.txt", bytes(3 << 19)), purpose="batch")
+        assert (refused.value.status_code, refused.value.code) == (507, "files_full")
+        assert [file.id async for file in client.files.list()] == [kept.id]
+        await client.files.delete(kept.id)
+        await client.files.create(file=("b.txt", bytes(1 << 19)), purpose="batch")
+
+
 async def test_an_upload_that_breaks_off_leaves_nothing(service: Inside) -> None:
     async with httpx.AsyncClient(base_url=service.url) as client:
 
