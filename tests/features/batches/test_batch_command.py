@@ -29,7 +29,7 @@ def test_a_file_is_answered_and_its_answers_are_fetched(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, [str(asked)])
     assert (result.exit_code, result.stdout) == (1, "completed: 1 of 2 answered, 1 failed\n"), result.output
     (made,) = map(json.loads, (tmp_path / "asked.output.jsonl").read_text().splitlines())
-    assert made["response"]["body"]["output"][0]["content"][0]["text"] == "1\n2"
+    assert made["response"]["body"]["output"][-1]["content"][0]["text"] == "1\n2"
     (refused,) = map(json.loads, (tmp_path / "asked.errors.jsonl").read_text().splitlines())
     assert refused["response"]["status_code"] == 400
     (tmp_path / "wrong.jsonl").write_text("{")
