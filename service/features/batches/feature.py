@@ -6,9 +6,8 @@ import typer
 from fastapi import APIRouter
 
 from service.ports import Chore
-from service.process import Feature, Offered, features
+from service.process import Feature, Offered
 from service.responses.service import Service
-from service.web.dialect import Translate, untranslated
 from store.history.records import TenantRecords
 
 MOST_SHOWN = 100
@@ -21,7 +20,7 @@ class BatchesFeature(Feature):
     def works(self, service: Service) -> Iterable[Chore]:
         if not service.settings.worker:
             return ()
-        from service.features.batches.running import Batches
+        from service.features.batches.running import Batches, endpoints_of
         from service.features.files.inputs import files_of
 
         batches = Batches(service, files_of(service), endpoints_of(service))
@@ -46,12 +45,6 @@ class BatchesFeature(Feature):
         from service.features.batches import command
 
         app.add_typer(command.app, name="")
-
-
-def endpoints_of(service: Service) -> Mapping[str, Translate]:
-    """The endpoints whose requests a batch may have, with the readers of their bodies."""
-    translations = [feature.translations(service.settings) for feature in features()]
-    return {"/v1/responses": untranslated} | {path: reads for each in translations for path, reads in each.items()}
 
 
 FEATURE = BatchesFeature()

@@ -7,7 +7,7 @@ from fastapi import Query as InQuery
 from starlette.responses import Response
 
 from service.errors import ApiError, InvalidRequest, invalid_value, not_served
-from service.features.batches.feature import endpoints_of
+from service.features.batches.running import endpoints_of
 from service.features.batches.shapes import (
     BATCHES,
     BatchRecord,

@@ -44,12 +44,13 @@ from service.features.batches.shapes import (
     sum_of,
 )
 from service.loans import renew_for_ever
+from service.process import features
 from service.responses.make import Maker, Queued, make
 from service.responses.refusals import refusal_of
 from service.responses.service import Caller, Service
 from service.steps import in_steps
 from service.store_away import tolerate
-from service.web.dialect import OPENAI, Dialect, Translate
+from service.web.dialect import OPENAI, Dialect, Translate, untranslated
 from service.web.errors import envelope
 from store.errors import Conflict, NotCancellable, NotFound, NotTerminal, StoreError
 from store.files.files import FileRecord, Files, new_id
@@ -156,7 +157,8 @@ class Batches:
             while True:
                 with tolerate(self.service.store, "no batch is begun"):
                     await self.service.know_ids()
-                    for tenant, id in await self.stored.under_way():
+                    found = await self.stored.under_way()
+                    for tenant, id in random.sample(found, len(found)):  # others may hold some of a tenant's
                         if tenant not in self._runs and len(self._runs) < AT_ONCE:
                             self._runs[tenant] = run = BatchRun(self, tenant, id)
                             group.create_task(self._work(run))
@@ -238,6 +240,8 @@ class BatchRun:
         """Change the record, and hold the batch for a while longer. Raises BatchLost, StoreError."""
         began, until = asyncio.get_running_loop().time(), await self._store.now() + HELD * self._lease
         await self._edit(lambda record: replace(change(record), held_until=until), takes=takes)
+        if self._safe.expired():
+            raise BatchLost
         self._safe.reschedule(began + SAFE * self._lease)
 
     async def _edit(self, change: Callable[[BatchRecord], BatchRecord], *, takes: bool = False) -> None:
@@ -344,7 +348,9 @@ class BatchRun:
 
     def _id_of(self, number: int, line: BatchLine) -> str:
         """The id of a line's response: always the same. Raises ParentNotFound."""
-        together, parent = f"{self.tenant}/{self.id}", _sent(line).previous_response_id or None
+        together, parent = f"{self.tenant}/{self.id}", _sent(line).previous_response_id
+        if not isinstance(parent, str):  # it has none, or is refused
+            parent = None
         return self._store.new_id(parent, together=together, seed=f"{together}/{number}".encode())
 
     async def _submit(self, request: CreateRequest, id: str) -> None:
@@ -479,6 +485,12 @@ class BatchRun:
         self._service.metrics.batches.labels(status).inc()
         counts = msgspec.structs.asdict(self._shown.request_counts)
         logs.event(logger, logging.INFO, "batch ended", batch=self.id, status=status, **counts)
+
+
+def endpoints_of(service: Service) -> Mapping[str, Translate]:
+    """The endpoints whose requests a batch may have, with the readers of their bodies."""
+    translations = [feature.translations(service.settings) for feature in features()]
+    return {"/v1/responses": untranslated} | {path: reads for each in translations for path, reads in each.items()}
 
 
 def _as_it_is(record: BatchRecord) -> BatchRecord:
