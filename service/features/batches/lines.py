@@ -91,10 +91,12 @@ class LineScanner:
             self.goes_on = False
             return
         try:
+            line.decode()  # parts of it are echoed as they came, and nothing else checks those
             sent = decode(line, BatchLine)
             beginning = decode(bytes(sent.body), _Beginning, "body")
-        except ApiError as refusal:
-            self._note("invalid_line", refusal.message, self._number, refusal.param)
+        except (ApiError, UnicodeDecodeError) as error:
+            message, param = (error.message, error.param) if isinstance(error, ApiError) else ("It is not UTF-8.", None)
+            self._note("invalid_line", message, self._number, param)
             return
         name = blake2b(sent.custom_id.encode(), digest_size=DIGEST_BYTES).digest()
         if name in self._ids:

@@ -26,6 +26,7 @@ from service.api.response import ResponseStatus, Usage, decode_response
 from service.background.control import cancel
 from service.background.submit import reserve, submit
 from service.backoff import Backoff
+from service.decoding import ABSENT
 from service.engine.port import EngineError
 from service.entrance import Entry
 from service.errors import ApiError, not_served, server_failure
@@ -329,7 +330,7 @@ class BatchRun:
                 logger.exception("a line of a batch can't be queued", extra={"fields": {"batch": self.id}})
             elif failure.retry:
                 return None
-        return LineUnderWay(line.custom_id, id, dialect, _sent(line).store is True, failure)
+        return LineUnderWay(line.custom_id, id, dialect, _sent(line).keeps, failure)
 
     async def _read(self, line: BatchLine) -> tuple[CreateRequest, Dialect]:
         """The request of a line as it is queued, and the dialect of its answer. Raises ApiError."""
@@ -348,10 +349,8 @@ class BatchRun:
 
     def _id_of(self, number: int, line: BatchLine) -> str:
         """The id of a line's response: always the same. Raises ParentNotFound."""
-        together, parent = f"{self.tenant}/{self.id}", _sent(line).previous_response_id
-        if not isinstance(parent, str):  # it has none, or is refused
-            parent = None
-        return self._store.new_id(parent, together=together, seed=f"{together}/{number}".encode())
+        together = f"{self.tenant}/{self.id}"
+        return self._store.new_id(_sent(line).parent, together=together, seed=f"{together}/{number}".encode())
 
     async def _submit(self, request: CreateRequest, id: str) -> None:
         """Queue the response of a line. Raises ApiError, EngineError, StoreError."""
@@ -379,7 +378,7 @@ class BatchRun:
         """Delete the response of a line that an earlier holder may have kept, when it died. Raises StoreError."""
         line = await self._reader.read(number)
         with suppress(NotFound, NotTerminal):  # a line that was refused has none
-            if _sent(line).store is not True:
+            if not _sent(line).keeps:
                 await self._store.forget(self.tenant, self._id_of(number, line))
 
     # --- its answers ---
@@ -506,10 +505,19 @@ def _begun(record: BatchRecord, *, lines: int, model: str, now: float) -> BatchR
 
 
 class _Sent(msgspec.Struct):
-    """The members of a line's request that say how its response is stored."""
+    """The members of a line's request that say how its response is stored, whatever they are."""
 
-    store: Any = None
-    previous_response_id: Any = None
+    store: msgspec.Raw = ABSENT
+    previous_response_id: msgspec.Raw = ABSENT
+
+    @property
+    def keeps(self) -> bool:
+        return bytes(self.store) == b"true"
+
+    @property
+    def parent(self) -> str | None:
+        sent = bytes(self.previous_response_id)
+        return msgspec.json.decode(sent, type=str) or None if sent.startswith(b'"') else None
 
 
 def _sent(line: BatchLine) -> _Sent:

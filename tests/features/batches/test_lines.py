@@ -61,6 +61,11 @@ def test_a_line_longer_than_a_body_may_be_ends_the_reading() -> None:
     assert (problem.code, problem.line) == ("line_too_long", 1)
 
 
+def test_a_line_that_is_no_text_is_told() -> None:
+    problems = scanned(line_of("a") + b"\n" + line_of("b", model="?").replace(b"?", b"\xff") + b"\n\xff").problems
+    assert [(each.code, each.line) for each in problems] == [("invalid_line", 2), ("invalid_line", 3)]
+
+
 def test_a_batch_has_a_bounded_number_of_lines() -> None:
     content = b"\n".join(line_of(str(number)) for number in range(MOST_LINES + 2))
     [problem] = scanned(content).problems
