@@ -294,7 +294,7 @@ class BatchRun:
             if self._is_stopped and not is_stopped:
                 is_stopped = True
                 for line in reversed(waiting):  # those that wait before those that run, or a worker begins them
-                    await self._cancel(line)
+                    await self._cancel(line.id)
             if is_stopped and self._shown.status == "cancelling" and number >= begun:
                 total = number
             pause = LOOK_SECONDS
@@ -307,7 +307,7 @@ class BatchRun:
                     number, refused, pause = number + 1, 0, 0.0
                     waiting.append(line)
                     if is_stopped:
-                        await self._cancel(line)
+                        await self._cancel(line.id)
             await self._gather(pause)
         is_late = self._store.clock() >= self._shown.expires_at
         await self._finish("cancelled" if self._shown.status == "cancelling" else "expired" if is_late else "completed")
@@ -319,7 +319,7 @@ class BatchRun:
             if self._is_stopped and not may_be_there:
                 raise LATE
             request, dialect = await self._read(line)
-            id = self._id_of(number, line)
+            id = self._id_of(number, _sent(line).parent)
             if not may_be_there or not await self._is_there(id):
                 if self._is_stopped:
                     raise LATE
@@ -347,10 +347,10 @@ class BatchRun:
         )
         return request, translated.dialect
 
-    def _id_of(self, number: int, line: BatchLine) -> str:
-        """The id of a line's response: always the same. Raises ParentNotFound."""
+    def _id_of(self, number: int, parent: str | None) -> str:
+        """The id of a line's response, which may continue another: always the same. Raises ParentNotFound."""
         together = f"{self.tenant}/{self.id}"
-        return self._store.new_id(_sent(line).parent, together=together, seed=f"{together}/{number}".encode())
+        return self._store.new_id(parent, together=together, seed=f"{together}/{number}".encode())
 
     async def _submit(self, request: CreateRequest, id: str) -> None:
         """Queue the response of a line. Raises ApiError, EngineError, StoreError."""
@@ -369,17 +369,16 @@ class BatchRun:
             return False
         return True
 
-    async def _cancel(self, line: LineUnderWay) -> None:
-        if line.failure is None:
-            with suppress(NotFound, NotCancellable):
-                await cancel(self._service, self.tenant, line.id)
+    async def _cancel(self, id: str) -> None:
+        with suppress(NotFound, NotCancellable):  # it was refused, or has ended
+            await cancel(self._service, self.tenant, id)
 
     async def _forget(self, number: int) -> None:
         """Delete the response of a line that an earlier holder may have kept, when it died. Raises StoreError."""
         line = await self._reader.read(number)
         with suppress(NotFound, NotTerminal):  # a line that was refused has none
             if not _sent(line).keeps:
-                await self._store.forget(self.tenant, self._id_of(number, line))
+                await self._store.forget(self.tenant, self._id_of(number, _sent(line).parent))
 
     # --- its answers ---
 
@@ -476,6 +475,12 @@ class BatchRun:
         return file.id if file.bytes else None
 
     async def _fail(self, *problems: BatchProblem) -> None:
+        """End without answers, and delete the responses of lines, but for those that continue others."""
+        until = self._record.until
+        for number in range(until, min(until + WINDOW, self._shown.request_counts.total)):
+            await self._cancel(id := self._id_of(number, None))
+            with suppress(NotFound, NotTerminal):
+                await self._store.forget(self.tenant, id)
         await self._end("failed", errors=BatchProblems(problems))
 
     async def _end(self, status: BatchStatus, **shown: object) -> None:

@@ -6,6 +6,7 @@ from typing import Any, cast
 import openai
 import pytest
 from openai.types import Batch
+from redis.asyncio import Redis
 
 from service.features.batches import shapes
 from service.process import Settings, load_settings
@@ -223,6 +224,26 @@ async def test_another_process_goes_on_where_one_was_stopped(settings: Settings)
         assert (batch.status, counts_of(batch)) == ("completed", (205, 200, 5))
         assert len(await answers_of(client, batch.output_file_id)) == 200
         assert len(again.generations) <= 200 - 123
+
+
+async def test_a_batch_whose_input_was_deleted_fails_and_leaves_no_responses(settings: Settings) -> None:
+    engine = scripted(*[[answer("Hello.")]] * 3, [opened("Hm"), Stall()])
+    asked = lines(*({"input": str(number)} for number in range(40)))
+    async with serving(changed(settings, worker_concurrency=1), engine) as inside, inside.client() as client:
+        batch = await begun(client, asked)
+        await until(lambda: len(engine.generations) >= 4, 30)
+    async with serving(settings, scripted([answer("Hello.")])) as inside, inside.client() as client:
+        await client.files.delete(batch.input_file_id)
+        batch = await ended(client, batch.id)
+        assert batch.errors is not None
+        assert batch.errors.data is not None
+        assert (batch.status, [each.code for each in batch.errors.data]) == ("failed", ["file_gone"])
+
+        async def left() -> int:
+            async with Redis.from_url(settings.redis_url) as redis:
+                return len([key async for key in redis.scan_iter(f"{settings.key_prefix}:*:node:*")])
+
+        await until(left, 10, wanted=lambda number: number == 0)
 
 
 async def test_another_tenant_s_batch_is_not_there(settings: Settings) -> None:
