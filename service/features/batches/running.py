@@ -306,7 +306,7 @@ class BatchRun:
                 else:
                     number, refused, pause = number + 1, 0, 0.0
                     waiting.append(line)
-                    if is_stopped:
+                    if is_stopped and line.failure is None:
                         await self._cancel(line.id)
             await self._gather(pause)
         is_late = self._store.clock() >= self._shown.expires_at
