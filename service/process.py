@@ -89,7 +89,7 @@ FEATURES: Mapping[str, tuple[str, ...]] = {
     "python": ("sandbox",),
     "catalogue": (),
     "archive": ("catalogue",),
-    "files": ("archive",),
+    "files": (),
     "sockets": (),
     "console": ("catalogue", "models"),
     "chats": (),

@@ -32,12 +32,12 @@ class BatchesFeature(Feature):
         return (routes.router,)
 
     async def under_way(self, service: Service) -> Mapping[str, Sequence[object]]:
-        from service.features.batches.shapes import BATCHES, decoded
+        from service.features.batches.shapes import BATCHES, decode_batch
 
         stored, found = TenantRecords(service.store, BATCHES), list[object]()
         for tenant, id in (await stored.under_way())[:MOST_SHOWN]:
             if (record := await stored.get(tenant, id)) is not None:
-                shown = decoded(record).shown
+                shown = decode_batch(record).shown
                 found.append({"tenant": tenant, "id": id, "status": shown.status, "counts": shown.request_counts})
         return {"batches": found}
 

@@ -13,8 +13,8 @@ from service.features.batches.shapes import (
     BatchRecord,
     BatchResource,
     all_of,
-    decoded,
-    encoded,
+    decode_batch,
+    encode_batch,
     no_batch,
     read_batch,
 )
@@ -35,7 +35,7 @@ router = APIRouter(prefix="/v1", tags=["Batches"])
 @router.post("/batches", summary="Create a batch", operation_id="createBatch")
 async def create(request: Aside) -> Response:
     """Have all requests of an uploaded file answered within its `completion_window`."""
-    stored, service = _stored(request), request.service
+    stored, service = _records(request), request.service
     id = stored.new_id(request.tenant)
     record = read_batch(await request.body(), id, request.exchange.entry.key, service.store.clock())
     endpoint, file_id, known = record.shown.endpoint, record.shown.input_file_id, endpoints_of(service)
@@ -58,7 +58,7 @@ async def _keep(stored: TenantRecords, tenant: str, record: BatchRecord) -> None
     """Store a new batch, in the place of the oldest that has ended where there are too many. Raises ApiError 429."""
     for _ in range(2):
         try:
-            content, under_way = encoded(record)
+            content, under_way = encode_batch(record)
             await stored.keep(tenant, record.shown.id, content, under_way=under_way)
             return
         except StoreFull:
@@ -74,31 +74,31 @@ async def _keep(stored: TenantRecords, tenant: str, record: BatchRecord) -> None
 @router.get("/batches", summary="List batches", operation_id="listBatches")
 async def list_batches(request: Aside, query: Annotated[PageQuery, InQuery()]) -> Response:
     """All batches, newest first, page by page."""
-    shown: list[BatchResource] = [each.shown for each in await all_of(_stored(request), request.tenant)]
+    shown: list[BatchResource] = [each.shown for each in await all_of(_records(request), request.tenant)]
     return JsonResponse(page_of(shown, query, "batch"))
 
 
 @router.get("/batches/{batch_id}", summary="Get a batch", operation_id="retrieveBatch")
 async def retrieve(request: Aside, batch_id: str) -> Response:
     """How far a batch is, and the files of its answers once it has ended."""
-    found = await _stored(request).get(request.tenant, batch_id)
+    found = await _records(request).get(request.tenant, batch_id)
     if found is None:
         raise no_batch(batch_id)
-    return JsonResponse(decoded(found).shown)
+    return JsonResponse(decode_batch(found).shown)
 
 
 @router.post("/batches/{batch_id}/cancel", summary="Cancel a batch", operation_id="cancelBatch")
 async def cancel(request: Aside, batch_id: str) -> Response:
     """Make no more of its lines. The answers that there are by then are in its output."""
     now = request.service.store.clock()
-    changed = await _stored(request).change(
-        request.tenant, batch_id, lambda before: encoded(decoded(before).cancelled(now))
+    changed = await _records(request).change(
+        request.tenant, batch_id, lambda before: encode_batch(decode_batch(before).cancel(now))
     )
     if changed is None:
         raise no_batch(batch_id)
     await request.note("batch.cancelled", batch_id)
-    return JsonResponse(decoded(changed).shown)
+    return JsonResponse(decode_batch(changed).shown)
 
 
-def _stored(request: Received) -> TenantRecords:
+def _records(request: Received) -> TenantRecords:
     return TenantRecords(request.service.store, BATCHES)

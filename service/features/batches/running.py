@@ -40,8 +40,8 @@ from service.features.batches.shapes import (
     BatchResource,
     BatchStatus,
     OpenFile,
-    decoded,
-    encoded,
+    decode_batch,
+    encode_batch,
     sum_of,
 )
 from service.loans import renew_for_ever
@@ -51,7 +51,7 @@ from service.responses.refusals import refusal_of
 from service.responses.service import Caller, Service
 from service.steps import in_steps
 from service.store_away import tolerate
-from service.web.dialect import OPENAI, Dialect, Translate, untranslated
+from service.web.dialect import OPENAI, Dialect, Translate, no_translation
 from service.web.errors import envelope
 from store.errors import Conflict, NotCancellable, NotFound, NotTerminal, StoreError
 from store.files.files import FileRecord, Files, new_id
@@ -247,11 +247,11 @@ class BatchRun:
 
     async def _edit(self, change: Callable[[BatchRecord], BatchRecord], *, takes: bool = False) -> None:
         def edit(before: bytes) -> tuple[bytes, bool]:
-            known = decoded(before)
+            known = decode_batch(before)
             if known.holder != self._token and not takes:
                 raise BatchLost
             self._record = change(known)
-            return encoded(self._record)
+            return encode_batch(self._record)
 
         async with self._changing:
             if await self._batches.stored.change(self.tenant, self.id, edit) is None:
@@ -279,7 +279,7 @@ class BatchRun:
             self._entry = await self._service.tenants.entrance.returning(self.tenant, self._record.key)
             resumes = shown.in_progress_at is not None
             if not resumes:
-                await self._change(partial(_begun, lines=len(scanned.places), model=scanned.model, now=now))
+                await self._change(partial(_begin_lines, lines=len(scanned.places), model=scanned.model, now=now))
             await self._make_lines(self._record.until + WINDOW if resumes else 0)
 
     async def _make_lines(self, begun: int) -> None:
@@ -319,7 +319,7 @@ class BatchRun:
             if self._is_stopped and not may_be_there:
                 raise LATE
             request, dialect = await self._read(line)
-            id = self._id_of(number, _sent(line).parent)
+            id = self._id_of(number, _members(line).parent)
             if not may_be_there or not await self._is_there(id):
                 if self._is_stopped:
                     raise LATE
@@ -330,7 +330,7 @@ class BatchRun:
                 logger.exception("a line of a batch can't be queued", extra={"fields": {"batch": self.id}})
             elif failure.retry:
                 return None
-        return LineUnderWay(line.custom_id, id, dialect, _sent(line).keeps, failure)
+        return LineUnderWay(line.custom_id, id, dialect, _members(line).keeps, failure)
 
     async def _read(self, line: BatchLine) -> tuple[CreateRequest, Dialect]:
         """The request of a line as it is queued, and the dialect of its answer. Raises ApiError."""
@@ -377,8 +377,8 @@ class BatchRun:
         """Delete the response of a line that an earlier holder may have kept, when it died. Raises StoreError."""
         line = await self._reader.read(number)
         with suppress(NotFound, NotTerminal):  # a line that was refused has none
-            if not _sent(line).keeps:
-                await self._store.forget(self.tenant, self._id_of(number, _sent(line).parent))
+            if not _members(line).keeps:
+                await self._store.forget(self.tenant, self._id_of(number, _members(line).parent))
 
     # --- its answers ---
 
@@ -430,9 +430,9 @@ class BatchRun:
         if response.status is ResponseStatus.CANCELLED and self._is_stopped:
             raise LATE
         if response.status in (ResponseStatus.FAILED, ResponseStatus.CANCELLED):
-            error = response.error
-            message, code = (error.message, error.code) if error else ("The response was cancelled.", "cancelled")
-            raise server_failure(message, code=code)
+            if response.error is None:
+                raise server_failure("The response was cancelled.", code="cancelled")
+            raise server_failure(response.error.message, code=response.error.code)
         self._part.usage = sum_of(self._part.usage, response.usage)
         return bytes(line.dialect.answer(replace(response, store=line.keeps)).body)
 
@@ -494,14 +494,14 @@ class BatchRun:
 def endpoints_of(service: Service) -> Mapping[str, Translate]:
     """The endpoints whose requests a batch may have, with the readers of their bodies."""
     translations = [feature.translations(service.settings) for feature in features()]
-    return {"/v1/responses": untranslated} | {path: reads for each in translations for path, reads in each.items()}
+    return {"/v1/responses": no_translation} | {path: reads for each in translations for path, reads in each.items()}
 
 
 def _as_it_is(record: BatchRecord) -> BatchRecord:
     return record
 
 
-def _begun(record: BatchRecord, *, lines: int, model: str, now: float) -> BatchRecord:
+def _begin_lines(record: BatchRecord, *, lines: int, model: str, now: float) -> BatchRecord:
     """The record once its lines are known, and its files have ids."""
     shown = record if record.shown.status == "cancelling" else record.with_status("in_progress", now)
     ids = [OpenFile(new_id(round(now * 1e6))) for _ in range(2)]
@@ -525,5 +525,5 @@ class _Sent(msgspec.Struct):
         return msgspec.json.decode(sent, type=str) or None if sent.startswith(b'"') else None
 
 
-def _sent(line: BatchLine) -> _Sent:
+def _members(line: BatchLine) -> _Sent:
     return msgspec.json.decode(line.body, type=_Sent)

@@ -127,7 +127,7 @@ class BatchRecord(msgspec.Struct, frozen=True, omit_defaults=True):
         """The record with another status since now."""
         return self.showing(status=status, **{f"{status}_at": int(now)})
 
-    def cancelled(self, now: float) -> "BatchRecord":
+    def cancel(self, now: float) -> "BatchRecord":
         """The record once it is cancelled, or will be soon by who works on it. Raises ApiError 409."""
         status = self.shown.status
         if status in ("cancelling", "cancelled"):
@@ -153,18 +153,18 @@ def read_batch(body: bytes, id: str, key: str, now: float) -> BatchRecord:
     return BatchRecord(shown, key, None if sent.output_expires_after is None else sent.output_expires_after.seconds)
 
 
-def encoded(record: BatchRecord) -> tuple[bytes, bool]:
+def encode_batch(record: BatchRecord) -> tuple[bytes, bool]:
     """A record as it is stored, and whether there is work to do for it."""
     return msgspec.msgpack.encode(record), record.under_way
 
 
-def decoded(record: bytes) -> BatchRecord:
+def decode_batch(record: bytes) -> BatchRecord:
     return msgspec.msgpack.decode(record, type=BatchRecord)
 
 
 async def all_of(stored: TenantRecords, tenant: str) -> list[BatchRecord]:
     """A tenant's batches, newest first. Raises StoreError."""
-    found = [decoded(each) for each in (await stored.all(tenant)).values()]
+    found = [decode_batch(each) for each in (await stored.all(tenant)).values()]
     return sorted(found, key=lambda each: (each.shown.created_at, each.shown.id), reverse=True)
 
 
