@@ -5,7 +5,7 @@ A feature whose folder isn't there is left out, and those that need it.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -88,7 +88,7 @@ FEATURES: Mapping[str, tuple[str, ...]] = {
     "python": ("sandbox",),
     "catalogue": (),
     "archive": ("catalogue",),
-    "files": ("archive",),
+    "files": (),
     "sockets": (),
     "console": ("catalogue", "models"),
     "chats": (),
@@ -214,6 +214,10 @@ class Feature:
     def works(self, service: Service) -> Iterable[Chore]:
         """Its work beside requests that needs the whole service."""
         return ()
+
+    async def under_way(self, service: Service) -> Mapping[str, Sequence[object]]:
+        """Its work for all tenants, by name, for the console's page of health. Raises StoreError."""
+        return {}
 
     def state(self, service: Service, admission: Any) -> Mapping[str, object]:
         """The values that its routes find in the state of the application, by name."""

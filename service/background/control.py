@@ -19,11 +19,11 @@ from time import monotonic
 import msgspec
 
 from service import logs
-from service.api.content import PictureBounds
 from service.api.response import ResponseStatus, SteerShown
 from service.api.steer import no_steers_reason, read_in_steps, read_posted
 from service.background.attempt import Attempt
 from service.background.follow import find
+from service.entrance import Entry
 from service.errors import ApiError, InvalidRequest
 from service.loans import renew_for_ever
 from service.responses.refusals import QUEUE_RETRY_SECONDS, response_not_found
@@ -75,16 +75,16 @@ class AcceptedSteer(msgspec.Struct, tag="response.steer.accepted", tag_field="ty
     steer: SteerShown
 
 
-async def steer(service: Service, tenant: str, id: str, body: bytes, key: bytes = b"") -> AcceptedSteer:
+async def steer(service: Service, entry: Entry, id: str, body: bytes, key: bytes = b"") -> AcceptedSteer:
     """Accept what `body` says to a response. The same body with the same `key` is said once.
 
     Raises ApiError, StoreFull, StoreUnavailable.
     """
     count = service.metrics.steers.labels
     try:
-        said = await _read(body, id, service.settings.picture_bounds)
+        said = await _read(service, entry, body, id)
         accepted = Steer(_id(id, key, said), said)
-        await _say(service.jobs, tenant, id, accepted)
+        await _say(service.jobs, entry.tenant, id, accepted)
     except Exception:
         count("background", "refused").inc()
         raise
@@ -92,11 +92,14 @@ async def steer(service: Service, tenant: str, id: str, body: bytes, key: bytes 
     return AcceptedSteer(SteerShown(id, accepted.id))
 
 
-async def _read(body: bytes, id: str, bounds: PictureBounds | None) -> bytes:
-    """The input in a body, checked. Raises InvalidRequest."""
+async def _read(service: Service, entry: Entry, body: bytes, id: str) -> bytes:
+    """The input in a body, checked with the files that it names, which its successor reads. Raises InvalidRequest,
+    StoreError.
+    """
     try:
         raw = read_posted(body, id)
-        await in_steps(read_in_steps(raw, bounds))
+        whole = await service.attachments.read_into(entry, raw)
+        await in_steps(read_in_steps(whole, service.settings.picture_bounds))
     except InvalidRequest as error:
         if error.code in ("invalid_json", "too_many_pending_steers"):
             raise

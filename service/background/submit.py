@@ -143,7 +143,7 @@ async def succeed(
             entrance, asked = service.tenants.entrance, plan.generation
             entry = await entrance.returning(tenant, plan.key)
             caller = Caller(entry, asked.trace, session=asked.affinity)
-            maker = Maker(service, caller, partial(_reserve, entrance, entry), parent=Parent(chain))
+            maker = Maker(service, caller, partial(reserve, entrance, entry, succeeds=True), parent=Parent(chain))
             made = await make(maker, partial(successor_request, plan.settings, plan.id, said), resources)
         except msgspec.DecodeError as error:
             why = "Its settings were kept by another release, and this one can't read them."
@@ -158,14 +158,22 @@ async def succeed(
             yield successor
 
 
-async def _reserve(
-    entrance: Entrance, entry: Entry, resources: AsyncExitStack, model: str, id: str, *, reads: int, writes: int
+async def reserve(
+    entrance: Entrance,
+    entry: Entry,
+    resources: AsyncExitStack,
+    model: str,
+    id: str,
+    *,
+    reads: int,
+    writes: int,
+    succeeds: bool = False,
 ) -> Reservation | None:
-    """The reservation of a successor from the limits of its project, and of the key that asked for the first response,
-    as they are now. Raises ApiError 429, StoreUnavailable.
+    """The reservation of a response without a request, from the limits of its project and of the key that it was asked
+    for with, as they are now. One that `succeeds` another takes its place. Raises ApiError 429, StoreUnavailable.
     """
     return await resources.enter_async_context(
-        entrance.reserving(entry, model, id, reads=reads, writes=writes, succeeds=True)
+        entrance.reserving(entry, model, id, reads=reads, writes=writes, succeeds=succeeds)
     )
 
 

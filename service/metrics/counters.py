@@ -38,6 +38,8 @@ CALLS = ("completed", "failed", "incomplete")
 STEERS = ("accepted", "refused", "applied", "pending", "failed")
 REPEATS = ("told", "waited", "taken_over", "refused")
 WEBHOOKS = ("delivered", "failed", "given_up")
+BATCHES = ("completed", "failed", "expired", "cancelled")
+LINES = ("completed", "failed")
 REREADS = ("taken", "refused")
 LOOKS = ("hit", "miss", "failed", "refused")
 ARCHIVE_ERRORS = ("unavailable", "refused")
@@ -294,6 +296,11 @@ class Metrics:
     log_bytes: Counter = metric("log_written_bytes_total", "Bytes written to event logs.")
     webhooks: Counter = metric(
         "webhook_attempts_total", "Webhooks: delivered, failed and to be tried again, or given up.", outcome=WEBHOOKS
+    )
+    batches: Counter = metric("batches_total", "Ended batches, by status.", status=BATCHES)
+    batch_lines: Counter = metric("batch_lines_total", "Lines of batches in files, by outcome.", outcome=LINES)
+    file_bytes: Counter = metric(
+        "file_bytes_total", "Bytes of files that clients downloaded (get) and uploaded (put).", verb=MOVES
     )
     engine_pauses: Counter = metric("engine_pauses_total", "Pauses of a worker because the engine was down or full.")
     rereads: Counter = metric(

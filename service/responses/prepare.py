@@ -508,7 +508,7 @@ def _sampling(
         frequency_penalty=wished.frequency_penalty,
         repetition_penalty=defaults.repetition_penalty if repetition is None else repetition,
         seed=wished.seed,
-        logprobs=0 if rules.keeps and rules.top_logprobs is None and model.logprobs else rules.top_logprobs,
+        logprobs=0 if rules.keeps and rules.top_logprobs is None else rules.top_logprobs,
     )
 
 

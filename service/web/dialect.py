@@ -44,3 +44,9 @@ class TranslatedBody(NamedTuple):
 
 Translate = Callable[[bytes, CoreSettings], Generator[None, None, TranslatedBody]]
 """Translates a body in steps. Raises InvalidRequest."""
+
+
+def no_translation(body: bytes, settings: CoreSettings) -> Generator[None, None, TranslatedBody]:
+    """A body of the Responses API."""
+    yield from ()
+    return TranslatedBody(body, CreateBody, OPENAI)

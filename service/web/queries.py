@@ -6,7 +6,7 @@ meant to matter.
 
 from collections.abc import Collection, Iterable, Sequence
 from functools import cache
-from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 import msgspec
 from pydantic import BaseModel, Field, ValidationError, model_validator
@@ -81,6 +81,26 @@ class ListPage(msgspec.Struct, Generic[T]):
     last_id: str | None
     has_more: bool
     object: Literal["list"] = "list"
+
+
+class WithId(Protocol):
+    """An object of a list."""
+
+    @property
+    def id(self) -> str: ...
+
+
+Listed = TypeVar("Listed", bound=WithId)
+
+
+def page_of(shown: Sequence[Listed], query: PageQuery | OrderedQuery, what: str) -> ListPage[Listed]:
+    """At most `limit` of the shown objects, behind the one with the id `after`. Raises InvalidRequest."""
+    ids = [each.id for each in shown]
+    if query.after is not None and query.after not in ids:
+        raise not_in_list(what, query.after[:80])
+    start = 0 if query.after is None else ids.index(query.after) + 1
+    page, on_it = shown[start : start + query.limit], ids[start : start + query.limit] or [None]
+    return ListPage(page, on_it[0], on_it[-1], has_more=start + query.limit < len(shown))
 
 
 Q = TypeVar("Q", bound=Query)

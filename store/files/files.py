@@ -17,7 +17,7 @@ import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, cast
+from typing import Literal, cast
 from zlib import crc32
 
 import msgspec
@@ -72,18 +72,6 @@ class FileRecord(msgspec.Struct, frozen=True):
     @property
     def pieces(self) -> int:
         return -(-self.bytes // PIECE_BYTES)
-
-    @property
-    def shown(self) -> bool:
-        """Whether its tenant sees it: a purpose with a point before it is the service's own."""
-        return not self.purpose.startswith(".")
-
-
-class FilePage(NamedTuple):
-    """Some files of a tenant, and whether there are more behind them."""
-
-    files: list[FileRecord]
-    has_more: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,16 +132,6 @@ class Files:
         self.lease_ms = round(lease_seconds * 1000)
         self._keyspace = history.keyspace
 
-    async def create(
-        self, tenant: str, filename: str, purpose: str, content: AsyncIterator[bytes], *, expires_at: int | None = None
-    ) -> FileRecord:
-        """Store a file that comes in chunks of any length, and return its record once it is known and as safe as turns.
-
-        A file that fails, or is cancelled, leaves nothing behind. Raises FilesFull, FileTooLarge, FileGone,
-        and the errors of `content`.
-        """
-        return await self.store(tenant, FileRecord("", filename, purpose, expires_at=expires_at), content)
-
     async def store(
         self,
         tenant: str,
@@ -161,27 +139,61 @@ class Files:
         content: AsyncIterator[bytes],
         complete: Callable[[FileRecord], FileRecord] = lambda record: record,
     ) -> FileRecord:
-        """Store a file under the id that its record has, or a new one. The record is made `complete` once all of the
-        content came. Raises as `create`, and the errors of `complete`.
+        """Store a file that comes in chunks of any length, under the id that its record has or a new one, and return
+        its record once it is known and as safe as turns. The record is made `complete` once all of the content came.
+
+        A file that fails, or is cancelled, leaves nothing behind. Raises FilesFull, FileTooLarge, FileGone, and the
+        errors of `content` and `complete`.
         """
-        now_us = await self._now_us(tenant)
+        now_us, size, most = await self._now_us(tenant), 0, self.limits.file_bytes
         if not wanted.id:
             wanted = msgspec.structs.replace(wanted, id=new_id(now_us), created_at=now_us // 1_000_000)
-        upload = _Upload(self, self._shard(tenant), tenant, wanted.id)
-        await upload.reserve(0, begins=True)
-        alive = asyncio.create_task(upload.stay_alive(self.lease_ms / 3000))
+        await self._reserve(tenant, wanted.id, 0, begins=True)
+        alive = asyncio.create_task(self._stay_alive(tenant, wanted.id))
         try:
             async for piece in _pieces(content):
-                await upload.add(piece)
-            record = msgspec.structs.replace(wanted, bytes=upload.total, archived=self.archive is not None)
-            record = complete(record)
-            await upload.finish(record)
+                if size + len(piece) > most:
+                    raise FileTooLarge(most)
+                size = await self.append(tenant, wanted.id, size, piece)
+            record = complete(msgspec.structs.replace(wanted, bytes=size))
+            return await self.finish(tenant, record)
         except BaseException:
             with suppress(StoreUnavailable, ArchiveUnavailable):  # then the next sweep does it
                 await asyncio.shield(self._drop(tenant, wanted.id))
             raise
         finally:
             alive.cancel()
+
+    async def append(
+        self, tenant: str, id: str, size: int, content: bytes | bytearray, *, lease_ms: int | None = None
+    ) -> int:
+        """Put content behind the first `size` bytes of a file that isn't known yet, which begins with size 0, and
+        return how many it has then. For `lease_ms` from now on nobody takes it for dead. Raises FilesFull, FileGone.
+        """
+        number, behind = divmod(size, PIECE_BYTES)
+        size -= behind
+        if behind:
+            before = await self.piece(tenant, FileRecord(id, archived=self.archive is not None), number) or b""
+            if len(before) < behind:
+                raise FileGone(id)
+            content = before[:behind] + content
+        for start in range(0, len(content), PIECE_BYTES):
+            piece = bytes(memoryview(content)[start : start + PIECE_BYTES])
+            number, size = size // PIECE_BYTES, size + len(piece)
+            if self.archive is None:
+                await self._leave_memory(tenant)
+                await self._reserve(tenant, id, size, number, piece, begins=not number, lease_ms=lease_ms)
+            else:
+                await self._reserve(tenant, id, size, begins=not number, lease_ms=lease_ms)
+                await self._put(f"{folder_of(tenant, id)}{number}", piece)
+        return size
+
+    async def finish(self, tenant: str, record: FileRecord) -> FileRecord:
+        """Make a file known, of which all is stored, and return its record. Raises FileGone."""
+        record = msgspec.structs.replace(record, archived=self.archive is not None)
+        if self.archive is not None:
+            await self._put(f"{folder_of(tenant, record.id)}{RECORD}", msgspec.msgpack.encode(record))
+        await self._make_known(tenant, record)
         return record
 
     async def find(self, tenant: str, id: str) -> FileRecord | None:
@@ -193,29 +205,12 @@ class Files:
         record = None if found is None else _decoder.decode(found)
         return None if record is None or _has_expired(record, int(seconds)) else record
 
-    async def page(
-        self,
-        tenant: str,
-        *,
-        after: str | None = None,
-        limit: int = 10_000,
-        ascending: bool = False,
-        purpose: str | None = None,
-    ) -> FilePage:
-        """Some of a tenant's files by their age, those of a `purpose` or all, behind the one with the id `after`, which
-        need not be there any more.
-        """
+    async def of(self, tenant: str) -> list[FileRecord]:
+        """A tenant's files, the oldest first."""
         shard = self._shard(tenant)
         found, (seconds, _) = await self.server.row(("HVALS", records_of(shard, tenant)), ("TIME",), at=shard.clock)
-        records = [
-            record
-            for record in map(_decoder.decode, found)
-            if purpose in (None, record.purpose) and record.shown and not _has_expired(record, int(seconds))
-        ]
-        records.sort(key=lambda record: record.id, reverse=not ascending)
-        if after is not None:
-            records = [record for record in records if (record.id > after if ascending else record.id < after)]
-        return FilePage(records[:limit], len(records) > limit)
+        records = [record for record in map(_decoder.decode, found) if not _has_expired(record, int(seconds))]
+        return sorted(records, key=lambda record: record.id)
 
     async def read(self, tenant: str, record: FileRecord) -> AsyncGenerator[bytes]:
         """The content of a file in pieces of PIECE_BYTES, of which the last may be shorter. Raises FileGone."""
@@ -262,7 +257,7 @@ class Files:
                 )
                 for key in keys:
                     tenant = key.decode().removeprefix(prefix)
-                    for record in (await self.page(tenant)).files:
+                    for record in await self.of(tenant):
                         yield tenant, record
                 if cursor == b"0":
                     break
@@ -299,7 +294,7 @@ class Files:
         if await self.server.command("HEXISTS", records_of(shard, tenant), record.id):
             return False
         with suppress(FileGone):
-            await _Upload(self, shard, tenant, record.id).make_known(record, adopts=True)
+            await self._make_known(tenant, record, adopts=True)
             return True
         return False
 
@@ -338,10 +333,76 @@ class Files:
         await self.server.command("ZREM", shard.key_named("files-until"), f"{tenant}/{id}")
         return True
 
-    async def close(self) -> None:
-        """Give back what is held."""
-        if self.archive is not None:
-            await self.archive.close()
+    async def _reserve(
+        self,
+        tenant: str,
+        id: str,
+        total: int,
+        number: int = 0,
+        piece: bytes = b"",
+        *,
+        begins: bool = False,
+        lease_ms: int | None = None,
+    ) -> None:
+        """Have room for so many bytes of a file, and Redis keep a piece of them. Raises FilesFull, FileGone."""
+        (word,) = await self.server.run(
+            scripts.keep_piece,
+            self._shard(tenant),
+            tenant=tenant,
+            file=id,
+            begins=begins,
+            total=total,
+            number=number,
+            piece=piece,
+            lease_ms=lease_ms or self.lease_ms,
+            most=self.limits.files,
+            most_bytes=self.limits.bytes,
+            most_held=self.limits.held_bytes,
+        )
+        if word == b"lost":
+            raise FileGone(id)
+        if word != b"ok":
+            raise FilesFull(cast(Bound, word.decode()))
+
+    async def _put(self, key: str, value: bytes) -> None:
+        """Put a value into the archive, in the place of what an upload that died has put there."""
+        assert self.archive is not None
+        known = await self.archive.get(key) if await self.archive.put(key, value, only_if=None) is None else None
+        if known is not None and known.value != value:
+            await self.archive.put(key, value, only_if=known.etag)
+
+    async def _make_known(self, tenant: str, record: FileRecord, *, adopts: bool = False) -> None:
+        """Have Redis know a file, as safely as turns. Raises FileGone."""
+        shard = self._shard(tenant)
+        (word,) = await self.server.run(
+            scripts.keep_file,
+            shard,
+            tenant=tenant,
+            file=record.id,
+            record=msgspec.msgpack.encode(record),
+            total=record.bytes,
+            pieces=0 if record.archived else record.pieces,
+            until_ms=(record.expires_at or 0) * 1000,
+            adopts=adopts,
+        )
+        await self.confirmer.prove(shard)
+        known = await self.server.command("HEXISTS", records_of(shard, tenant), record.id)
+        if word != b"ok" or not known:  # a failover may have lost it before the proof
+            raise FileGone(record.id)
+
+    async def _stay_alive(self, tenant: str, id: str) -> None:
+        """Renew the lease of an upload, until cancelled: its sender may be slow."""
+        while True:
+            await asyncio.sleep(self.lease_ms / 3000)
+            with suppress(StoreError):  # whoever stores the next piece is told
+                await self._reserve(tenant, id, 0)
+
+    async def _leave_memory(self, tenant: str) -> None:
+        """Raise FilesFull where the server has too little memory left."""
+        found = _MEMORY.search(await self.server.command("INFO", "memory", at=self._shard(tenant).clock))
+        used, most = (int(found[1]), int(found[2])) if found else (0, 0)
+        if most and used + PIECE_BYTES > most * (1 - FREE_SHARE):
+            raise FilesFull("memory")
 
     async def _now_us(self, tenant: str) -> int:
         async with self.server.operation() as operation:
@@ -353,90 +414,6 @@ class Files:
 
     def _shard(self, tenant: str) -> ShardKeys:
         return self._keyspace.all_shards()[self.shard_number(tenant)]
-
-
-class _Upload:
-    """A file that is being stored, of which `total` bytes came by now."""
-
-    def __init__(self, files: Files, shard: ShardKeys, tenant: str, id: str) -> None:
-        self._files, self._server, self._shard = files, files.server, shard
-        self._tenant, self._id = tenant, id
-        self.total = self._number = 0
-
-    async def reserve(self, total: int, piece: bytes = b"", *, begins: bool = False) -> None:
-        """Have room for so many bytes, and Redis keep a piece of them. Raises FilesFull, FileGone."""
-        limits = self._files.limits
-        (word,) = await self._server.run(
-            scripts.keep_piece,
-            self._shard,
-            tenant=self._tenant,
-            file=self._id,
-            begins=begins,
-            total=total,
-            number=self._number,
-            piece=piece,
-            lease_ms=self._files.lease_ms,
-            most=limits.files,
-            most_bytes=limits.bytes,
-            most_held=limits.held_bytes,
-        )
-        if word == b"lost":
-            raise FileGone(self._id)
-        if word != b"ok":
-            raise FilesFull(cast(Bound, word.decode()))
-
-    async def add(self, piece: bytes) -> None:
-        """Store the next piece. Raises FilesFull, FileTooLarge, FileGone."""
-        archive, total, most = self._files.archive, self.total + len(piece), self._files.limits.file_bytes
-        if total > most:
-            raise FileTooLarge(most)
-        if archive is None:
-            await self._leave_memory()
-            await self.reserve(total, piece)
-        else:
-            await self.reserve(total)
-            await archive.put(f"{folder_of(self._tenant, self._id)}{self._number}", piece, only_if=None)
-        self.total, self._number = total, self._number + 1
-
-    async def finish(self, record: FileRecord) -> None:
-        """Make the file known, of which all is stored. Raises FileGone."""
-        archive = self._files.archive
-        if archive is not None:
-            key = f"{folder_of(self._tenant, self._id)}{RECORD}"
-            await archive.put(key, msgspec.msgpack.encode(record), only_if=None)
-        await self.make_known(record)
-
-    async def make_known(self, record: FileRecord, *, adopts: bool = False) -> None:
-        """Have Redis know the file, as safely as turns. Raises FileGone."""
-        (word,) = await self._server.run(
-            scripts.keep_file,
-            self._shard,
-            tenant=self._tenant,
-            file=self._id,
-            record=msgspec.msgpack.encode(record),
-            total=record.bytes,
-            pieces=0 if record.archived else record.pieces,
-            until_ms=(record.expires_at or 0) * 1000,
-            adopts=adopts,
-        )
-        await self._files.confirmer.prove(self._shard)
-        known = await self._server.command("HEXISTS", records_of(self._shard, self._tenant), self._id)
-        if word != b"ok" or not known:  # a failover may have lost it before the proof
-            raise FileGone(self._id)
-
-    async def stay_alive(self, every: float) -> None:
-        """Renew the lease of the upload, until cancelled: its sender may be slow."""
-        while True:
-            await asyncio.sleep(every)
-            with suppress(StoreError):  # whoever stores the next piece is told
-                await self.reserve(0)
-
-    async def _leave_memory(self) -> None:
-        """Raise FilesFull where the server has too little memory left."""
-        found = _MEMORY.search(await self._server.command("INFO", "memory", at=self._shard.clock))
-        used, most = (int(found[1]), int(found[2])) if found else (0, 0)
-        if most and used + PIECE_BYTES > most * (1 - FREE_SHARE):
-            raise FilesFull("memory")
 
 
 def new_id(now_us: int) -> str:

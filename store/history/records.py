@@ -4,13 +4,17 @@ A record is bytes here; its caller gives them a meaning. All of a tenant's of a 
 be listed and counted.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 from zlib import crc32
 
-from store.errors import StoreFull
+from store.errors import StoreFull, StoreUnavailable
 from store.history.history import ConversationHistoryStore
 from store.keys import Key, TurnKeys, checked_tenant, shard_of
 from store.redis import scripts
+
+TRIES = 16
+"""How often a record is changed that others change meanwhile."""
 
 
 class RecordKind(NamedTuple):
@@ -61,6 +65,21 @@ class TenantRecords:
         if word in (b"full", b"busy"):
             raise StoreFull(f"a tenant may have {kind.most if word == b'full' else kind.most_open} {kind.name}")
         return word == b"ok"
+
+    async def change(self, tenant: str, id: str, edit: Callable[[bytes], tuple[bytes, bool]]) -> bytes | None:
+        """Store a record as `edit` makes it of the one that is stored by then, also while others change it, and return
+        it; None where there is none. `edit` says as well whether there is work to do for it.
+
+        Raises what `edit` raises, and StoreUnavailable.
+        """
+        for _ in range(TRIES):
+            before = await self.get(tenant, id)
+            if before is None:
+                return None
+            record, under_way = edit(before)
+            if record == before or await self.keep(tenant, id, record, before, under_way=under_way):
+                return record
+        raise StoreUnavailable(f"a record was changed by others {TRIES} times")
 
     async def get(self, tenant: str, id: str) -> bytes | None:
         """A record, None where there is none. Raises StoreUnavailable."""

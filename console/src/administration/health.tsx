@@ -40,6 +40,7 @@ export function HealthView() {
           <Shards value={value} />
           <Removed value={value} />
           <Servers value={value} />
+          <Batches value={value} />
         </>
       )}
     </>
@@ -120,4 +121,25 @@ function Servers({ value }: { value: Health }) {
       )}
     </section>
   );
+}
+
+function Batches({ value }: { value: Health }) {
+  const { batches } = value.work;
+  return batches?.length ? (
+    <section>
+      <h2>Batches</h2>
+      <Table name="Batches" titles={["Batch", "Project", "State"]} numbers={["Lines", "Answered", "Failed"]}>
+        {batches.map(({ tenant, id, status, counts }) => (
+          <tr key={id}>
+            <Name text={id} />
+            <td>{tenant}</td>
+            <td>{status}</td>
+            <Cell number={counts.total} />
+            <Cell number={counts.completed} />
+            <Cell number={counts.failed} />
+          </tr>
+        ))}
+      </Table>
+    </section>
+  ) : null;
 }

@@ -1,17 +1,17 @@
 """Batches in a process: the work on them where background responses are made, and their routes."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
 import typer
 from fastapi import APIRouter
 
-from service.features.files.inputs import StoredAttachments
 from service.ports import Chore
-from service.process import Feature, Offered, features
+from service.process import Feature, Offered
 from service.responses.service import Service
-from service.web.dialect import Translate
-from store.files.files import Files
+from store.history.records import TenantRecords
+
+MOST_SHOWN = 100
+"""The most batches that an administrator is shown."""
 
 
 class BatchesFeature(Feature):
@@ -20,9 +20,10 @@ class BatchesFeature(Feature):
     def works(self, service: Service) -> Iterable[Chore]:
         if not service.settings.worker:
             return ()
-        from service.features.batches.running import Batches
+        from service.features.batches.running import Batches, endpoints_of
+        from service.features.files.inputs import files_of
 
-        batches = Batches(service, files_of(service), _translations(service))
+        batches = Batches(service, files_of(service), endpoints_of(service))
         return (Chore("batches", batches.run, batches.ended),)
 
     def routers(self, offered: Offered) -> Iterable[APIRouter]:
@@ -30,29 +31,20 @@ class BatchesFeature(Feature):
 
         return (routes.router,)
 
-    def state(self, service: Service, admission: Any) -> Mapping[str, object]:
-        from service.features.batches.door import BatchDoor
+    async def under_way(self, service: Service) -> Mapping[str, Sequence[object]]:
+        from service.features.batches.shapes import BATCHES, decode_batch
 
-        return {"batches": BatchDoor(service, files_of(service), tuple(_translations(service)))}
+        stored, found = TenantRecords(service.store, BATCHES), list[object]()
+        for tenant, id in (await stored.under_way())[:MOST_SHOWN]:
+            if (record := await stored.get(tenant, id)) is not None:
+                shown = decode_batch(record).shown
+                found.append({"tenant": tenant, "id": id, "status": shown.status, "counts": shown.request_counts})
+        return {"batches": found}
 
     def commands(self, app: typer.Typer) -> None:
         from service.features.batches import command
 
         app.add_typer(command.app, name="")
-
-
-def files_of(service: Service) -> Files:
-    attachments = service.attachments
-    assert isinstance(attachments, StoredAttachments)  # there are no batches without the feature of files
-    return attachments.files
-
-
-def _translations(service: Service) -> dict[str, Translate]:
-    return {
-        endpoint: translate
-        for feature in features()
-        for endpoint, translate in feature.translations(service.settings).items()
-    }
 
 
 FEATURE = BatchesFeature()

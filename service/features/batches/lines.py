@@ -6,10 +6,9 @@ its cache. The order depends on the file alone, so whoever takes a batch over ha
 """
 
 import asyncio
-from array import array
-from collections import OrderedDict
+from collections.abc import Sequence
 from hashlib import blake2b
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -26,9 +25,6 @@ MOST_PROBLEMS = 100
 MAX_ID_CHARS = 512
 DIGEST_BYTES = 12
 
-PIECES = 2
-"""The pieces of an input that are in memory at once."""
-
 
 class BatchLine(msgspec.Struct):
     """A line as sent: a request with a name of its own."""
@@ -37,6 +33,14 @@ class BatchLine(msgspec.Struct):
     method: Literal["POST"]
     url: str
     body: msgspec.Raw
+
+
+class LinePlace(NamedTuple):
+    """The place of a line among the bytes of an input. Lines that begin alike are of one `group`."""
+
+    group: int
+    start: int
+    size: int
 
 
 class _Beginning(msgspec.Struct):
@@ -50,67 +54,49 @@ class _Beginning(msgspec.Struct):
     stream: bool | None = None
 
 
-class LinePlaces:
-    """Where the lines of an input are, in the order in which they are made."""
-
-    def __init__(self) -> None:
-        self.starts, self.sizes, self.order = array("Q"), array("L"), array("L")
-
-    def __len__(self) -> int:
-        return len(self.starts)
-
-
 class LineScanner:
     """Reads an input piece by piece: `feed` all pieces, then `finish`. Takes milliseconds a piece, in any thread."""
 
     def __init__(self, endpoint: str, most_bytes: int) -> None:
         """`most_bytes` is the longest line."""
-        self.places, self.problems, self.model = LinePlaces(), list[BatchProblem](), ""
+        self.places, self.problems, self.model = list[LinePlace](), list[BatchProblem](), ""
+        self.goes_on = True
+        """Whether the rest of the input matters."""
         self._endpoint, self._most = endpoint, most_bytes
         self._rest, self._at, self._number = b"", 0, 0
-        self._ids, self._groups, self._group_of = set[bytes](), dict[bytes, int](), array("L")
-        self._is_hopeless = False
-
-    @property
-    def goes_on(self) -> bool:
-        """Whether the rest of the input matters."""
-        return not self._is_hopeless and len(self.problems) < MOST_PROBLEMS
+        self._ids, self._groups = set[bytes](), dict[bytes, int]()
 
     def feed(self, piece: bytes) -> None:
-        if not self.goes_on:
-            return
         *whole, self._rest = (self._rest + piece).split(b"\n")
         for line in whole:
-            if not self.goes_on:
-                return
             self._take(line)
             self._at += len(line) + 1
         if self.goes_on and len(self._rest) > self._most:
             self._note("line_too_long", f"A line may have {self._most} bytes.", self._number + 1)
-            self._is_hopeless = True
+            self.goes_on = False
 
     def finish(self) -> None:
         """The input ends here: the last line needs no end, and the order of all is known."""
-        if self.goes_on and self._rest:
-            self._take(self._rest)
+        self._take(self._rest)
         if not self.places and not self.problems:
             self._note("empty_file", "The file has no lines.", None)
-        groups = self._group_of
-        self.places.order = array("L", sorted(range(len(self.places)), key=groups.__getitem__))
+        self.places.sort()
 
     def _take(self, line: bytes) -> None:
         self._number += 1
-        if not line.strip():
+        if not line.strip() or not self.goes_on:
             return
         if len(self.places) >= MOST_LINES:
             self._note("too_many_lines", f"A batch has {MOST_LINES} lines at most.", self._number)
-            self._is_hopeless = True
+            self.goes_on = False
             return
         try:
+            line.decode()  # parts of it are echoed as they came, and nothing else checks those
             sent = decode(line, BatchLine)
             beginning = decode(bytes(sent.body), _Beginning, "body")
-        except ApiError as refusal:
-            self._note("invalid_line", refusal.message, self._number, refusal.param)
+        except (ApiError, UnicodeDecodeError) as error:
+            message, param = (error.message, error.param) if isinstance(error, ApiError) else ("It is not UTF-8.", None)
+            self._note("invalid_line", message, self._number, param)
             return
         name = blake2b(sent.custom_id.encode(), digest_size=DIGEST_BYTES).digest()
         if name in self._ids:
@@ -122,24 +108,51 @@ class LineScanner:
         if beginning.stream:
             self._note("invalid_line", "A line of a batch can't stream.", self._number, "body.stream")
         self._ids.add(name)
-        self._add(line, beginning)
-
-    def _add(self, line: bytes, beginning: _Beginning) -> None:
-        first = beginning.messages if beginning.messages != ABSENT else beginning.input
-        if bytes(memoryview(first)[:1]) == b"[":
-            first = next(iter(msgspec.json.decode(first, type=list[msgspec.Raw])), ABSENT)
-        digest = blake2b(digest_size=DIGEST_BYTES)
-        for part in (beginning.model, beginning.instructions, beginning.tools, first):
-            digest.update(b"%d " % len(part))
-            digest.update(part)
-        self._group_of.append(self._groups.setdefault(digest.digest(), len(self._groups)))
-        self.places.starts.append(self._at)
-        self.places.sizes.append(len(line))
+        group = self._groups.setdefault(_digest_of(beginning), len(self._groups))
+        self.places.append(LinePlace(group, self._at, len(line)))
         if not self.model and bytes(memoryview(beginning.model)[:1]) == b'"':
             self.model = msgspec.json.decode(beginning.model, type=str)
 
     def _note(self, code: str, message: str, line: int | None, param: str | None = None) -> None:
         self.problems.append(BatchProblem(code, message, line, param))
+        self.goes_on = len(self.problems) < MOST_PROBLEMS
+
+
+def _digest_of(beginning: _Beginning) -> bytes:
+    """The digest of how a prompt begins."""
+    first = beginning.messages if beginning.messages != ABSENT else beginning.input
+    if bytes(memoryview(first)[:1]) == b"[":
+        first = next(iter(msgspec.json.decode(first, type=list[msgspec.Raw])), ABSENT)
+    digest = blake2b(digest_size=DIGEST_BYTES)
+    for part in (beginning.model, beginning.instructions, beginning.tools, first):
+        digest.update(b"%d " % len(part))
+        digest.update(part)
+    return digest.digest()
+
+
+class LineReader:
+    """Reads the lines of an input by their places in the order of work."""
+
+    def __init__(self, files: Files, tenant: str, file: FileRecord, places: Sequence[LinePlace]) -> None:
+        self._files, self._tenant, self._file, self._places = files, tenant, file, places
+        self._pieces = dict[int, bytes]()
+        """The two pieces that were read last."""
+
+    async def read(self, number: int) -> BatchLine:
+        """The line that is made as this number. Raises StoreError, ArchiveUnavailable."""
+        _, start, size = self._places[number]
+        first, last = start // PIECE_BYTES, (start + size - 1) // PIECE_BYTES
+        content = b"".join([await self._piece(each) for each in range(first, last + 1)])
+        behind = start - first * PIECE_BYTES
+        return msgspec.json.decode(content[behind : behind + size], type=BatchLine)
+
+    async def _piece(self, number: int) -> bytes:
+        if number not in self._pieces:
+            piece = await self._files.piece(self._tenant, self._file, number)
+            if piece is None:
+                raise FileGone(self._file.id)
+            self._pieces = dict([*self._pieces.items()][-1:]) | {number: piece}
+        return self._pieces[number]
 
 
 async def scan(files: Files, tenant: str, file: FileRecord, endpoint: str, most_bytes: int) -> LineScanner:
@@ -151,33 +164,3 @@ async def scan(files: Files, tenant: str, file: FileRecord, endpoint: str, most_
             break
     await asyncio.to_thread(scanner.finish)
     return scanner
-
-
-class LineReader:
-    """Reads the lines of an input by their places in the order of work."""
-
-    def __init__(self, files: Files, tenant: str, file: FileRecord, places: LinePlaces) -> None:
-        self._files, self._tenant, self._file, self._places = files, tenant, file, places
-        self._pieces: OrderedDict[int, bytes] = OrderedDict()
-
-    async def read(self, place: int) -> BatchLine:
-        """The line that is made as number `place`. Raises StoreError, ArchiveUnavailable."""
-        at = self._places.order[place]
-        start = self._places.starts[at]
-        end = start + self._places.sizes[at]
-        parts = list[bytes]()
-        for number in range(start // PIECE_BYTES, (end - 1) // PIECE_BYTES + 1):
-            piece = await self._piece(number)
-            parts.append(piece[max(0, start - number * PIECE_BYTES) : end - number * PIECE_BYTES])
-        return msgspec.json.decode(b"".join(parts), type=BatchLine)
-
-    async def _piece(self, number: int) -> bytes:
-        piece = self._pieces.pop(number, None)
-        if piece is None:
-            piece = await self._files.piece(self._tenant, self._file, number)
-            if piece is None:
-                raise FileGone(self._file.id)
-        self._pieces[number] = piece
-        if len(self._pieces) > PIECES:
-            self._pieces.popitem(last=False)
-        return piece

@@ -1,54 +1,68 @@
-"""The work on batches: each is held by one process at a time, which queues its lines and gathers their answers.
+"""The work on batches: each is held by one process at a time, which queues its lines and takes their answers in order.
 
-    input ─▶ lines ─▶ queued, WINDOW at once ─▶ workers ─▶ answers ─▶ files of a part each ─▶ output, errors
+    input ─▶ lines ─▶ queued, WINDOW at once ─▶ workers ─▶ answers ─▶ behind those in the output, or in the errors
 
-The id of a line's response is made of the batch and the line's place, so a line that is queued again by whoever takes
-over is the same response. A response is kept until its answer is in a file whose id the record has, and only then
-deleted, unless its line asked for `store`. So kills between any two of these lose nothing and make nothing twice. A
-holder that can't renew its hold in time stops before another may begin.
+The id of a line's response is made of the batch and the line's number, so a line that is queued again by whoever takes
+over is the same response. A response is kept until the record counts the bytes of its answer, and only then deleted,
+unless its line asked for `store`. So kills between any two of these lose nothing and make nothing twice. A holder that
+can't renew its hold in time stops before another may begin.
 """
 
 import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from service import logs
-from service.api.request import CreateBody, CreateRequest, Window, read_create
-from service.api.response import Response, ResponseStatus, decode_response
+from service.api.request import CreateRequest, Window, read_create
+from service.api.response import ResponseStatus, Usage, decode_response
 from service.background.control import cancel
-from service.background.submit import submit
+from service.background.submit import reserve, submit
 from service.backoff import Backoff
+from service.decoding import ABSENT
 from service.engine.port import EngineError
-from service.entrance import Entry, Reservation
+from service.entrance import Entry
 from service.errors import ApiError, not_served, server_failure
 from service.features.batches.lines import BatchLine, LineReader, scan
-from service.features.batches.shapes import BATCHES, BatchProblem, BatchRecord, BatchStatus, WrittenLines, with_status
+from service.features.batches.shapes import (
+    BATCHES,
+    BatchCounts,
+    BatchProblem,
+    BatchProblems,
+    BatchRecord,
+    BatchResource,
+    BatchStatus,
+    OpenFile,
+    decode_batch,
+    encode_batch,
+    sum_of,
+)
+from service.loans import renew_for_ever
+from service.process import features
 from service.responses.make import Maker, Queued, make
 from service.responses.refusals import refusal_of
 from service.responses.service import Caller, Service
-from service.settings.core import CoreSettings
 from service.steps import in_steps
 from service.store_away import tolerate
-from service.web.dialect import OPENAI, Dialect, Translate, TranslatedBody
+from service.web.dialect import OPENAI, Dialect, Translate, no_translation
 from service.web.errors import envelope
 from store.errors import Conflict, NotCancellable, NotFound, NotTerminal, StoreError
-from store.files.files import Files
+from store.files.files import FileRecord, Files, new_id
 from store.history.records import TenantRecords
-from store.keys import digits_of
 from store.turn import TERMINAL
 
 logger = logging.getLogger(__name__)
 
 HELD, RENEWED, SAFE = 2.0, 0.4, 1.2
 """For how many leases of a job a batch is held without a sign of its holder; how often that gives one; and after how
-many without one it queues nothing more, so that the rest is for an operation under way.
+many without one it stops, so that the rest is for an operation under way.
 """
 
 LOOK_SECONDS = 2.0
@@ -58,27 +72,18 @@ AT_ONCE = 32
 """The most batches that one process holds: one of each tenant, so that none keeps others out."""
 
 WINDOW = 512
-"""The most lines of a batch between the first that isn't in a file and the last that is queued."""
+"""The most lines of a batch that are queued or made, and whose answers are in no file."""
 
-QUEUED = 256
-"""The most lines of a batch that wait or run."""
-
-PART_LINES, PART_BYTES = 128, 1 << 20
-"""So many answers, or bytes of them, make a file of a part."""
+PART_LINES, PART_BYTES, PART_SECONDS = 128, 1 << 20, 5.0
+"""So many answers, or bytes of them, or so old ones, are written to files together."""
 
 PAUSES = Backoff(0.5, 20.0)
 """The pauses before a line is queued again that was refused for now: the queue is full, or a limit is used up."""
 
 HOUR = 3600
-
-PART_PURPOSE = ".part"
-"""The purpose of a file that has a part of the answers: nobody is shown one."""
-
 OUTPUT_PURPOSE = "batch_output"
-PART_KEPT_SECONDS = 30 * 86_400
 
-OWN = "/v1/responses"
-"""The endpoint that needs no translation."""
+LATE = ApiError(410, "The batch was over before this line was made.", code="batch_expired")
 
 
 class BatchLost(Exception):
@@ -86,39 +91,58 @@ class BatchLost(Exception):
 
 
 class LineUnderWay(NamedTuple):
-    """A line whose response is queued or made."""
+    """A line whose response is queued or made, or the failure of one that can't be."""
 
-    place: int
     custom_id: str
+    id: str
     dialect: Dialect
     keeps: bool
     """Whether its response stays when its answer is in a file."""
+    failure: ApiError | None
 
 
 class AnswerPart:
-    """Answers that are in no file yet, and the places of their lines."""
+    """Answers of some lines that are in no file yet, and the ids of responses that are deleted once they are."""
 
     def __init__(self) -> None:
-        self.answers, self.failures = bytearray(), bytearray()
-        self.places, self.ids = list[int](), list[str]()
-        self.failed = 0
+        self.answers, self.failures, self.ids = bytearray(), bytearray(), list[str]()
+        self.lines = self.completed = self.failed = 0
+        self.usage: Usage | None = None
+        self._since = asyncio.get_running_loop().time()
 
     @property
-    def is_full(self) -> bool:
-        return len(self.places) >= PART_LINES or len(self.answers) + len(self.failures) >= PART_BYTES
+    def is_due(self) -> bool:
+        """Whether it should be written."""
+        much = self.lines >= PART_LINES or len(self.answers) + len(self.failures) >= PART_BYTES
+        return much or (self.lines > 0 and asyncio.get_running_loop().time() > self._since + PART_SECONDS)
 
-    def note(self, place: int, *, failed: bool = False) -> None:
-        """The line of this place is in it."""
-        self.places.append(place)
-        self.failed += failed
+    def add(self, id: str, custom_id: str, answer: bytes | ApiError) -> None:
+        """A line of the output, or of the errors."""
+        shown: dict[str, Any] = {"id": id, "custom_id": custom_id, "response": None, "error": None}
+        if answer is LATE:
+            shown["error"] = {"code": LATE.code, "message": LATE.message}
+        else:
+            status, body = (answer.status, envelope(answer).body) if isinstance(answer, ApiError) else (200, answer)
+            shown["response"] = {"status_code": status, "request_id": id, "body": msgspec.Raw(body)}
+        kept = self.failures if isinstance(answer, ApiError) else self.answers
+        kept += msgspec.json.encode(shown) + b"\n"
+        self.completed += kept is self.answers
+        self.failed += kept is self.failures
+
+    def behind(self, record: BatchRecord, output: OpenFile, errors: OpenFile) -> BatchRecord:
+        """The record once the files have the part."""
+        known = record.shown.request_counts
+        counts = BatchCounts(known.total, known.completed + self.completed, known.failed + self.failed)
+        written = replace(record, until=record.until + self.lines, output=output, errors=errors)
+        return written.showing(request_counts=counts, usage=sum_of(record.shown.usage, self.usage))
 
 
 class Batches:
     """The batches that this process works on."""
 
-    def __init__(self, service: Service, files: Files, translations: Mapping[str, Translate]) -> None:
-        """`translations` are the readers of bodies that aren't the Responses API's, by their endpoints."""
-        self.service, self.files, self.translations = service, files, translations
+    def __init__(self, service: Service, files: Files, endpoints: Mapping[str, Translate]) -> None:
+        """`endpoints` have the readers of bodies."""
+        self.service, self.files, self.endpoints = service, files, endpoints
         self.stored = TenantRecords(service.store, BATCHES)
         self._runs = dict[str, BatchRun]()
         """By their tenants."""
@@ -134,7 +158,8 @@ class Batches:
             while True:
                 with tolerate(self.service.store, "no batch is begun"):
                     await self.service.know_ids()
-                    for tenant, id in await self.stored.under_way():
+                    found = await self.stored.under_way()
+                    for tenant, id in random.sample(found, len(found)):  # others may hold some of a tenant's
                         if tenant not in self._runs and len(self._runs) < AT_ONCE:
                             self._runs[tenant] = run = BatchRun(self, tenant, id)
                             group.create_task(self._work(run))
@@ -145,7 +170,7 @@ class Batches:
             await run.work()
         except* BatchLost:
             pass  # whoever holds it goes on
-        except* (StoreError, EngineError) as errors:
+        except* (StoreError, EngineError, TimeoutError) as errors:
             logs.event(logger, logging.WARNING, "a batch waits", batch=run.id, reason=str(errors.exceptions[0]))
         except* Exception:
             logger.exception("work on a batch failed", extra={"fields": {"batch": run.id}})
@@ -160,429 +185,345 @@ class BatchRun:
         self.tenant, self.id = tenant, id
         self._batches, self._files = batches, batches.files
         # a line says itself what it continues
-        self._service = msgspec.structs.replace(batches.service, recogniser=None)
-        self._store = batches.service.store
-        self._entry = Entry(tenant)
+        self._service = replace(batches.service, recogniser=None)
+        self._store, self._entry = batches.service.store, Entry(tenant)
         self._token, self._lease = self._store.token(), batches.service.jobs.limits.lease_seconds
-        self._changing = asyncio.Lock()
-        self._record, self._encoded = BatchRecord("", "", "", 0, 0), b""
-        self._safe_until = 0.0
-        self._under_way = dict[str, LineUnderWay]()
-        self._ended, self._awake = set[str](), asyncio.Event()
-        self._poll_at = 0.0
+        self._changing, self._safe = asyncio.Lock(), asyncio.timeout(SAFE * self._lease)
+        self._waiting = deque[LineUnderWay]()
+        self._look, self._look_at = asyncio.Event(), 0.0
+        """Set when the first of those may have ended, and when it is looked at anyway."""
         self._part = AnswerPart()
+        self._record: BatchRecord
         self._reader: LineReader
+
+    @property
+    def _shown(self) -> BatchResource:
+        return self._record.shown
+
+    @property
+    def _is_stopped(self) -> bool:
+        return self._shown.status == "cancelling" or self._store.clock() >= self._shown.expires_at
 
     def note_end(self, id: str) -> None:
         """A response has ended. Never blocks."""
-        if id in self._under_way:
-            self._ended.add(id)
-            self._awake.set()
+        if self._waiting and self._waiting[0].id == id:
+            self._look.set()
+
+    # --- holding it ---
 
     async def work(self) -> None:
-        """Work on the batch until it has ended, unless another process does. Raises an ExceptionGroup with BatchLost,
-        StoreError, EngineError.
+        """Work on the batch until it has ended. Raises an ExceptionGroup with BatchLost, StoreError, EngineError, and
+        TimeoutError where it could not be held.
         """
-        if not await self._take():
-            return
         try:
-            async with asyncio.TaskGroup() as group:
-                renewing = group.create_task(self._renew())
+            async with self._safe, asyncio.TaskGroup() as group:
+                await self._take()
+                renewing = group.create_task(renew_for_ever(partial(self._change, _as_it_is), RENEWED * self._lease))
                 await self._make()
                 renewing.cancel()
         except asyncio.CancelledError:  # this process stops, and another one can go on at once
             with suppress(BatchLost, StoreError):
-                await self._change(lambda record: msgspec.structs.replace(record, holder=""))
+                await self._edit(lambda record: replace(record, holder=""))
             raise
 
-    # --- holding it ---
+    async def _take(self) -> None:
+        """Hold it, unless another process does. Raises BatchLost, StoreError."""
+        now = await self._store.now()
 
-    async def _take(self) -> bool:
-        """Whether this process holds it now."""
-        encoded = await self._batches.stored.get(self.tenant, self.id)
-        if encoded is None:
-            return False
-        record, now = msgspec.msgpack.decode(encoded, type=BatchRecord), await self._store.now()
-        if not record.under_way or (record.holder and record.held_until > now):
-            return False
-        self._record, self._encoded = msgspec.structs.replace(record, holder=self._token), encoded
-        held_until = now + HELD * self._lease
-        return await self._keep(msgspec.structs.replace(record, holder=self._token, held_until=held_until))
+        def take(record: BatchRecord) -> BatchRecord:
+            if not record.under_way or (record.holder and record.held_until > now):
+                raise BatchLost
+            return replace(record, holder=self._token)
 
-    async def _keep(self, record: BatchRecord) -> bool:
-        encoded, began = msgspec.msgpack.encode(record), asyncio.get_running_loop().time()
-        keep = self._batches.stored.keep
-        if not await keep(self.tenant, self.id, encoded, self._encoded, under_way=record.under_way):
-            return False
-        self._record, self._encoded, self._safe_until = record, encoded, began + SAFE * self._lease
-        return True
+        await self._change(take, takes=True)
 
-    async def _change(self, change: Callable[[BatchRecord], BatchRecord]) -> None:
+    async def _change(self, change: Callable[[BatchRecord], BatchRecord], *, takes: bool = False) -> None:
         """Change the record, and hold the batch for a while longer. Raises BatchLost, StoreError."""
-        async with self._changing:
-            held_until = await self._store.now() + HELD * self._lease
-            while not await self._keep(change(msgspec.structs.replace(self._record, held_until=held_until))):
-                encoded = await self._batches.stored.get(self.tenant, self.id)  # somebody wants it cancelled
-                record = msgspec.msgpack.decode(encoded, type=BatchRecord) if encoded is not None else self._record
-                if encoded in (None, self._encoded) or record.holder != self._token:
-                    raise BatchLost
-                self._record, self._encoded = record, encoded or b""
+        began, until = asyncio.get_running_loop().time(), await self._store.now() + HELD * self._lease
+        await self._edit(lambda record: replace(change(record), held_until=until), takes=takes)
+        if self._safe.expired():
+            raise BatchLost
+        self._safe.reschedule(began + SAFE * self._lease)
 
-    async def _renew(self) -> None:
-        while True:
-            await asyncio.sleep(RENEWED * self._lease)
-            await self._change(partial(_with_counts, part=self._part))
-            self._awake.set()
+    async def _edit(self, change: Callable[[BatchRecord], BatchRecord], *, takes: bool = False) -> None:
+        def edit(before: bytes) -> tuple[bytes, bool]:
+            known = decode_batch(before)
+            if known.holder != self._token and not takes:
+                raise BatchLost
+            self._record = change(known)
+            return encode_batch(self._record)
+
+        async with self._changing:
+            if await self._batches.stored.change(self.tenant, self.id, edit) is None:
+                raise BatchLost
 
     # --- making it ---
 
     async def _make(self) -> None:
         """Make what is not made yet. Raises BatchLost, StoreError, EngineError."""
-        record, file = self._record, await self._files.find(self.tenant, self._record.input_file_id)
-        if self._store.clock() > record.expires_at + HOUR:
-            message = "The service failed on this batch. Its log has the reason."
-            await self._fail(BatchProblem("server_error", message))
-        elif record.status == "finalizing":
+        shown, file = self._shown, await self._files.find(self.tenant, self._shown.input_file_id)
+        now = self._store.clock()
+        if now > shown.expires_at + HOUR:
+            await self._fail(BatchProblem("server_error", "The service failed on this batch. Its log has the reason."))
+        elif shown.status == "finalizing":
             await self._finish("completed")
         elif file is None:
             await self._fail(BatchProblem("file_gone", "The input file was deleted, or has expired."))
         else:
             most = self._service.settings.max_body_bytes
-            scanned = await scan(self._files, self.tenant, file, record.endpoint, most)
+            scanned = await scan(self._files, self.tenant, file, shown.endpoint, most)
             if scanned.problems:
                 await self._fail(*scanned.problems)
                 return
             self._reader = LineReader(self._files, self.tenant, file, scanned.places)
-            self._entry = await self._service.tenants.entrance.returning(self.tenant, record.key)
-            await self._change(
-                partial(_with_lines, total=len(scanned.places), model=scanned.model, now=self._store.clock())
-            )
-            await self._make_lines(resumes="in_progress" in record.times)
+            self._entry = await self._service.tenants.entrance.returning(self.tenant, self._record.key)
+            resumes = shown.in_progress_at is not None
+            if not resumes:
+                await self._change(partial(_begin_lines, lines=len(scanned.places), model=scanned.model, now=now))
+            await self._make_lines(self._record.until + WINDOW if resumes else 0)
 
-    async def _make_lines(self, *, resumes: bool) -> None:
-        """Queue the lines and gather their answers, until all are in files, or it is cancelled or too late. With
-        `resumes` an earlier holder may have queued some.
+    async def _make_lines(self, begun: int) -> None:
+        """Queue the lines and take their answers, until all are in files, or it is cancelled. An earlier holder may
+        have queued those before the number `begun`.
         """
-        written, failures = self._record.written, 0
-        left = deque(sorted(set(range(written.until, self._record.total)).difference(written.behind)))
-        if resumes:
-            await self._forget(written.last)
-            left = deque([place for place in left if not await self._resume(place, written.until + WINDOW)])
-        while (left or self._under_way) and not self._is_stopped:
-            room = bool(left) and left[0] < self._record.written.until + WINDOW and len(self._under_way) < QUEUED
-            if room and await self._queue(left[0]):
-                left.popleft()
-                failures = 0
-                if not self._ended:
-                    continue
-            elif room:
-                failures += 1
-            await self._gather(PAUSES.seconds(failures) if failures else LOOK_SECONDS)
-        cancelled = self._record.status == "cancelling"
-        is_whole = not (left or self._under_way)
-        if not is_whole:
-            await self._stop(() if cancelled else left)
-        late = not is_whole or "expired" in self._record.times  # an earlier holder may have begun to say so
-        await self._finish("cancelled" if cancelled else "expired" if late else "completed")
+        number, total, waiting = self._record.until, self._shown.request_counts.total, self._waiting
+        refused, is_stopped = 0, False
+        for place in range(max(0, number - PART_LINES), number if begun else 0):
+            await self._forget(place)
+        while number < total or waiting:
+            if self._is_stopped and not is_stopped:
+                is_stopped = True
+                for line in reversed(waiting):  # those that wait before those that run, or a worker begins them
+                    await self._cancel(line.id)
+            if is_stopped and self._shown.status == "cancelling" and number >= begun:
+                total = number
+            pause = LOOK_SECONDS
+            if number < min(total, self._record.until + WINDOW):
+                line = await self._begin(number, may_be_there=number < begun)
+                if line is None:
+                    refused += 1
+                    pause = PAUSES.seconds(refused)
+                else:
+                    number, refused, pause = number + 1, 0, 0.0
+                    waiting.append(line)
+                    if is_stopped and line.failure is None:
+                        await self._cancel(line.id)
+            await self._gather(pause)
+        is_late = self._store.clock() >= self._shown.expires_at
+        await self._finish("cancelled" if self._shown.status == "cancelling" else "expired" if is_late else "completed")
 
-    @property
-    def _is_stopped(self) -> bool:
-        return self._record.status == "cancelling" or self._store.clock() >= self._record.expires_at
-
-    async def _resume(self, place: int, before: int) -> bool:
-        """Whether an earlier holder has queued this line, which may be of those `before` a place. Raises StoreError."""
-        if place >= before:
-            return False
-        line = await self._reader.read(place)
+    async def _begin(self, number: int, *, may_be_there: bool) -> LineUnderWay | None:
+        """Queue a line that isn't there; None where it has to wait. Raises StoreError."""
+        line, id, dialect, failure = await self._reader.read(number), "", OPENAI, None
         try:
+            if self._is_stopped and not may_be_there:
+                raise LATE
             request, dialect = await self._read(line)
-            id = self._id_of(place, request)
-            await self._store.find(self.tenant, id, touches=False)
-        except (ApiError, NotFound):
-            return False
-        self._under_way[id] = LineUnderWay(place, line.custom_id, dialect, keeps=_keeps(line))
-        return True
-
-    async def _forget(self, places: Iterable[int]) -> None:
-        """Delete the responses of lines that an earlier holder may have kept, when it died. Raises StoreError."""
-        for place in places:
-            line = await self._reader.read(place)
-            with suppress(ApiError, NotFound, NotTerminal):  # a line that was refused has none
-                request, _ = await self._read(line)
-                if not _keeps(line):
-                    await self._store.forget(self.tenant, self._id_of(place, request))
-
-    async def _queue(self, place: int) -> bool:
-        """Queue a line, or note why it can't be made; False where it has to wait."""
-        if asyncio.get_running_loop().time() >= self._safe_until:
-            return False
-        line, id = await self._reader.read(place), ""
-        try:
-            request, dialect = await self._read(line)
-            id = self._id_of(place, request)
-            self._under_way[id] = LineUnderWay(place, line.custom_id, dialect, keeps=_keeps(line))
-            await self._submit(request, id)
+            id = self._id_of(number, _members(line).parent)
+            if not may_be_there or not await self._is_there(id):
+                if self._is_stopped:
+                    raise LATE
+                await self._submit(request, id)
         except Exception as error:
-            self._under_way.pop(id, None)
-            refusal = refusal_of(error)
+            failure = refusal_of(error)
             if not isinstance(error, ApiError | EngineError | StoreError):
                 logger.exception("a line of a batch can't be queued", extra={"fields": {"batch": self.id}})
-            elif refusal.retry:
-                return False
-            self._note_failure(place, line.custom_id, refusal)
-        return True
+            elif failure.retry:
+                return None
+        return LineUnderWay(line.custom_id, id, dialect, _members(line).keeps, failure)
 
     async def _read(self, line: BatchLine) -> tuple[CreateRequest, Dialect]:
         """The request of a line as it is queued, and the dialect of its answer. Raises ApiError."""
-        translate = self._batches.translations.get(self._record.endpoint, as_it_is)
+        translate = self._batches.endpoints[self._shown.endpoint]
         translated = await in_steps(translate(bytes(line.body), self._service.settings))
         request = read_create(translated.body, store=True, kind=translated.kind)
         if request.conversation is not None:
             advice = "A conversation has an order, and the lines of a batch have none; see previous_response_id."
             raise not_served("conversation", request.conversation, advice)
-        left = self._record.expires_at - self._store.clock()
+        left = self._shown.expires_at - self._store.clock()
         window: Window = "8h" if left > 8 * HOUR else "2h" if left > HOUR else "soonest"
-        request = msgspec.structs.replace(
+        request = replace(
             request, background=True, store=True, stream=False, tier="default", window=window, continuation_id=self.id
         )
         return request, translated.dialect
 
-    def _id_of(self, place: int, request: CreateRequest | None = None) -> str:
-        """The id of a line's response: always the same. Raises ParentNotFound."""
-        parent, seed = request and request.previous_response_id, f"{self.tenant}/{self.id}/{place}".encode()
-        return self._store.new_id(parent, together=f"{self.tenant}/{self.id}", seed=seed)
+    def _id_of(self, number: int, parent: str | None) -> str:
+        """The id of a line's response, which may continue another: always the same. Raises ParentNotFound."""
+        together = f"{self.tenant}/{self.id}"
+        return self._store.new_id(parent, together=together, seed=f"{together}/{number}".encode())
 
     async def _submit(self, request: CreateRequest, id: str) -> None:
         """Queue the response of a line. Raises ApiError, EngineError, StoreError."""
-        caller = Caller(self._entry, response_id=id)
         async with AsyncExitStack() as resources:
-            maker = Maker(self._service, caller, self._reserve)
+            reserving = partial(reserve, self._service.tenants.entrance, self._entry)
+            maker = Maker(self._service, Caller(self._entry, response_id=id), reserving)
             made = await make(maker, lambda: request, resources)
             assert isinstance(made, Queued)  # it is a background response
             with suppress(Conflict):  # an earlier holder has queued it
                 await submit(maker, made)
 
-    async def _reserve(
-        self, resources: AsyncExitStack, model: str, id: str, *, reads: int, writes: int
-    ) -> Reservation | None:
-        reserving = self._service.tenants.entrance.reserving
-        return await resources.enter_async_context(reserving(self._entry, model, id, reads=reads, writes=writes))
+    async def _is_there(self, id: str) -> bool:
+        try:
+            await self._store.find(self.tenant, id, touches=False)
+        except NotFound:
+            return False
+        return True
+
+    async def _cancel(self, id: str) -> None:
+        with suppress(NotFound, NotCancellable):  # it was refused, or has ended
+            await cancel(self._service, self.tenant, id)
+
+    async def _forget(self, number: int) -> None:
+        """Delete the response of a line that an earlier holder may have kept, when it died. Raises StoreError."""
+        line = await self._reader.read(number)
+        with suppress(NotFound, NotTerminal):  # a line that was refused has none
+            if not _members(line).keeps:
+                await self._store.forget(self.tenant, self._id_of(number, _members(line).parent))
 
     # --- its answers ---
 
     async def _gather(self, seconds: float) -> None:
-        """Take the answers that there are, once one is there or after a while. Raises BatchLost, StoreError."""
-        self._awake.clear()
-        if not self._ended:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._awake.wait(), seconds)
-        looked, now = [*self._ended], asyncio.get_running_loop().time()
-        if now >= self._poll_at:
-            looked, self._poll_at = [*self._under_way], now + LOOK_SECONDS
-        self._ended.clear()
-        for id in looked:
-            await self._settle(id)
-            if self._part.is_full:
+        """Take the answers that there are by now of the lines that wait the longest; where there is none, wait for one
+        as long. Raises BatchLost, StoreError.
+        """
+        clock = asyncio.get_running_loop().time
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._look.wait()
+        while self._waiting and (self._look.is_set() or clock() >= self._look_at or self._waiting[0].failure):
+            self._look.clear()
+            if not await self._settle(self._waiting[0]):
+                self._look_at = clock() + LOOK_SECONDS
+                break
+            self._waiting.popleft()
+            self._look.set()  # the next one may have ended, too
+            if self._part.is_due:
                 await self._write()
+        if not self._waiting:
+            self._look.clear()
+        if self._part.is_due:
+            await self._write()
 
-    async def _settle(self, id: str) -> None:
-        """Take the answer of a response, if it has ended. Raises StoreError."""
-        line = self._under_way.get(id)
-        if line is None:
-            return
-        try:
-            found = await self._store.find(self.tenant, id, touches=False)
-        except NotFound:
-            gone = ApiError(410, "The response was deleted before its answer was written.", code="response_gone")
-            self._note_failure(line.place, line.custom_id, gone)
-            del self._under_way[id]
-            return
-        if found.under_way or found.status not in TERMINAL:
-            return
-        del self._under_way[id]
-        if not line.keeps:
-            self._part.ids.append(id)
-        response = decode_response(found.response)
+    async def _settle(self, line: LineUnderWay) -> bool:
+        """Take the answer of the first line that waits, unless it hasn't ended. Raises StoreError."""
+        part, answer = self._part, line.failure
+        if answer is None:
+            try:
+                found = await self._store.find(self.tenant, line.id, touches=False)
+                if found.under_way or found.status not in TERMINAL:
+                    return False
+                if not line.keeps:
+                    part.ids.append(line.id)
+                answer = self._answer_of(found.response, line)
+            except NotFound:
+                answer = ApiError(410, "The response was deleted before its answer was written.", code="response_gone")
+            except ApiError as failure:
+                answer = failure
+        if answer is not LATE or self._shown.status != "cancelling":
+            part.add(f"{self.id}_{self._record.until + part.lines}", line.custom_id, answer)
+        part.lines += 1
+        return True
+
+    def _answer_of(self, stored: bytes, line: LineUnderWay) -> bytes:
+        """The body of the answer that a line has by its response. Raises ApiError for one that failed."""
+        response = decode_response(stored)
         if response.status is ResponseStatus.CANCELLED and self._is_stopped:
-            if self._record.status != "cancelling":
-                self._note_failure(line.place, line.custom_id, None)
-            return
-        try:
-            if response.status in (ResponseStatus.FAILED, ResponseStatus.CANCELLED):
-                raise _failure_of(response)
-            body = line.dialect.answer(msgspec.structs.replace(response, store=line.keeps)).body
-        except ApiError as failure:
-            self._note_failure(line.place, line.custom_id, failure)
-            return
-        self._part.answers += _line_of(self._name(line.place), line.custom_id, (200, bytes(body)))
-        self._part.note(line.place)
-
-    def _note_failure(self, place: int, custom_id: str, failure: ApiError | None) -> None:
-        """A line has no answer, as it failed; or the batch is over before it."""
-        response = None if failure is None else (failure.status, bytes(envelope(failure).body))
-        self._part.failures += _line_of(self._name(place), custom_id, response)
-        self._part.note(place, failed=True)
-
-    def _name(self, place: int) -> str:
-        return f"batch_req_{digits_of(self._id_of(place))}"
+            raise LATE
+        if response.status in (ResponseStatus.FAILED, ResponseStatus.CANCELLED):
+            if response.error is None:
+                raise server_failure("The response was cancelled.", code="cancelled")
+            raise server_failure(response.error.message, code=response.error.code)
+        self._part.usage = sum_of(self._part.usage, response.usage)
+        return bytes(line.dialect.answer(replace(response, store=line.keeps)).body)
 
     async def _write(self) -> None:
         """Put the answers that were taken into files. Raises BatchLost, StoreError."""
-        part = self._part
-        answers, failures = [await self._keep_part(each) for each in (part.answers, part.failures)]
-        if part.places:
-            await self._change(lambda record: _with_part(record, part, answers, failures))
-        self._part = AnswerPart()
+        part, record, self._part = self._part, self._record, AnswerPart()
+        output = await self._append(record.output, part.answers)
+        errors = await self._append(record.errors, part.failures)
+        await self._change(partial(part.behind, output=output, errors=errors))
+        lines = self._service.metrics.batch_lines.labels
+        lines("completed").inc(part.completed)
+        lines("failed").inc(part.failed)
         for id in part.ids:
             with suppress(NotFound, NotTerminal):
                 await self._store.forget(self.tenant, id)
 
-    async def _keep_part(self, content: bytearray) -> tuple[str, ...]:
-        """The id of the file with this content, if there is any; it goes by itself where nobody comes for it."""
+    async def _append(self, file: OpenFile, content: bytearray) -> OpenFile:
         if not content:
-            return ()
-        until = int(self._store.clock()) + PART_KEPT_SECONDS
-        name, whole = f"{self.id}_part", _in_one(bytes(content))
-        return ((await self._files.create(self.tenant, name, PART_PURPOSE, whole, expires_at=until)).id,)
+            return file
+        kept_ms = round(1000 * (self._shown.expires_at + 2 * HOUR - self._store.clock()))
+        return OpenFile(file.id, await self._files.append(self.tenant, file.id, file.bytes, content, lease_ms=kept_ms))
 
     # --- its end ---
-
-    async def _stop(self, left: Collection[int]) -> None:
-        """Cancel all that is under way; those that are `left` expire. Raises BatchLost, StoreError."""
-        for id in reversed([*self._under_way]):  # those that wait before those that run, or a worker begins them
-            with suppress(NotFound, NotCancellable):
-                await cancel(self._service, self.tenant, id)
-        while self._under_way:
-            self._poll_at = 0.0
-            await self._gather(PAUSES.first)
-        if left:
-            expired = self._record.times | {"expired": int(self._store.clock())}
-            await self._change(lambda record: msgspec.structs.replace(record, times=expired))
-        for place in left:
-            self._note_failure(place, (await self._reader.read(place)).custom_id, None)
-            if self._part.is_full:
-                await self._write()
 
     async def _finish(self, status: BatchStatus) -> None:
         """Make the files whole, and end. Raises BatchLost, StoreError."""
         await self._write()
         if status == "completed":
-            await self._change(lambda record: with_status(record, "finalizing", self._store.clock()))
-        written, record = self._record.written, self._record
-        output = await self._whole("output", record.output_file_id, written.answers)
-        await self._change(lambda record: msgspec.structs.replace(record, output_file_id=output))
-        errors = await self._whole("error", record.error_file_id, written.failures)
-        now = self._store.clock()
-        await self._change(
-            lambda record: msgspec.structs.replace(
-                with_status(record, status, now),
-                output_file_id=output,
-                error_file_id=errors,
-                completed=written.completed,
-                failed=written.failed,
-                written=WrittenLines(),
-                holder="",
-            )
-        )
-        self._log()
-        for id in (*written.answers, *written.failures):
-            await self._files.delete(self.tenant, id)
+            await self._change(lambda record: record.with_status("finalizing", self._store.clock()))
+        output = await self._whole("output", self._record.output)
+        errors = await self._whole("error", self._record.errors)
+        await self._end(status, output_file_id=output, error_file_id=errors)
 
-    async def _whole(self, kind: str, id: str, parts: Sequence[str]) -> str:
-        """The id of the file with all of these parts, which an earlier holder may have made; empty where none are."""
-        if not parts or (id and await self._files.find(self.tenant, id) is not None):
-            return id if parts else ""
-        kept = self._record.kept_seconds
-        until = None if kept is None else int(self._store.clock()) + kept
-        name, whole = f"{self.id}_{kind}.jsonl", self._pieces_of(parts)
-        return (await self._files.create(self.tenant, name, OUTPUT_PURPOSE, whole, expires_at=until)).id
+    async def _whole(self, kind: str, file: OpenFile) -> str | None:
+        """The id of a file that is whole, which an earlier holder may have seen to; None where it has nothing."""
+        if file.bytes and await self._files.find(self.tenant, file.id) is None:
+            now, kept, name = int(self._store.clock()), self._record.kept_seconds, f"{self.id}_{kind}.jsonl"
+            until = None if kept is None else now + kept
+            await self._files.finish(self.tenant, FileRecord(file.id, name, OUTPUT_PURPOSE, file.bytes, now, until))
+        return file.id if file.bytes else None
 
     async def _fail(self, *problems: BatchProblem) -> None:
+        """End without answers, and delete the responses of lines, but for those that continue others."""
+        until = self._record.until
+        for number in range(until, min(until + WINDOW, self._shown.request_counts.total)):
+            await self._cancel(id := self._id_of(number, None))
+            with suppress(NotFound, NotTerminal):
+                await self._store.forget(self.tenant, id)
+        await self._end("failed", errors=BatchProblems(problems))
+
+    async def _end(self, status: BatchStatus, **shown: object) -> None:
         now = self._store.clock()
-        await self._change(
-            lambda record: msgspec.structs.replace(with_status(record, "failed", now), problems=problems, holder="")
-        )
-        self._log()
-
-    async def _pieces_of(self, parts: Sequence[str]) -> AsyncIterator[bytes]:
-        for id in parts:
-            file = await self._files.find(self.tenant, id)
-            if file is None:
-                raise BatchLost(f"a part of the answers of {self.id} is gone")
-            async for piece in self._files.read(self.tenant, file):
-                yield piece
-
-    def _log(self) -> None:
-        record = self._record
-        counts = {"lines": record.total, "completed": record.completed, "failed": record.failed}
-        logs.event(logger, logging.INFO, "batch ended", batch=self.id, status=record.status, **counts)
+        await self._change(lambda record: replace(record.with_status(status, now).showing(**shown), holder=""))
+        self._service.metrics.batches.labels(status).inc()
+        counts = msgspec.structs.asdict(self._shown.request_counts)
+        logs.event(logger, logging.INFO, "batch ended", batch=self.id, status=status, **counts)
 
 
-async def _in_one(content: bytes) -> AsyncIterator[bytes]:
-    yield content
+def endpoints_of(service: Service) -> Mapping[str, Translate]:
+    """The endpoints whose requests a batch may have, with the readers of their bodies."""
+    translations = [feature.translations(service.settings) for feature in features()]
+    return {"/v1/responses": no_translation} | {path: reads for each in translations for path, reads in each.items()}
 
 
-def as_it_is(body: bytes, settings: CoreSettings) -> Generator[None, None, TranslatedBody]:
-    """A body of the Responses API."""
-    yield from ()
-    return TranslatedBody(body, CreateBody, OPENAI)
+def _as_it_is(record: BatchRecord) -> BatchRecord:
+    return record
 
 
-class _Kept(msgspec.Struct):
-    store: bool | None = None
+def _begin_lines(record: BatchRecord, *, lines: int, model: str, now: float) -> BatchRecord:
+    """The record once its lines are known, and its files have ids."""
+    shown = record if record.shown.status == "cancelling" else record.with_status("in_progress", now)
+    ids = [OpenFile(new_id(round(now * 1e6))) for _ in range(2)]
+    known = shown.showing(request_counts=BatchCounts(lines), model=model or None)
+    return replace(known, output=ids[0], errors=ids[1])
 
 
-def _keeps(line: BatchLine) -> bool:
-    """Whether the response of a line is kept, which it says itself: a batch shouldn't push conversations out."""
-    return msgspec.json.decode(line.body, type=_Kept).store is True
+class _Sent(msgspec.Struct):
+    """The members of a line's request that say how its response is stored, whatever they are."""
+
+    store: msgspec.Raw = ABSENT
+    previous_response_id: msgspec.Raw = ABSENT
+
+    @property
+    def keeps(self) -> bool:
+        return bytes(self.store) == b"true"
+
+    @property
+    def parent(self) -> str | None:
+        sent = bytes(self.previous_response_id)
+        return msgspec.json.decode(sent, type=str) or None if sent.startswith(b'"') else None
 
 
-def _with_lines(record: BatchRecord, *, total: int, model: str, now: float) -> BatchRecord:
-    """The record, once all of its lines are known."""
-    known = msgspec.structs.replace(record, total=total, model=model)
-    return with_status(known, "in_progress", now) if record.status == "validating" else known
-
-
-def _failure_of(response: Response) -> ApiError:
-    """The error in which a response has ended."""
-    if response.error is None:
-        return server_failure("The response was cancelled.", code="cancelled")
-    return server_failure(response.error.message, code=response.error.code)
-
-
-def _line_of(name: str, custom_id: str, response: tuple[int, bytes] | None) -> bytes:
-    """A line of an output, or of the errors: the status and the body of an answer, or None where it came too late."""
-    shown: dict[str, object] = {"id": name, "custom_id": custom_id, "response": None, "error": None}
-    if response is None:
-        shown["error"] = {"code": "batch_expired", "message": "The batch was over before this line was made."}
-    else:
-        status, body = response
-        shown["response"] = {"status_code": status, "request_id": name, "body": msgspec.Raw(body)}
-    return msgspec.json.encode(shown) + b"\n"
-
-
-def _with_part(
-    record: BatchRecord, part: AnswerPart, answers: tuple[str, ...], failures: tuple[str, ...]
-) -> BatchRecord:
-    """The record once a part is in these files."""
-    before, until = record.written, record.written.until
-    behind = {*before.behind, *part.places}
-    while until in behind:
-        behind.remove(until)
-        until += 1
-    written = WrittenLines(
-        until=until,
-        behind=tuple(sorted(behind)),
-        answers=before.answers + answers,
-        failures=before.failures + failures,
-        completed=before.completed + len(part.places) - part.failed,
-        failed=before.failed + part.failed,
-        last=tuple(part.places),
-    )
-    return msgspec.structs.replace(record, written=written, completed=written.completed, failed=written.failed)
-
-
-def _with_counts(record: BatchRecord, part: AnswerPart) -> BatchRecord:
-    """The record with the answers that are in no file yet among its counts."""
-    completed = record.written.completed + len(part.places) - part.failed
-    return msgspec.structs.replace(record, completed=completed, failed=record.written.failed + part.failed)
+def _members(line: BatchLine) -> _Sent:
+    return msgspec.json.decode(line.body, type=_Sent)

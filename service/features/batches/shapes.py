@@ -1,6 +1,6 @@
-"""Batches on the wire and in the store: the request for one, what is known of it, and how it is shown.
+"""Batches on the wire and in the store: the request for one, how it is shown, and what is known of it besides.
 
-Source of the keys: openai 3.57's `types/batch.py`, `batch_create_params.py`, `batch_error.py`.
+Source of the keys: openai 3.57's `types/batch.py`, `batch_create_params.py`, `batch_error.py`, `batch_usage.py`.
 """
 
 from typing import Annotated, Literal
@@ -9,14 +9,14 @@ import msgspec
 from msgspec import Meta
 
 from service.api.request import read_metadata
+from service.api.response import InputTokensDetails, OutputTokensDetails, Usage
 from service.decoding import ABSENT, decode
-from store.history.records import RecordKind
+from service.errors import ApiError
+from service.features.files.routes import FileExpiry
+from store.history.records import RecordKind, TenantRecords
 
 WINDOWS = {"2h": 2 * 3600, "8h": 8 * 3600, "24h": 24 * 3600}
 """The seconds that each window has."""
-
-LEAST_KEPT, MOST_KEPT = 3600, 30 * 86_400
-"""For how many seconds the files of a batch may be kept."""
 
 BATCHES = RecordKind(
     "batches", "batch_", b"batch:".hex(), most=256, kept_ms=30 * 86_400_000, works="batching", most_open=16
@@ -28,76 +28,7 @@ BatchStatus = Literal[
 UNDER_WAY: tuple[BatchStatus, ...] = ("validating", "in_progress", "finalizing", "cancelling")
 
 
-class BatchProblem(msgspec.Struct, frozen=True):
-    """Why a batch can't be made: of one line of its input, or of all of it."""
-
-    code: str
-    message: str
-    line: int | None = None
-    param: str | None = None
-
-
-class WrittenLines(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The lines whose answers are in files: all before `until` in the order of work, and some of those `behind` it.
-
-    `answers` and `failures` are the ids of the files, in order; each has a part of the output, or of the errors. The
-    responses of the `last` lines may be there still.
-    """
-
-    until: int = 0
-    behind: tuple[int, ...] = ()
-    answers: tuple[str, ...] = ()
-    failures: tuple[str, ...] = ()
-    completed: int = 0
-    failed: int = 0
-    last: tuple[int, ...] = ()
-
-
-class BatchRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The record of a batch. `times` has the moment of each status that it had, in seconds since 1970.
-
-    `holder` works on it until `held_until`.
-    """
-
-    endpoint: str
-    window: str
-    input_file_id: str
-    created_at: int
-    expires_at: int
-    status: BatchStatus = "validating"
-    key: str = ""
-    metadata: dict[str, str] | None = None
-    kept_seconds: int | None = None
-    times: dict[str, int] = {}
-    problems: tuple[BatchProblem, ...] = ()
-    model: str = ""
-    total: int = 0
-    completed: int = 0
-    failed: int = 0
-    written: WrittenLines = WrittenLines()
-    output_file_id: str = ""
-    error_file_id: str = ""
-    holder: str = ""
-    held_until: float = 0.0
-
-    @property
-    def under_way(self) -> bool:
-        return self.status in UNDER_WAY
-
-
-def with_status(record: BatchRecord, status: BatchStatus, now: float) -> BatchRecord:
-    """The record with another status since now."""
-    return msgspec.structs.replace(record, status=status, times=record.times | {status: int(now)})
-
-
 # --- as sent ---
-
-
-class OutputExpiry(msgspec.Struct, forbid_unknown_fields=True):
-    """For how long the files of a batch are kept."""
-
-    anchor: Literal["created_at"]
-    seconds: Annotated[int, Meta(ge=LEAST_KEPT, le=MOST_KEPT)]
 
 
 class NewBatch(msgspec.Struct, forbid_unknown_fields=True):
@@ -107,25 +38,19 @@ class NewBatch(msgspec.Struct, forbid_unknown_fields=True):
     endpoint: Annotated[str, Meta(max_length=64)]
     completion_window: Literal["24h", "8h", "2h"]
     metadata: msgspec.Raw = ABSENT
-    output_expires_after: OutputExpiry | None = None
-
-
-def read_batch(body: bytes, tenant_key: str, now: float) -> BatchRecord:
-    """The record of a batch that a request asks for. Raises InvalidRequest."""
-    sent = decode(body, NewBatch)
-    return BatchRecord(
-        endpoint=sent.endpoint,
-        window=sent.completion_window,
-        input_file_id=sent.input_file_id,
-        created_at=int(now),
-        expires_at=int(now) + WINDOWS[sent.completion_window],
-        key=tenant_key,
-        metadata=read_metadata(sent.metadata) or None,
-        kept_seconds=None if sent.output_expires_after is None else sent.output_expires_after.seconds,
-    )
+    output_expires_after: FileExpiry | None = None
 
 
 # --- as shown ---
+
+
+class BatchProblem(msgspec.Struct, frozen=True):
+    """Why a batch can't be made: of one line of its input, or of all of it."""
+
+    code: str
+    message: str
+    line: int | None = None
+    param: str | None = None
 
 
 class BatchProblems(msgspec.Struct, frozen=True):
@@ -134,22 +59,23 @@ class BatchProblems(msgspec.Struct, frozen=True):
 
 
 class BatchCounts(msgspec.Struct, frozen=True):
-    total: int
-    completed: int
-    failed: int
+    total: int = 0
+    completed: int = 0
+    failed: int = 0
 
 
 class BatchResource(msgspec.Struct, frozen=True):
-    """A batch as it is shown."""
+    """A batch as it is shown. Its files are named once they are whole."""
 
     id: str
     endpoint: str
     input_file_id: str
     completion_window: str
-    status: BatchStatus
     created_at: int
     expires_at: int
-    request_counts: BatchCounts
+    status: BatchStatus = "validating"
+    request_counts: BatchCounts = BatchCounts()
+    usage: Usage | None = None
     errors: BatchProblems | None = None
     model: str | None = None
     output_file_id: str | None = None
@@ -165,28 +91,96 @@ class BatchResource(msgspec.Struct, frozen=True):
     object: Literal["batch"] = "batch"
 
 
-def resource_of(id: str, record: BatchRecord) -> BatchResource:
-    """A batch as it is shown. Its files are named once they are whole."""
-    over, times = not record.under_way, record.times
-    return BatchResource(
+# --- in the store ---
+
+
+class OpenFile(msgspec.Struct, frozen=True):
+    """A file that grows until the batch ends: its id, empty as long as it has nothing, and its length in bytes."""
+
+    id: str = ""
+    bytes: int = 0
+
+
+class BatchRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The record of a batch. The answers of the first `until` lines, in the order of work, are in its files. `holder`
+    works on it until `held_until`.
+    """
+
+    shown: BatchResource
+    key: str = ""
+    kept_seconds: int | None = None
+    until: int = 0
+    output: OpenFile = OpenFile()
+    errors: OpenFile = OpenFile()
+    holder: str = ""
+    held_until: float = 0.0
+
+    @property
+    def under_way(self) -> bool:
+        return self.shown.status in UNDER_WAY
+
+    def showing(self, **members: object) -> "BatchRecord":
+        """The record with other members of what is shown."""
+        return msgspec.structs.replace(self, shown=msgspec.structs.replace(self.shown, **members))
+
+    def with_status(self, status: BatchStatus, now: float) -> "BatchRecord":
+        """The record with another status since now."""
+        return self.showing(status=status, **{f"{status}_at": int(now)})
+
+    def cancel(self, now: float) -> "BatchRecord":
+        """The record once it is cancelled, or will be soon by who works on it. Raises ApiError 409."""
+        status = self.shown.status
+        if status in ("cancelling", "cancelled"):
+            return self
+        if status not in ("validating", "in_progress"):
+            message = f"The batch is {status}, so it can't be cancelled."
+            raise ApiError(409, message, code="invalid_batch_status", param="batch_id")
+        return self.with_status("cancelling" if self.holder or status == "in_progress" else "cancelled", now)
+
+
+def read_batch(body: bytes, id: str, key: str, now: float) -> BatchRecord:
+    """The record of a batch that a request asks for. Raises InvalidRequest."""
+    sent = decode(body, NewBatch)
+    shown = BatchResource(
         id=id,
-        endpoint=record.endpoint,
-        input_file_id=record.input_file_id,
-        completion_window=record.window,
-        status=record.status,
-        created_at=record.created_at,
-        expires_at=record.expires_at,
-        request_counts=BatchCounts(record.total, record.completed, record.failed),
-        errors=BatchProblems(record.problems) if record.problems else None,
-        model=record.model or None,
-        output_file_id=(over and record.output_file_id) or None,
-        error_file_id=(over and record.error_file_id) or None,
-        metadata=record.metadata,
-        in_progress_at=times.get("in_progress"),
-        finalizing_at=times.get("finalizing"),
-        completed_at=times.get("completed"),
-        failed_at=times.get("failed"),
-        expired_at=times.get("expired"),
-        cancelling_at=times.get("cancelling"),
-        cancelled_at=times.get("cancelled"),
+        endpoint=sent.endpoint,
+        input_file_id=sent.input_file_id,
+        completion_window=sent.completion_window,
+        created_at=int(now),
+        expires_at=int(now) + WINDOWS[sent.completion_window],
+        metadata=read_metadata(sent.metadata) or None,
+    )
+    return BatchRecord(shown, key, None if sent.output_expires_after is None else sent.output_expires_after.seconds)
+
+
+def encode_batch(record: BatchRecord) -> tuple[bytes, bool]:
+    """A record as it is stored, and whether there is work to do for it."""
+    return msgspec.msgpack.encode(record), record.under_way
+
+
+def decode_batch(record: bytes) -> BatchRecord:
+    return msgspec.msgpack.decode(record, type=BatchRecord)
+
+
+async def all_of(stored: TenantRecords, tenant: str) -> list[BatchRecord]:
+    """A tenant's batches, newest first. Raises StoreError."""
+    found = [decode_batch(each) for each in (await stored.all(tenant)).values()]
+    return sorted(found, key=lambda each: (each.shown.created_at, each.shown.id), reverse=True)
+
+
+def no_batch(id: str) -> ApiError:
+    """404 for a batch that isn't there for this tenant."""
+    return ApiError(404, f"No batch found with id '{id[:80]}'.", param="batch_id")
+
+
+def sum_of(usage: Usage | None, more: Usage | None) -> Usage | None:
+    """Two usages together."""
+    if usage is None or more is None:
+        return usage or more
+    return Usage(
+        usage.input_tokens + more.input_tokens,
+        InputTokensDetails(usage.input_tokens_details.cached_tokens + more.input_tokens_details.cached_tokens),
+        usage.output_tokens + more.output_tokens,
+        OutputTokensDetails(usage.output_tokens_details.reasoning_tokens + more.output_tokens_details.reasoning_tokens),
+        usage.total_tokens + more.total_tokens,
     )

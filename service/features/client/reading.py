@@ -224,16 +224,23 @@ def waited_for(service: RemoteService, id: str, seconds: float | None) -> Json:
 
 
 def jobs_of(service: RemoteService) -> tuple[list[Json], bool]:
-    """The jobs that wait or run, the newest first, and whether there are more. Raises ClientError."""
+    """The batches and jobs that wait or run, the newest first, and whether there are more jobs. Raises ClientError."""
     page = service.call("GET", "/console/api/jobs", None, limit=MOST_JOBS)
-    return page["data"], bool(page["has_more"])
+    batches = service.find("/v1/batches?limit=100") or {"data": []}
+    return [*filter(_is_batch_under_way, batches["data"]), *page["data"]], bool(page["has_more"])
+
+
+def _is_batch_under_way(batch: Json) -> bool:
+    return batch["status"] in ("validating", "in_progress", "finalizing", "cancelling")
 
 
 def line_of(job: Json) -> str:
-    """A response under way, on a line."""
+    """A response or a batch under way, on a line."""
     parts = [str(job["id"]), printing.when(job.get("created_at")), str(job.get("status")), str(job.get("model") or "")]
     if window := job.get("completion_window"):
         parts.append(f"within {window}")
+    if counts := job.get("request_counts"):
+        parts.append(f"{counts['completed']} of {counts['total']} answered, {counts['failed']} failed")
     parts.append(printing.excerpt(str(job.get("input") or "")))
     return "  ".join(part for part in parts if part)
 
@@ -250,7 +257,7 @@ def changes(service: RemoteService, wait: Callable[[], None]) -> Iterator[Json]:
                 yield job
         for id, job in known.items():
             if id not in found:
-                response = service.find(f"/v1/responses/{id}")
+                response = service.find(f"/v1/{'batches' if 'request_counts' in job else 'responses'}/{id}")
                 yield job | {"status": "deleted" if response is None else str(response.get("status"))}
         known = found
         wait()

@@ -1,12 +1,13 @@
 """How full the store is and whether the engine's servers are up, for administrators: some of what `/metrics` has."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import msgspec
 from fastapi import APIRouter
 from starlette.responses import Response
 
+from service.process import features
 from service.web.auth import HEALTH
 from service.web.entering import Aside
 from service.web.errors import JsonResponse
@@ -29,7 +30,7 @@ class ServerShown(msgspec.Struct):
 class Health(msgspec.Struct):
     """The present state. `limits` are those that aren't off, of each shard and of all processes; `shards` has each by
     its number, null where the store can't be read; `removed` are turns that went undeleted since the processes
-    started, by the reason.
+    started, by the reason; `work` is what features do for all tenants, as `batches`.
     """
 
     limits: dict[str, float]
@@ -37,6 +38,7 @@ class Health(msgspec.Struct):
     removed: dict[str, int]
     engines: list[ServerShown]
     engine_waiting: int
+    work: dict[str, Sequence[object]]
     object: Literal["console.health"] = "console.health"
 
 
@@ -48,4 +50,7 @@ async def health(request: Aside) -> Response:
     for name, up in found.servers.items():
         load = found.loads.get(name)
         engines.append(ServerShown(name, up, load and load.tokens, (load and load.room) or None))
-    return JsonResponse(Health(dict(found.limits), found.shards, dict(found.removed), engines, found.waiting))
+    work = dict[str, Sequence[object]]()
+    for feature in features() if found.shards is not None else ():
+        work |= await feature.under_way(request.service)
+    return JsonResponse(Health(dict(found.limits), found.shards, dict(found.removed), engines, found.waiting, work))

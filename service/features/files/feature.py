@@ -7,12 +7,11 @@ from functools import partial
 
 from fastapi import APIRouter
 
-from service.features.archive.settings import ArchiveSettings
 from service.features.files.settings import FileSettings
 from service.ports import Chore
 from service.process import Feature, Offered, Parts
 from service.store_away import tolerate
-from store.archive.opening import open_archive
+from store.backup.archiving.archived_turns import ArchivedTurns
 from store.files.files import Files
 from store.history.history import ConversationHistoryStore
 
@@ -26,13 +25,11 @@ class FilesFeature(Feature):
     def compose(self, parts: Parts) -> None:
         from service.features.files.inputs import StoredAttachments
 
-        archive, settings = ArchiveSettings.of(parts.settings), FileSettings.of(parts.settings)
-        opened = None
-        if archive.has_archive:
-            opened = open_archive(archive.archive_url, archive.data_dir, watcher=parts.store.server.watcher)
-        files = Files(parts.store, opened, settings.file_limits)
+        elsewhere = parts.store.elsewhere
+        archive = elsewhere.archive if isinstance(elsewhere, ArchivedTurns) else None
+        files = Files(parts.store, archive, FileSettings.of(parts.settings).file_limits)
         parts.attachments = StoredAttachments(files)
-        parts.chores.append(Chore("files", partial(keep_for_ever, files, parts.store), close=files.close))
+        parts.chores.append(Chore("files", partial(keep_for_ever, files, parts.store)))
 
     def routers(self, offered: Offered) -> Iterable[APIRouter]:
         from service.features.files import routes

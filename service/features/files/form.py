@@ -6,7 +6,9 @@ service/web/uploads.py reads forms that are in memory as a whole.
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from functools import partial
+from typing import Any
 
+import msgspec
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
@@ -19,6 +21,9 @@ MOST_FIELD_BYTES = 4_096
 
 MOST_NAME_CHARS = 255
 """Of a longer name its end is kept, which says what the file is."""
+
+MOST_DIGITS = 16
+"""Of a number in a field."""
 
 _FORM = "Send a form (multipart/form-data; boundary=…) with it in the part 'file'."
 
@@ -63,6 +68,16 @@ class UploadForm:
             raise _refusal("can't be read") from None
         if not self.filename:
             raise missing("file", _FORM)
+
+    def fields_as_json(self) -> bytes:
+        """The fields as an object; one with a name such as `a[b]` is a member of another."""
+        made: dict[str, dict[str, Any]] = {}
+        for name, value in self.fields.items():
+            outer, _, inner = name.partition("[")
+            if inner:
+                sent = int(value) if value.isdecimal() and len(value) < MOST_DIGITS else value
+                made.setdefault(outer, {})[inner.rstrip("]")] = sent
+        return msgspec.json.encode(made | {name: value for name, value in self.fields.items() if "[" not in name})
 
     # --- the parser's callbacks ---
 

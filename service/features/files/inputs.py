@@ -21,6 +21,7 @@ from service.entrance import Entry
 from service.errors import InvalidRequest, not_allowed
 from service.features.files.pdf import MOST_TEXT_BYTES, PdfReading, UnreadablePdf
 from service.responses.attachments import AttachedFile, Attachments, may_name_files
+from service.responses.service import Service
 from service.steps import in_steps
 from store.files.files import FileGone, Files
 
@@ -59,6 +60,13 @@ class StoredAttachments(Attachments):
             with suppress(msgspec.MsgspecError):  # whoever reads the items says what is wrong
                 return msgspec.Raw(await _Reading(self, entry, self._pdfs).items(bytes(items)))
         return items
+
+
+def files_of(service: Service) -> Files:
+    """The files of a process."""
+    attachments = service.attachments
+    assert isinstance(attachments, StoredAttachments)  # the feature is there
+    return attachments.files
 
 
 class _Reading:

@@ -4,41 +4,48 @@ store/files/files.py keeps them. Never answer for a file of another tenant: it i
 """
 
 import asyncio
-import re
 from collections.abc import AsyncGenerator
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 import msgspec
 from fastapi import APIRouter
 from fastapi import Query as InQuery
+from msgspec import Meta
 from pydantic import Field
 from starlette.responses import Response, StreamingResponse
 
-from service.errors import ApiError, ClientGone, InvalidRequest, invalid_value, missing, server_failure, unavailable
+from service.decoding import decode
+from service.errors import ApiError, ClientGone, InvalidRequest, server_failure, unavailable
 from service.features.files.form import UploadForm
-from service.features.files.inputs import StoredAttachments
+from service.features.files.inputs import files_of
 from service.features.files.settings import FileSettings
 from service.settings.sources import variable
 from service.web.entering import Aside, UploadsAside
 from service.web.errors import JsonResponse
 from service.web.queries import ListPage, Query
 from service.web.received import Received
-from store.files.files import PIECE_BYTES, FileGone, FileRecord, Files, FilesFull, FileTooLarge
-
-PURPOSES = ("assistants", "batch", "user_data", "vision")
-"""The purposes of files that are uploaded. A batch makes those of its output itself."""
-
-EXPIRES = (3_600, 2_592_000)
-"""The least and the most seconds after which a file may expire."""
+from store.files.files import PIECE_BYTES, FileGone, FileRecord, FilesFull, FileTooLarge
 
 MOST_PAGE = 10_000
 HELD_BYTES = 2 * PIECE_BYTES
 """About what an upload or a download has in memory."""
 
-BEGINS_AFTER = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
-
 router = APIRouter(prefix="/v1", tags=["Files"])
+
+
+class FileExpiry(msgspec.Struct, forbid_unknown_fields=True):
+    """The seconds after which a file expires."""
+
+    anchor: Literal["created_at"]
+    seconds: Annotated[int, Meta(ge=3_600, le=2_592_000)]
+
+
+class UploadFields(msgspec.Struct):
+    """The fields beside an uploaded file. A batch makes the files of other purposes itself."""
+
+    purpose: Literal["assistants", "batch", "user_data", "vision"]
+    expires_after: FileExpiry | None = None
 
 
 class FileResource(msgspec.Struct, frozen=True):
@@ -71,6 +78,11 @@ class FilesQuery(Query):
     after: str | None = None
     purpose: str | None = None
 
+    def shows(self, record: FileRecord) -> bool:
+        """Whether a file is of these: behind the one with the id `after`, which need not be there any more."""
+        after = self.after is None or (record.id > self.after if self.order == "asc" else record.id < self.after)
+        return after and self.purpose in (None, record.purpose)
+
 
 @router.post("/files", summary="Upload a file", operation_id="createFile")
 async def create(request: UploadsAside) -> Response:
@@ -81,16 +93,12 @@ async def create(request: UploadsAside) -> Response:
         raise too_large(limits.file_bytes)
     request.admitted.slot.take_body(HELD_BYTES)
     form = UploadForm(request.header(b"content-type"), _body(request))
-    files = files_of(request)
+    files = files_of(request.service)
 
     def complete(record: FileRecord) -> FileRecord:
-        seconds, fields = _seconds(form.fields), form.fields
-        return msgspec.structs.replace(
-            record,
-            filename=form.filename,
-            purpose=_purpose(fields),
-            expires_at=None if seconds is None else record.created_at + seconds,
-        )
+        fields = decode(form.fields_as_json(), UploadFields)
+        until = fields.expires_after and record.created_at + fields.expires_after.seconds
+        return msgspec.structs.replace(record, filename=form.filename, purpose=fields.purpose, expires_at=until)
 
     try:
         made = await files.store(request.tenant, FileRecord(), form.file(), complete)
@@ -100,18 +108,18 @@ async def create(request: UploadsAside) -> Response:
         raise _full(error) from None
     except FileGone:
         raise unavailable("The file could not be stored as a whole. Send it again.") from None
+    request.service.metrics.file_bytes.labels("put").inc(made.bytes)
     return JsonResponse(resource_of(made))
 
 
 @router.get("/files", summary="List files", operation_id="listFiles")
 async def list_files(request: Aside, query: Annotated[FilesQuery, InQuery()]) -> Response:
     """All files, or those of a `purpose`, by when they were uploaded, page by page."""
-    found = await files_of(request).page(
-        request.tenant, after=query.after, limit=query.limit, ascending=query.order == "asc", purpose=query.purpose
-    )
-    shown = [resource_of(record) for record in found.files]
-    ids: list[Any] = [each.id for each in shown] or [None]
-    return request.with_room(ListPage(shown, ids[0], ids[-1], has_more=found.has_more))
+    found = [each for each in await files_of(request.service).of(request.tenant) if query.shows(each)]
+    page = found[: query.limit] if query.order == "asc" else found[: -query.limit - 1 : -1]
+    ids: list[Any] = [each.id for each in page] or [None]
+    shown = [resource_of(record) for record in page]
+    return request.with_room(ListPage(shown, ids[0], ids[-1], has_more=len(found) > len(page)))
 
 
 @router.get("/files/{file_id}", summary="Retrieve a file", operation_id="retrieveFile")
@@ -125,15 +133,18 @@ async def content(request: Aside, file_id: str) -> Response:
     """The content of a file, as it is."""
     record = await _found(request, file_id)
     request.admitted.slot.take_body(HELD_BYTES)
-    pieces = files_of(request).read(request.tenant, record)
+    pieces = files_of(request.service).read(request.tenant, record)
     try:
         first = await anext(pieces, b"")  # what fails before anything is sent has a status of its own
     except FileGone:
         raise no_file(file_id) from None
 
     async def whole() -> AsyncGenerator[bytes]:
+        sent = request.service.metrics.file_bytes.labels("get")
+        sent.inc(len(first))
         yield first
         async for piece in pieces:
+            sent.inc(len(piece))
             yield piece
 
     headers = {
@@ -147,14 +158,9 @@ async def content(request: Aside, file_id: str) -> Response:
 @router.delete("/files/{file_id}", summary="Delete a file", operation_id="deleteFile")
 async def delete(request: Aside, file_id: str) -> Response:
     """Delete a file. What was read of it stays in the conversations that have it."""
-    if not await files_of(request).delete(request.tenant, file_id):
+    if not await files_of(request.service).delete(request.tenant, file_id):
         raise no_file(file_id)
     return JsonResponse(FileDeleted(file_id))
-
-
-def files_of(request: Received) -> Files:
-    """The files of this process."""
-    return cast(StoredAttachments, request.service.attachments).files
 
 
 def resource_of(record: FileRecord) -> FileResource:
@@ -164,8 +170,8 @@ def resource_of(record: FileRecord) -> FileResource:
 
 async def _found(request: Received, id: str) -> FileRecord:
     """The record of a file. Raises ApiError 404."""
-    record = await files_of(request).find(request.tenant, id)
-    if record is None or not record.shown:
+    record = await files_of(request.service).find(request.tenant, id)
+    if record is None:
         raise no_file(id)
     return record
 
@@ -190,29 +196,6 @@ async def _body(request: Received) -> AsyncGenerator[bytes]:
         yield chunk
         if not message.get("more_body", False):
             return
-
-
-def _purpose(fields: dict[str, str]) -> str:
-    """The purpose of a form. Raises InvalidRequest."""
-    purpose = fields.get("purpose")
-    if purpose is None:
-        raise missing("purpose", f"It is one of {', '.join(PURPOSES)}.")
-    if purpose not in PURPOSES:
-        raise invalid_value("purpose", purpose, f"It is one of {', '.join(PURPOSES)}.")
-    return purpose
-
-
-def _seconds(fields: dict[str, str]) -> int | None:
-    """The seconds after which a file expires, None for never. Raises InvalidRequest."""
-    anchor, seconds = fields.get("expires_after[anchor]"), fields.get("expires_after[seconds]")
-    if anchor is seconds is None:
-        return None
-    if anchor != "created_at":
-        raise invalid_value("expires_after.anchor", anchor, "It is 'created_at'.")
-    least, most = EXPIRES
-    if seconds is None or not BEGINS_AFTER.fullmatch(seconds) or not least <= int(seconds) <= most:
-        raise invalid_value("expires_after.seconds", seconds, f"It is a number from {least} to {most}.")
-    return int(seconds)
 
 
 def no_file(id: str) -> ApiError:

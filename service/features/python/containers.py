@@ -29,7 +29,7 @@ from service.features.sandbox.port import (
     begin,
 )
 from service.logs import event
-from store.errors import StoreError, StoreFull, StoreUnavailable
+from store.errors import StoreError, StoreFull
 from store.history.records import RecordKind, TenantRecords
 
 CONTAINERS = RecordKind("containers", "cntr_", b"contnr".hex(), most=128, kept_ms=86_400_000)
@@ -42,9 +42,6 @@ MAX_UPLOADS = 256
 
 START_SECONDS = 5.0
 """The time for which the start of a service waits for a sandbox elsewhere."""
-
-MAX_TRIES = 16
-"""The most tries to change a record that others change meanwhile."""
 
 _FILE_DIGEST_BYTES = 24
 _MARK_BYTES = 8
@@ -256,15 +253,14 @@ class Containers:
         self, tenant: str, id: str, change: Callable[[ContainerRecord], dict[str, Any]]
     ) -> ContainerRecord | None:
         """Change members of a record, also while others do. Returns the new record; None where there is none."""
-        for _ in range(MAX_TRIES):
-            before = await self._records.get(tenant, id)
-            if before is None:
-                return None
+
+        def edit(before: bytes) -> tuple[bytes, bool]:
             known = _RECORD.decode(before)
             record = known if known.deleted else msgspec.structs.replace(known, **change(known))
-            if record == known or await self._records.keep(tenant, id, msgspec.msgpack.encode(record), before):
-                return record
-        raise StoreUnavailable(f"a container was changed by others {MAX_TRIES} times")
+            return msgspec.msgpack.encode(record), False
+
+        record = await self._records.change(tenant, id, edit)
+        return None if record is None else _RECORD.decode(record)
 
     # --- files ---
 

@@ -5,8 +5,8 @@ Without a sandbox there are none, and none can be made. Never open a session her
 container's tenant.
 """
 
-from collections.abc import AsyncIterator, Sequence
-from typing import Annotated, Any, Literal, TypeVar
+from collections.abc import AsyncIterator
+from typing import Annotated, Literal
 
 from fastapi import APIRouter
 from fastapi import Query as InQuery
@@ -28,7 +28,7 @@ from service.features.sandbox.port import Full, SessionGone, Unusable
 from service.responses.attachments import AttachedFile
 from service.web.entering import Aside, UploadsAside
 from service.web.errors import JsonResponse
-from service.web.queries import ListPage, OrderedQuery
+from service.web.queries import OrderedQuery, page_of
 from service.web.received import Received
 from service.web.uploads import read_form
 
@@ -36,8 +36,6 @@ RETRY_SECONDS = 30
 """When a client may come back to a sandbox that is full."""
 
 router = APIRouter(prefix="/v1", tags=["Containers"])
-
-R = TypeVar("R", ContainerResource, ContainerFile)
 
 
 class ContainersQuery(OrderedQuery):
@@ -125,19 +123,6 @@ def _resource_of(containers: Containers, id: str, record: ContainerRecord) -> Co
         last_active_at=int(record.active_at),
         memory_limit=record.memory_limit,
     )
-
-
-def page_of(shown: Sequence[R], query: OrderedQuery, what: str) -> ListPage[R]:
-    """At most `limit` of the shown objects, behind the one with the id `after`. Raises ApiError 400."""
-    start, limit, after = 0, query.limit, query.after
-    if after is not None:
-        start = next((place for place, each in enumerate(shown, 1) if each.id == after), 0)
-        if not start:
-            told = f"There is no {what} '{after[:80]}' to begin after."
-            raise ApiError(400, told, code="invalid_value", param="after")
-    some = shown[start : start + limit]
-    ids: list[Any] = [each.id for each in some] or [None]
-    return ListPage(some, ids[0], ids[-1], has_more=start + limit < len(shown))
 
 
 @router.post("/containers/{container_id}/files", summary="Upload a file", operation_id="createContainerFile")

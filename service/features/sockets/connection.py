@@ -28,9 +28,11 @@ from service.features.sockets.protocol import WIRE, SocketProtocol
 from service.features.sockets.reply import OpenedSocket, SocketReply, Visit
 from service.features.sockets.steering import SocketSteer, Steering, count_steers, failure_of
 from service.responses.parent import Remembered
+from service.responses.refusals import refusal_of
 from service.responses.service import Service
 from service.steps import in_steps
 from service.web.admission.slots import Admission
+from store.errors import StoreError
 
 MEMORY_BYTES = 128 * 1024 * 1024
 """The memory in which a process keeps what its WebSockets may continue. Beyond it, what was used least by the tenant
@@ -70,7 +72,7 @@ class SocketConnection:
     """One WebSocket that was accepted."""
 
     def __init__(self, sockets: Sockets, visit: Visit, socket: WebSocket) -> None:
-        self._settings = sockets.service.settings
+        self._settings, self._attachments = sockets.service.settings, sockets.service.attachments
         self._memory = sockets.memory
         self._exchange = visit.exchange
         self._wire = cast(SocketProtocol, visit.exchange.scope["extensions"][WIRE])
@@ -238,9 +240,10 @@ class SocketConnection:
             raise NotSteered("successor_creation_failed", self._leaving[1].message)
         try:
             raw, steer.messages = read_steer(frame)
-            await in_steps(read_in_steps(raw, self._settings.picture_bounds))
-        except InvalidRequest as error:
-            raise NotSteered("invalid_input", error.message) from None
+            whole = await self._attachments.read_into(self._exchange.entry, raw)
+            await in_steps(read_in_steps(whole, self._settings.picture_bounds))
+        except (ApiError, StoreError) as error:
+            raise NotSteered("invalid_input", refusal_of(error).message) from None
         return steering.take(steer)
 
     # --- the end ---

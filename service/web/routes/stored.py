@@ -160,7 +160,7 @@ async def steer(request: Aside, response_id: str) -> Response:
     """
     body, exchange = await request.body(), request.exchange
     key = exchange.headers.get(b"idempotency-key", b"")
-    return JsonResponse(await steer_response(request.service, exchange.tenant, response_id, body, key))
+    return JsonResponse(await steer_response(request.service, exchange.entry, response_id, body, key))
 
 
 @router.get(

@@ -133,7 +133,7 @@ class ArchivedTurns(ArchiveReader):
         response may be asked for before it has ended, and be archived and evicted at once.
         """
         self._history, self._server, self._keyspace = history, history.server, history.keyspace
-        self._archive, self._keeping, self._marks = archive, Keeping(archive), Marks(archive)
+        self.archive, self._keeping, self._marks = archive, Keeping(archive), Marks(archive)
         self._ready, self._make_room = ready, make_room
         self._after_seconds = after_seconds
         self._find, self.lists = find, find is not None
@@ -177,7 +177,7 @@ class ArchivedTurns(ArchiveReader):
         return await self._ask_counted(_Question(tenant, ""), ask) or ()
 
     async def unread_shards(self) -> Sequence[str]:
-        return await self._archive.listener.unread()
+        return await self.archive.listener.unread()
 
     async def archived_until(self) -> float:
         shards = await waiting(self._server, self._keyspace)

@@ -7,8 +7,9 @@
 --            pieces    how many pieces of it Redis has; 0 where the archive has them
 --            until_ms  when it expires, in ms since 1970; 0 for never
 --            adopts    1 where the archive has it, and it was not uploaded to this Redis; else 0
--- Result:    {'ok'} | {'lost'} where the upload isn't there as it was, or the file is being deleted
--- Invariant: a file that is known is whole. A retry is 'ok'.
+-- Result:    {'ok'} | {'lost'} where some of the upload isn't there, or the file is being deleted
+-- Invariant: a file that is known is whole, and takes the room that it needs: who took a dead upload over may have
+--            ended it with fewer bytes. A retry is 'ok'.
 
 local files, member = shard_key('files:' .. tenant), tenant .. '/' .. file
 if redis.call('HGET', files, file) == record then
@@ -21,8 +22,18 @@ if not known and adopts == '1' and not redis.call('ZSCORE', times, member) then
   redis.call('HINCRBY', room, '*', total)
   known = total
 end
-if not known or tonumber(known) ~= total or redis.call('HLEN', shard_key('pieces:' .. member)) ~= pieces then
+local held = shard_key('pieces:' .. member)
+if not known or tonumber(known) < total or redis.call('HLEN', held) < pieces then
   return { 'lost' }
+end
+local spare = total - known
+redis.call('HINCRBY', room, file, spare)
+redis.call('HINCRBY', room, '*', spare)
+if pieces > 0 then
+  redis.call('INCRBY', shard_key('files-held'), spare)
+  for number = pieces, redis.call('HLEN', held) - 1 do
+    redis.call('HDEL', held, number)
+  end
 end
 redis.call('HSET', files, file, record)
 if until_ms > 0 then

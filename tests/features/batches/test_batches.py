@@ -1,14 +1,17 @@
 """Batches as the official SDK has them made: an uploaded file of requests, and files of what came of each."""
 
 import json
-from typing import Any
+from typing import Any, cast
 
 import openai
 import pytest
 from openai.types import Batch
+from redis.asyncio import Redis
 
 from service.features.batches import shapes
 from service.process import Settings, load_settings
+from store.errors import StoreUnavailable
+from store.files.files import Files
 from tests.support.batches import answers_of, begun, ended, lines
 from tests.support.engine.scripted import Stall
 from tests.support.service import background
@@ -26,7 +29,11 @@ async def test_each_line_is_answered_once_and_found_by_its_own_name(settings: Se
         batch = await ended(client, batch.id)
         assert (batch.status, batch.model, batch.metadata) == ("completed", MODEL, {"night": "1"})
         assert counts_of(batch) == (300, 300, 0)
+        assert batch.usage is not None
         made = await answers_of(client, batch.output_file_id)
+        used = [each["response"]["body"]["usage"] for each in made.values()]
+        assert batch.usage.total_tokens == sum(each["total_tokens"] for each in used)
+        assert batch.usage.output_tokens == sum(each["output_tokens"] for each in used) > 300
         assert sorted(made) == sorted(json.loads(line)["custom_id"] for line in asked)
         assert {text_of(each) for each in made.values()} == {"Hello."}
         assert batch.error_file_id is None
@@ -159,6 +166,36 @@ async def test_a_batch_that_is_over_says_of_each_line_that_it_came_too_late(
         assert {each["error"]["code"] for each in late.values()} == {"batch_expired"}
 
 
+@pytest.mark.parametrize("dies", ["append", "finish"])
+async def test_an_expiry_goes_on_when_its_holder_dies_amid_it(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, dies: str
+) -> None:
+    monkeypatch.setitem(shapes.WINDOWS, "2h", 4)
+    alive, deaths = getattr(Files, dies), list[str]()
+
+    async def die_once(files: Files, tenant: str, *args: Any, **kwargs: Any) -> Any:
+        if not deaths and (dies == "finish" or args[1] > 1 << 16):
+            deaths.append(dies)
+            raise StoreUnavailable("it is away")
+        return await alive(files, tenant, *args, **kwargs)
+
+    engine = scripted([answer("Hello.")], [opened("Hm"), Stall()])
+    asked = lines(*({"input": str(number)} for number in range(700)))
+    quick = changed(settings, worker_concurrency=1, lease_seconds=0.5)
+    async with serving(quick, engine) as inside, inside.client() as client:
+        file = await client.files.create(file=("asked.jsonl", "\n".join(asked).encode()), purpose="batch")
+        monkeypatch.setattr(Files, dies, die_once)
+        batch = await client.batches.create(
+            input_file_id=file.id, endpoint="/v1/responses", completion_window=cast(Any, "2h")
+        )
+        batch = await ended(client, batch.id)
+        assert deaths == [dies]
+        assert (batch.status, counts_of(batch)) == ("expired", (700, 1, 699))
+        late = await answers_of(client, batch.error_file_id)
+        assert {each["error"]["code"] for each in late.values()} == {"batch_expired"}
+        assert (await answers_of(client, batch.output_file_id)).keys() == {"line-0"}
+
+
 async def test_its_lines_wait_until_no_other_response_does(settings: Settings) -> None:
     engine = scripted([answer("Hello.")])
     asked = lines(*({"input": str(number)} for number in range(60)))
@@ -175,16 +212,38 @@ async def test_its_lines_wait_until_no_other_response_does(settings: Settings) -
 
 async def test_another_process_goes_on_where_one_was_stopped(settings: Settings) -> None:
     engine = scripted(*[[answer("Hello.")]] * 150, [opened("Hm"), Stall()])
-    asked = lines({"input": "hi", "store": "no"}, *({"input": str(number)} for number in range(200)))
+    wrong = [{"input": "hi", "store": "no"}, *({"input": "a", "previous_response_id": id} for id in (5, "resp_x", ""))]
+    asked = lines(*wrong, *({"input": str(number)} for number in range(200)))
+    asked.append(asked[0].replace("line-0", "vast").replace('"no"', "1e999"))
     async with serving(settings, engine) as inside, inside.client() as client:
         batch = await begun(client, asked)
-        await until(lambda: client.batches.retrieve(batch.id), 30, wanted=lambda found: counts_of(found)[1] >= 127)
+        await until(lambda: client.batches.retrieve(batch.id), 30, wanted=lambda found: counts_of(found)[1] >= 123)
     again = scripted([answer("Hello.")])
     async with serving(settings, again) as inside, inside.client() as client:
         batch = await ended(client, batch.id)
-        assert (batch.status, counts_of(batch)) == ("completed", (201, 200, 1))
+        assert (batch.status, counts_of(batch)) == ("completed", (205, 200, 5))
         assert len(await answers_of(client, batch.output_file_id)) == 200
-        assert len(again.generations) <= 200 - 127
+        assert len(again.generations) <= 200 - 123
+
+
+async def test_a_batch_whose_input_was_deleted_fails_and_leaves_no_responses(settings: Settings) -> None:
+    engine = scripted(*[[answer("Hello.")]] * 3, [opened("Hm"), Stall()])
+    asked = lines(*({"input": str(number)} for number in range(40)))
+    async with serving(changed(settings, worker_concurrency=1), engine) as inside, inside.client() as client:
+        batch = await begun(client, asked)
+        await until(lambda: len(engine.generations) >= 4, 30)
+    async with serving(settings, scripted([answer("Hello.")])) as inside, inside.client() as client:
+        await client.files.delete(batch.input_file_id)
+        batch = await ended(client, batch.id)
+        assert batch.errors is not None
+        assert batch.errors.data is not None
+        assert (batch.status, [each.code for each in batch.errors.data]) == ("failed", ["file_gone"])
+
+        async def left() -> int:
+            async with Redis.from_url(settings.redis_url) as redis:
+                return len([key async for key in redis.scan_iter(f"{settings.key_prefix}:*:node:*")])
+
+        await until(left, 10, wanted=lambda number: number == 0)
 
 
 async def test_another_tenant_s_batch_is_not_there(settings: Settings) -> None:

@@ -22,6 +22,11 @@ def scanned(content: bytes, size: int = 1 << 20, most: int = 1 << 20) -> LineSca
     return scanner
 
 
+def order_of(lines: list[bytes]) -> list[str]:
+    content = b"\n".join(lines)
+    return [json.loads(content[start : start + size])["custom_id"] for _, start, size in scanned(content).places]
+
+
 @given(
     st.lists(st.text(max_size=30), min_size=1, max_size=20),
     st.integers(1, 200),
@@ -31,20 +36,19 @@ def test_each_line_is_found_wherever_pieces_end(texts: list[str], size: int, end
     lines = [line_of(str(number), input=text) for number, text in enumerate(texts)]
     content = end.join(lines)
     places = scanned(content, size).places
-    found = [content[start : start + length] for start, length in zip(places.starts, places.sizes, strict=True)]
-    assert [json.loads(each) for each in found] == [json.loads(each) for each in lines]
-    assert sorted(places.order) == [*range(len(lines))]
+    found = [content[start : start + length] for _, start, length in places]
+    assert sorted(map(json.loads, found), key=str) == sorted(map(json.loads, lines), key=str)
 
 
 def test_lines_that_begin_alike_are_made_one_after_the_other() -> None:
     made = [line_of(str(number), instructions="ab"[number % 2], input=str(number)) for number in range(6)]
-    assert [*scanned(b"\n".join(made)).places.order] == [0, 1, 2, 3, 4, 5], "each begins otherwise"
+    assert order_of(made) == ["0", "1", "2", "3", "4", "5"], "each begins otherwise"
     begins = [
         [{"role": "system", "content": "ab"[number % 2]}, {"role": "user", "content": str(number)}]
         for number in range(6)
     ]
     made = [line_of(str(number), input=begin) for number, begin in enumerate(begins)]
-    assert [*scanned(b"\n".join(made)).places.order] == [0, 2, 4, 1, 3, 5]
+    assert order_of(made) == ["0", "2", "4", "1", "3", "5"]
 
 
 def test_only_the_first_problems_are_told_and_the_rest_isn_t_read() -> None:
@@ -55,6 +59,11 @@ def test_only_the_first_problems_are_told_and_the_rest_isn_t_read() -> None:
 def test_a_line_longer_than_a_body_may_be_ends_the_reading() -> None:
     [problem] = scanned(line_of("a", input="x" * 2_000) + b"\n{}", most=1_000, size=100).problems
     assert (problem.code, problem.line) == ("line_too_long", 1)
+
+
+def test_a_line_that_is_no_text_is_told() -> None:
+    problems = scanned(line_of("a") + b"\n" + line_of("b", model="?").replace(b"?", b"\xff") + b"\n\xff").problems
+    assert [(each.code, each.line) for each in problems] == [("invalid_line", 2), ("invalid_line", 3)]
 
 
 def test_a_batch_has_a_bounded_number_of_lines() -> None:

@@ -11,6 +11,7 @@ import httpx
 from service.features.python.feature import run_in
 from service.process import Settings
 from tests.features.tenants.admin.test_admin import ADMIN, STATIC, administered, new_key
+from tests.support.batches import begun, lines
 from tests.support.sandbox.sandboxes import bare
 from tests.support.service.background import changed
 from tests.support.service.inside import Inside, serving
@@ -97,8 +98,21 @@ async def test_an_administrator_sees_caps_shards_and_servers(settings: Settings)
     assert sum(shard["responses"] for shard in found["shards"].values()) == 1
     assert list(found["shards"]) == [str(number) for number in range(len(found["shards"]))]
     assert set(found["shards"]["0"]["waiting"]) == {0}
+    assert found["work"] == {"batches": []}
     assert found["removed"].keys() == {"responses", "trees", "bytes", "memory", "idle"}
     assert "secret" not in answered.text
+
+
+async def test_an_administrator_sees_batches_under_way(settings: Settings) -> None:
+    async with administered(changed(settings, worker=False)) as (inside, _), inside.client(STATIC) as user:
+        batch = await begun(user, lines({"input": "My secret words."}), metadata={"a": "secret"})
+        answered = await asked(inside)
+        (shown,) = answered.json()["work"]["batches"]
+        counts = {"total": 0, "completed": 0, "failed": 0}
+        assert shown == {"tenant": shown["tenant"], "id": batch.id, "status": "validating", "counts": counts}
+        assert "secret" not in answered.text
+        await user.batches.cancel(batch.id)
+        assert (await asked(inside)).json()["work"] == {"batches": []}
 
 
 async def test_nobody_else_sees_it(settings: Settings) -> None:

@@ -15,8 +15,11 @@ from service.process import Settings, load_settings
 from tests.features.python.test_code_interpreter import OUTPUTS, code, ran
 from tests.support.pictures import png, url_of
 from tests.support.sandbox.sandboxes import bare
-from tests.support.service.inside import Inside, answer, scripted, serving
+from tests.support.service.background import ended
+from tests.support.service.inside import Inside, answer, opened, scripted, serving
 from tests.support.service.process import MODEL
+from tests.support.service.sockets import socket
+from tests.support.service.steered import Paused
 
 NOBODY = "file-" + 24 * "0"
 TEXT = b"The word is heron.\n"
@@ -162,6 +165,36 @@ async def test_a_conversations_items_have_what_was_read(service: Inside) -> None
         with pytest.raises(BadRequestError) as refused:
             await client.conversations.items.create(made.id, items=named(file_id=id))
         assert refused.value.param == "items[0].content[0].file_id"
+
+
+async def test_a_steer_reads_files_through_both_doors(settings: Settings) -> None:
+    paused, again = Paused(opened("One")), Paused(opened("One"))
+    engine = scripted(paused, [answer("Yes.")], again, [answer("Yes.")])
+    async with (
+        serving(settings, engine) as service,
+        service.client() as client,
+        service.http() as http,
+        socket(service.url) as ws,
+    ):
+        first = await client.responses.create(model=MODEL, input="Count.", background=True)
+        await paused.reached.wait()
+        id = await upload(client)
+        for asked, status in ((NOBODY, 400), (id, 200)):
+            told = await http.post(f"/v1/responses/{first.id}/steer", json={"input": named(file_id=asked)})
+            assert told.status_code == status, told.text
+        made: Any = (await ended(client, first.id)).to_dict()["harmonium"]
+        await ended(client, made["succeeded_by"])
+        parts = await listed(client, made["succeeded_by"])
+        assert [b64decode(part["file_data"]) for part in parts if part["type"] == "input_file"] == [TEXT]
+
+        await ws.ask("Count.")
+        begun = await ws.next()
+        await again.reached.wait()
+        await ws.send("response.steer", previous_response_id=begun["response"]["id"], input=named(file_id=id))
+        frames = [*await ws.rest(), *await ws.rest()]
+        assert "response.steer.accepted" in {frame["type"] for frame in frames}
+        parts = await listed(client, frames[-1]["response"]["id"])
+        assert [b64decode(part["file_data"]) for part in parts if part["type"] == "input_file"] == [TEXT]
 
 
 async def test_a_request_names_so_many_files(service: Inside, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,6 +48,20 @@ async def test_a_file_lives_as_the_client_has_it(service: Inside) -> None:
         assert [file.id async for file in client.files.list()] == [other.id]
 
 
+async def test_pages_go_on_behind_a_file_that_is_gone(service: Inside) -> None:
+    async with service.client() as client:
+        made = [(await client.files.create(file=("a", TEXT), purpose="user_data")).id for _ in range(5)]
+        await client.files.create(file=("b", TEXT), purpose="batch")
+
+        first = await client.files.list(limit=2, order="asc", purpose="user_data")
+        assert ([file.id for file in first.data], first.has_more) == (made[:2], True)
+        await client.files.delete(made[1])
+        rest = await client.files.list(after=made[1], limit=3, order="asc", purpose="user_data")
+        assert ([file.id for file in rest.data], rest.has_more) == (made[2:], False)
+        newest = await client.files.list(limit=2, purpose="user_data")
+        assert ([file.id for file in newest.data], newest.has_more) == ([made[4], made[3]], True)
+
+
 @pytest.mark.parametrize("size", [0, 1, 5 << 20])
 async def test_a_file_comes_back_as_it_was_sent(service: Inside, size: int) -> None:
     content = (TEXT * (size // len(TEXT) + 1))[:size]
@@ -100,7 +114,17 @@ PURPOSE = b'name="purpose"\r\n\r\nuser_data'
         ([b'name="file"; filename="a\x07b"\r\n\r\nabc', PURPOSE], "file", "invalid_value"),
         ([FILE, PURPOSE, b'name="long"\r\n\r\n' + bytes(5000)], "file", "invalid_value"),
         ([FILE, PURPOSE, *(b'name="f%d"\r\n\r\n' % number for number in range(20))], "file", "invalid_value"),
-        ([FILE, PURPOSE, b'name="expires_after[seconds]"\r\n\r\n3600'], "expires_after.anchor", "invalid_value"),
+        (
+            [FILE, PURPOSE, b'name="expires_after[seconds]"\r\n\r\n3600'],
+            "expires_after.anchor",
+            "missing_required_parameter",
+        ),
+        ([FILE, PURPOSE, b'name="expires_after"\r\n\r\n3600'], "expires_after", "invalid_type"),
+        (
+            [FILE, PURPOSE, b'name="expires_after"\r\n\r\n1', b'name="expires_after[seconds]"\r\n\r\n3600'],
+            "expires_after",
+            "invalid_type",
+        ),
         (
             [
                 *(FILE, PURPOSE, b'name="expires_after[anchor]"\r\n\r\ncreated_at'),
@@ -143,6 +167,20 @@ async def test_bounds_are_refused_with_the_setting_that_changes_them(settings: S
         await client.files.create(file=("a.txt", bytes(100)), purpose="batch")
         with pytest.raises(BadRequestError, match="FILES_BYTES"):
             await client.files.create(file=("a.txt", bytes(100)), purpose="batch")
+
+
+async def test_a_full_store_is_a_507_that_names_what_to_do(settings: Settings) -> None:
+    small = load_settings(
+        redis_url=settings.redis_url, key_prefix=settings.key_prefix, max_bytes=4 << 20, max_chain_bytes=1 << 20
+    )
+    async with serving(small) as service, service.client() as client:
+        kept = await client.files.create(file=("a.txt", bytes(1 << 19)), purpose="batch")
+        with pytest.raises(APIStatusError, match="ARCHIVE_URL") as refused:
+            await client.files.create(file=("b.txt", bytes(3 << 19)), purpose="batch")
+        assert (refused.value.status_code, refused.value.code) == (507, "files_full")
+        assert [file.id async for file in client.files.list()] == [kept.id]
+        await client.files.delete(kept.id)
+        await client.files.create(file=("b.txt", bytes(1 << 19)), purpose="batch")
 
 
 async def test_an_upload_that_breaks_off_leaves_nothing(service: Inside) -> None:

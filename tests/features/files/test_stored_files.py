@@ -49,7 +49,7 @@ async def chunks(content: bytes, size: int = 65_536) -> AsyncIterator[bytes]:
 
 
 async def create(files: Files, content: bytes = TEXT, tenant: str = "acme", **how: int) -> FileRecord:
-    return await files.create(tenant, "notes.txt", "user_data", chunks(content), **how)
+    return await files.store(tenant, FileRecord("", "notes.txt", "user_data", **how), chunks(content))
 
 
 async def content_of(files: Files, record: FileRecord, tenant: str = "acme") -> bytes:
@@ -72,7 +72,7 @@ async def test_what_was_stored_is_read(files: Files, size: int) -> None:
 
 async def test_one_chunk_may_be_all_of_it(files: Files) -> None:
     content = bytes(range(256)) * (2 * PIECE_BYTES // 256 + 1)
-    record = await files.create("acme", "one", "batch", chunks(content, len(content)))
+    record = await files.store("acme", FileRecord("", "one", "batch"), chunks(content, len(content)))
     assert [len(piece) async for piece in files.read("acme", record)] == [PIECE_BYTES, PIECE_BYTES, 256]
     assert await content_of(files, record) == content
 
@@ -82,7 +82,7 @@ async def test_another_tenant_has_nothing_of_it(files: Files) -> None:
 
     assert await files.find("globex", record.id) is None
     assert not await files.delete("globex", record.id)
-    assert (await files.page("globex")).files == []
+    assert await files.of("globex") == []
     with pytest.raises(FileGone):
         await content_of(files, record, "globex")
     assert await content_of(files, record) == TEXT
@@ -116,18 +116,23 @@ async def test_ids_are_in_the_order_of_their_times() -> None:
     assert all(before < after for before, after in pairwise(ids))
 
 
-async def test_pages_go_on_behind_a_file_that_is_gone(files: Files) -> None:
+async def test_files_are_in_the_order_in_which_they_came(files: Files) -> None:
     records = [await create(files) for _ in range(5)]
-    await files.create("acme", "other", "batch", chunks(TEXT))
+    await create(files, tenant="globex")
+    assert await files.of("acme") == records
 
-    first = await files.page("acme", limit=2, ascending=True, purpose="user_data")
-    assert (first.files, first.has_more) == (records[:2], True)
-    await files.delete("acme", records[1].id)
-    rest = await files.page("acme", after=records[1].id, limit=3, ascending=True, purpose="user_data")
-    assert (rest.files, rest.has_more) == (records[2:], False)
-    newest = await files.page("acme", limit=2, purpose="user_data")
-    assert (newest.files, newest.has_more) == ([records[4], records[3]], True)
-    assert len((await files.page("acme")).files) == 5
+
+async def test_an_append_that_was_not_counted_is_made_again(files: Files) -> None:
+    id, content = new_id(1), bytes(range(256)) * 5000
+    size = await files.append("acme", id, 0, content[:1000])
+    await files.append("acme", id, size, bytes(2 * PIECE_BYTES))
+    size = await files.append("acme", id, size, content[1000:])
+    record = await files.finish("acme", FileRecord(id, "grown", "batch_output", size))
+    assert await content_of(files, record) == content
+    assert await files.finish("acme", record) == record
+    other = await create(files)
+    assert await files.delete("acme", id)
+    assert await files.of("acme") == [other]
 
 
 # --- bounds ---
@@ -168,7 +173,7 @@ async def test_a_file_has_so_many_bytes(files: Files, history: ConversationHisto
     await create(small, bytes(PIECE_BYTES + 1))
     with pytest.raises(FileTooLarge):
         await create(small, bytes(PIECE_BYTES + 2))
-    assert len((await small.page("acme")).files) == 1
+    assert len(await small.of("acme")) == 1
 
 
 async def test_uploads_at_the_same_time_pass_no_bound_together(files: Files, history: ConversationHistoryStore) -> None:
@@ -182,7 +187,7 @@ async def test_uploads_at_the_same_time_pass_no_bound_together(files: Files, his
         return True
 
     done = await asyncio.gather(*map(upload, range(12)))
-    found = (await small.page("acme")).files
+    found = await small.of("acme")
     assert len(found) == sum(done) <= 4
     await create(small, bytes(PIECE_BYTES * (8 - 2 * len(found))))
 
@@ -220,7 +225,7 @@ async def test_of_an_upload_that_fails_nothing_is_left(files: Files, redis: Redi
         raise ConnectionResetError
 
     with pytest.raises(ConnectionResetError):
-        await files.create("acme", "broken", "batch", broken())
+        await files.store("acme", FileRecord("", "broken", "batch"), broken())
     assert await left_in(files.archive) == []
     assert [key async for key in redis.scan_iter(f"{prefix}:*")] == []
 
@@ -234,9 +239,9 @@ async def test_of_an_upload_that_is_cancelled_nothing_is_left(files: Files, redi
         came.set()
         await asyncio.Event().wait()
 
-    upload = asyncio.create_task(files.create("acme", "endless", "batch", endless()))
+    upload = asyncio.create_task(files.store("acme", FileRecord("", "endless", "batch"), endless()))
     await came.wait()
-    assert (await files.page("acme")).files == []
+    assert await files.of("acme") == []
     upload.cancel()
     with pytest.raises(asyncio.CancelledError):
         await upload
@@ -262,7 +267,7 @@ async def test_a_slow_upload_is_no_dead_one(
         await until(renewed)
         yield TEXT
 
-    record = await hasty.create("acme", "slow", "batch", slow())
+    record = await hasty.store("acme", FileRecord("", "slow", "batch"), slow())
     assert await content_of(files, record) == bytes(PIECE_BYTES) + TEXT
     assert [key async for key in redis.scan_iter(f"{prefix}:*files-until")] == [], "it doesn't expire"
 
@@ -276,9 +281,9 @@ async def test_an_upload_that_was_taken_for_dead_is_refused(files: Files, redis:
         yield TEXT
 
     with pytest.raises(FileGone):
-        await files.create("acme", "frozen", "batch", frozen())
+        await files.store("acme", FileRecord("", "frozen", "batch"), frozen())
     assert await left_in(files.archive) == []
-    assert (await files.page("acme")).files == []
+    assert await files.of("acme") == []
 
 
 async def test_a_file_expires(files: Files, redis: Redis) -> None:
@@ -290,7 +295,7 @@ async def test_a_file_expires(files: Files, redis: Redis) -> None:
         return await files.find("acme", record.id) is None
 
     await until(has_expired)
-    assert (await files.page("acme")).files == [other]
+    assert await files.of("acme") == [other]
     assert await files.sweep() == 1
     assert all(other.id in key for key in await left_in(files.archive))
 
@@ -301,7 +306,7 @@ async def test_all_of_a_tenant_is_erased(files: Files) -> None:
     other = await create(files, tenant="globex")
 
     assert await files.erase("acme") == 3
-    assert (await files.page("acme")).files == []
+    assert await files.of("acme") == []
     assert all(other.id in key for key in await left_in(files.archive))
     assert await content_of(files, other, "globex") == TEXT
 
@@ -348,7 +353,7 @@ async def test_a_redis_that_lost_all_knows_the_files_of_its_archive_again(
 
     assert await files.find("acme", kept.id) is None
     assert await files.recover() == 1
-    assert (await files.page("acme")).files == [kept]
+    assert await files.of("acme") == [kept]
     assert await content_of(files, kept) == TEXT
     assert RECOVERED in {key.decode().rpartition(":")[2] async for key in redis.scan_iter(f"{prefix}:*")}
 
@@ -415,7 +420,7 @@ async def test_a_tenants_files_are_erased_with_its_conversations(
     other = await create(files, tenant="globex")
     done = await erase(archive, Marks(archive), "acme", await history.cut_time(), history)
     assert done.files == 1
-    assert (await files.page("acme")).files == []
+    assert await files.of("acme") == []
     assert all(other.id in key for key in await left_in(archive))
 
 
@@ -434,11 +439,12 @@ async def test_an_upload_whose_process_is_killed_leaves_nothing_after_the_sweep(
     archive = open_archive(f"sqlite://{folder}", Path("/nowhere")) if folder else None
     files = Files(history, archive)
     assert await left_in(archive) != [] if folder else await redis.keys(f"{prefix}:*pieces*") != []
-    assert (await files.page("acme")).files == []
+    assert await files.of("acme") == []
     assert await until(files.sweep) == 1
     assert await left_in(archive) == []
     assert [key async for key in redis.scan_iter(f"{prefix}:*")] == []
-    await files.close()
+    if archive is not None:
+        await archive.close()
 
 
 async def test_files_are_there_after_a_restart(
@@ -446,7 +452,7 @@ async def test_files_are_there_after_a_restart(
 ) -> None:
     kept, own = await create(Files(history, archive)), await create(Files(history))
     later = Files(open_store(), archive)
-    assert (await later.page("acme")).files == [own, kept]
+    assert await later.of("acme") == [kept, own]
     assert [await content_of(later, record) for record in (kept, own)] == [TEXT, TEXT]
 
 
@@ -473,6 +479,6 @@ async def test_fsck_finds_files_that_are_not_whole(
     report = await _with_files(report, files, repair=True)
     assert (report.found, report.left) == (3, 0)
     assert [each async for each in files.faults()] == []
-    assert {record.id for record in (await files.page("acme")).files} == {whole.id, unknown.id}
+    assert {record.id for record in await files.of("acme")} == {whole.id, unknown.id}
     for key in await redis.keys(f"{prefix}:*files-held"):
         await redis.delete(key)

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from store.archive.opening import open_archive
-from store.files.files import PIECE_BYTES, Files
+from store.files.files import PIECE_BYTES, FileRecord, Files
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
 
@@ -23,7 +23,7 @@ async def endless() -> AsyncIterator[bytes]:
 async def upload(url: str, prefix: str, folder: str, lease_seconds: float) -> None:
     archive = open_archive(f"sqlite://{folder}", Path("/nowhere")) if folder else None
     history = ConversationHistoryStore(connect(url), prefix=prefix)
-    await Files(history, archive, lease_seconds=lease_seconds).create("acme", "endless", "batch", endless())
+    await Files(history, archive, lease_seconds=lease_seconds).store("acme", FileRecord(), endless())
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from service.api.tools.client import CustomTool, FunctionTool
 from service.api.tools.hosted import HOSTED
 from service.api.tools.read import NamespaceTool
 from service.features.batches import shapes as batches
+from service.features.files.routes import FileExpiry
 from service.features.proxy import passed
 from service.grammar.grammars import MAX_GRAMMAR_CHARS
 from service.harmony.header import CHANNELS
@@ -364,13 +365,6 @@ class Upload(Struct):
     """A form with a file."""
 
     file: Binary
-
-
-class FileExpiry(Struct):
-    """When a file is deleted by itself."""
-
-    anchor: Literal["created_at"]
-    seconds: Annotated[int, Meta(ge=3_600, le=2_592_000)]
 
 
 class FileUpload(Struct):

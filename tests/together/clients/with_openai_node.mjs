@@ -1,7 +1,7 @@
 // The official client for Node, by its helpers: parse with zod, stream, and what it makes of items that it sends back.
 
 import assert from 'node:assert/strict'
-import OpenAI from 'openai'
+import OpenAI, { toFile } from 'openai'
 import { ResponsesWS } from 'openai/resources/responses/ws'
 import { zodResponsesFunction, zodTextFormat } from 'openai/helpers/zod'
 import { z } from 'zod'
@@ -222,4 +222,49 @@ export async function test_a_search_of_files_has_results() {
   const [search] = of(response, 'file_search_call')
   assert.deepEqual(search.queries, ['tides'])
   assert.deepEqual(search.results.map((each) => each.filename), ['tides.md', 'moon.md'])
+}
+
+export async function test_a_file_lives_as_the_client_has_it() {
+  const content = 'The word is heron.'
+  const file = await toFile(Buffer.from(content), 'notes.txt')
+  const made = await client.files.create({ file, purpose: 'user_data', expires_after: { anchor: 'created_at', seconds: 3600 } })
+  assert.deepEqual([made.filename, made.bytes, made.expires_at], ['notes.txt', content.length, made.created_at + 3600])
+  assert.deepEqual(await client.files.waitForProcessing(made.id), made)
+  assert.equal(await (await client.files.content(made.id)).text(), content)
+  const ids = []
+  for await (const each of client.files.list({ purpose: 'user_data' })) ids.push(each.id)
+  assert.ok(ids.includes(made.id))
+  const input = [{ role: 'user', content: [{ type: 'input_file', file_id: made.id }, { type: 'input_text', text: 'Hello.' }] }]
+  assert.equal((await client.responses.create({ model, input })).status, 'completed')
+  assert.ok((await client.files.delete(made.id)).deleted)
+  await assert.rejects(client.files.retrieve(made.id), OpenAI.NotFoundError)
+}
+
+export async function test_a_batch_is_made_and_its_answers_are_fetched() {
+  const line = (number) => ({
+    custom_id: `line-${number}`,
+    method: 'POST',
+    url: '/v1/responses',
+    body: { model, input: `Count to ${number}.` },
+  })
+  const lines = [1, 2, 3].map((number) => JSON.stringify(line(number))).join('\n')
+  const file = await client.files.create({ file: await toFile(Buffer.from(lines), 'lines.jsonl'), purpose: 'batch' })
+  const asked = { input_file_id: file.id, endpoint: '/v1/responses', completion_window: '24h', metadata: { a: 'b' } }
+  const begun = await client.batches.create(asked)
+  assert.equal(begun.status, 'validating')
+  const ended = ['completed', 'failed', 'expired', 'cancelled']
+  let batch = begun
+  while (!ended.includes(batch.status)) {
+    await new Promise((resolve) => setTimeout(resolve, 200))
+    batch = await client.batches.retrieve(begun.id)
+  }
+  assert.deepEqual([batch.status, batch.request_counts], ['completed', { total: 3, completed: 3, failed: 0 }])
+  assert.ok(batch.usage.output_tokens > 0)
+  const answers = (await (await client.files.content(batch.output_file_id)).text()).trim().split('\n').map((each) => JSON.parse(each))
+  assert.deepEqual(answers.map((each) => each.custom_id).sort(), ['line-1', 'line-2', 'line-3'])
+  assert.ok(answers.every((each) => each.response.status_code === 200))
+  const ids = []
+  for await (const each of client.batches.list({ limit: 1 })) ids.push(each.id)
+  assert.ok(ids.includes(batch.id))
+  await assert.rejects(client.batches.cancel(batch.id), (error) => error.status === 409)
 }

@@ -5,6 +5,7 @@ import signal
 
 from service.api.response import Response, ResponseStatus
 from service.background.control import steer
+from service.entrance import Entry
 from service.process import Settings
 from service.settings.core import DEFAULT_TENANT
 from tests.support.chaos.aftermath import Aftermath
@@ -57,7 +58,7 @@ async def die(stage: Stage, step: str) -> None:
         async with opened(settings) as service:
             id = await queue(service, COUNT)
             if deed == "work":
-                await steer(service, DEFAULT_TENANT, id, STEER)
+                await steer(service, Entry(DEFAULT_TENANT), id, STEER)
         await stage.program.die(settings, step, deed, id)
         made = await settle(settings, aftermath, id)
         if step == "steering":
@@ -75,7 +76,7 @@ async def die_before_it_has_heard(stage: Stage) -> None:
             pid = await stage.program.begin(settings)
             await until(lambda: aftermath.events(id), SECONDS, wanted=lambda found: len(found) > 10)
             os.kill(pid, signal.SIGSTOP)
-            await steer(service, DEFAULT_TENANT, id, STEER)
+            await steer(service, Entry(DEFAULT_TENANT), id, STEER)
             os.kill(pid, signal.SIGKILL)
         await check_applied(settings, await settle(settings, aftermath, id))
 
@@ -86,7 +87,7 @@ async def die_cancelling(stage: Stage) -> None:
     async with Aftermath(settings) as aftermath:
         async with opened(settings) as service:
             id = await queue(service, COUNT)
-            accepted = await steer(service, DEFAULT_TENANT, id, STEER)
+            accepted = await steer(service, Entry(DEFAULT_TENANT), id, STEER)
             await stage.program.die(settings, "cancelled", "cancel", id)
         (made,) = await settle(settings, aftermath, id)
         assert made.status is ResponseStatus.CANCELLED
