@@ -134,9 +134,7 @@ function Batches({ value }: { value: Health }) {
             <Name text={id} />
             <td>{tenant}</td>
             <td>{status}</td>
-            <Cell number={counts.total} />
-            <Cell number={counts.completed} />
-            <Cell number={counts.failed} />
+            {[counts.total, counts.completed, counts.failed].map((number) => <Cell number={number} />)}
           </tr>
         ))}
       </Table>

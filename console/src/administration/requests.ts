@@ -103,15 +103,7 @@ export interface Health {
   removed: Record<string, number>;
   engines: { server: string; up: boolean; tokens: number | null; room: number | null }[];
   engine_waiting: number;
-  work: { batches?: Batch[] };
-}
-
-/** A batch that has not ended. */
-export interface Batch {
-  tenant: string;
-  id: string;
-  status: string;
-  counts: { total: number; completed: number; failed: number };
+  work: { batches?: { tenant: string; id: string; status: string; counts: Record<"total" | "completed" | "failed", number> }[] };
 }
 
 export type Grouping = "project_id" | "api_key_id" | "model";
