@@ -93,7 +93,7 @@ def test_a_file_that_is_no_text_is_refused_while_it_is_new_and_leaves_a_line_aft
     pdf = {"type": "input_file", "filename": "plan.pdf", "file_data": "JVBERi0xLjcK"}
     asked = {"role": "user", "content": [pdf, {"type": "input_text", "text": "What is it?"}]}
     line = "[A file, plan.pdf, was here. You can't read it; say so if it matters.]"
-    with pytest.raises(InvalidRequest, match="no text"):
+    with pytest.raises(InvalidRequest, match="not UTF-8 text"):
         shown(asked)
     assert shown(asked, SAID, USER)[0][0] == f"{line}\nWhat is it?"
     assert shown(USER, CALL, OUTPUT | {"output": [pdf]}) == (["Hi", "{}", f"{line}\n"], ["input_file"])

@@ -199,7 +199,7 @@ async def test_an_import_brings_nothing_back_that_was_deleted_or_erased(
         await archive.close()
         answer = await imported(here)
         assert (answer.status_code, answer.json()["error"]["code"]) == (409, "conflict")
-        assert "Import only turns that were made since." in answer.text
+        assert "Import only later turns." in answer.text
 
 
 async def test_a_conversation_by_its_id_comes_back(stored: Stored) -> None:

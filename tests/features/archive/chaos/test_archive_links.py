@@ -68,7 +68,13 @@ async def test_an_archive_that_stands_still_holds_up_those_alone_that_need_it(
             through = place.through(between.port)
             for name, value in through.environment.items():
                 monkeypatch.setenv(name, value)
-            where = {"redis_url": redis_url, "key_prefix": prefix, "api_keys": KEYS, "archive_url": through.url}
+            where = {
+                "redis_url": redis_url,
+                "key_prefix": prefix,
+                "api_keys": KEYS,
+                "archive_url": through.url,
+                "data_dir": tmp_path,
+            }
             settings = Settings.model_validate(SETTINGS | where | {"lease_seconds": 30.0})
             await asyncio.to_thread(join, settings)
             async with serving(settings, scripted([answer("Fine.")])) as inside:
