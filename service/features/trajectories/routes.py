@@ -76,7 +76,7 @@ async def list_trajectories(request: Aside, query: Annotated[TrajectoriesQuery, 
         trees = [(id_of(place.digits), None, 0 if since is None else since.score) for place in places if place.known]
     request.admitted.slot.take_body(MOST_BYTES // 16)
     lines = _lines(request.service, tenant, trees, query.format)
-    return StreamingResponse(lines, media_type="application/jsonl", headers=headers)
+    return StreamingResponse(lines, media_type="application/octet-stream", headers=headers)
 
 
 def _place_of(after: str | None) -> ScoredDigits | None:

@@ -155,7 +155,7 @@ OPERATIONS: dict[str, Operation] = {
     "retrieveBatch": Operation(None, _BATCH, (404,), "The batch."),
     "cancelBatch": Operation(None, _BATCH, (404, 409, *BODY), "The batch, which ends soon."),
     "listTrajectories": Operation(
-        None, {200: None}, (404, 503), "Trajectories, a line of JSON each.", texts=("application/jsonl",)
+        None, {200: None}, (404, 503), "Trajectories, a line of JSON each.", texts=("application/octet-stream",)
     ),
     "listModels": Operation(
         None, {200: answers.ModelList}, (), "The models.", not_ours=("limit", "after_id", "before_id")

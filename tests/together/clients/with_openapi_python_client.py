@@ -152,7 +152,7 @@ def test_a_batch_is_made_of_an_uploaded_file_and_its_answers_are_downloaded():
 
 def test_a_trajectory_has_its_response():
     made = create(input_="Count to 2.")
-    call("trajectories.list_trajectories", id=made.id)
+    assert json.loads(call("trajectories.list_trajectories", id=made.id))["trajectory_id"] == made.id
 
 
 def test_the_models_and_the_state_of_the_service_are_told():
