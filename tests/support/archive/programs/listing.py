@@ -24,7 +24,7 @@ from store.backup.upkeep.walking import trees_of
 from store.catalogue.catalogue import Catalogue
 from store.catalogue.cataloguing import Cataloguer
 from store.catalogue.sqlite import SqliteCatalogue
-from store.errors import ArchiveUnavailable, NotFound
+from store.errors import ArchiveUnavailable, NotFound, ParentNotFound
 from tests.support.archive.kept import DAY, Kept, begun
 from tests.support.archive.patience import PATIENT
 from tests.support.store.backups import RELEASE
@@ -91,7 +91,7 @@ async def work(deed: str, url: str, prefix: str, folder: Path) -> None:
     kept, cataloguer = await listed_at(url, prefix, folder)
     print("begins", flush=True)
     while True:
-        with suppress(ArchiveUnavailable):  # others change the same, or the archive changes hands
+        with suppress(ArchiveUnavailable, ParentNotFound):  # others change or delete the same, or it changes hands
             match deed:
                 case "archive":
                     await archive(kept)
