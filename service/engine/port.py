@@ -273,9 +273,8 @@ class ModelCard(msgspec.Struct, frozen=True):
     """The model that the engine serves: its id in the API, when it was made (unix seconds) and its context in tokens.
 
     `max_output_tokens` is the most that one response may have of it; 0 is as many as there is room for.
-    `speech` is None for a model that speaks Harmony. `constrains` is whether the engine holds the model
-    to a constraint, as far as that is known. `real` is false where no model is
-    behind it.
+    `speech` is None for a model that speaks Harmony. `constrains` is whether the engine holds the model to a
+    constraint, as far as that is known. `real` is false where no model is behind it.
     """
 
     id: str

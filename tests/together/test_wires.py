@@ -394,7 +394,7 @@ ANSWERS: dict[str, Any] = {
 
 
 async def facts(said: dict[str, Any], terms: ServerTerms, statuses: dict[str, int] | None = None) -> ServerFacts:
-    """What is made of a llama.cpp's answers, by path."""
+    """The facts that a llama.cpp server's answers give, by path."""
     answers = {**ANSWERS, **said}
 
     async def ask(method: str, path: str, body: bytes | None) -> tuple[int, bytes]:

@@ -79,8 +79,8 @@ class ServerFacts(msgspec.Struct, frozen=True):
 
     `places` is how many generations it can have under way at once, where more would keep it from answering; 0 is as
     many as come. `traits` are other facts of its kind, and `speech` how a model speaks that doesn't speak Harmony.
-    `constrains` is as the model's card has it. `version` is the server's own, empty where it doesn't
-    tell one, and `advice` a sentence for its operator, where there is one to be given.
+    `constrains` is as the model's card has it. `version` is the server's own, empty where it doesn't tell one, and
+    `advice` a sentence for its operator, where there is one to be given.
     """
 
     endpoint: str

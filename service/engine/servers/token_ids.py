@@ -23,7 +23,7 @@ from service.engine.port import Generation, Sampling
 from service.engine.servers.kind import Count, ServerEvent
 
 LEAST_TOP_P = 1e-6
-"""None of them takes a top_p of 0; this one leaves the likeliest token alone too."""
+"""Servers take no top_p of 0; this one leaves the likeliest token alone, too."""
 
 BAN = -100.0
 

@@ -32,9 +32,6 @@ from service.features.trajectories.stories import turns_of
 TRAJECTORIES = "/v1/trajectories"
 AFTER = "x-harmonium-after"
 
-FROM_START = "0"
-"""The cursor before all."""
-
 MOST = 1 << 40
 """As many trees as there are."""
 
@@ -89,7 +86,7 @@ def export(
         number += piece.count(b"\n")
         sys.stdout.buffer.write(piece)
     sys.stdout.buffer.flush()
-    printing.remark(many(number, "trajectory").replace("ys", "ies"))
+    printing.remark(f"{number:,} {'trajectory' if number == 1 else 'trajectories'}")
     return 0
 
 

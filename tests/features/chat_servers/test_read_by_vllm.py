@@ -65,7 +65,7 @@ def read() -> dict[str, Any]:
 
 
 def said(segments: list[Segment]) -> Said:
-    """What each segment is, without what templates strip; arguments as values."""
+    """Each segment by its recipient and text, stripped as templates do; arguments as values."""
     return [
         (each.to, json.loads(each.text) if each.to.startswith("functions.") else each.text.strip())
         for each in messages_of(segments)
@@ -73,7 +73,7 @@ def said(segments: list[Segment]) -> Said:
 
 
 def said_by_server(deltas: list[Any]) -> Said:
-    """What our reader of a server makes of these deltas."""
+    """The segments that our reader of a server finds in these deltas."""
     answer = ChatAnswer("vLLM", max_tokens=1000, logprobs=None)
     events = [{"choices": [{"index": 0, "delta": each}]} for each in deltas]
     last = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}

@@ -72,7 +72,7 @@ TEMPLATES = {
 
 
 def conversation(judged: Judged) -> list[Turn]:
-    """What the model says: by turns one call or two, and an answer."""
+    """The model's turns: alternately one call or two, and an answer."""
     turns: list[Turn] = []
     for number in range(0, TURNS, 2):
         call = ("get_weather", {"city": "S\u00e3o Paulo (1)", "days": number})

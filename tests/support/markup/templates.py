@@ -144,7 +144,7 @@ class TemplateSpeaker(Speaker):
         return len(prompt)
 
     def _next(self, prompt: str) -> str:
-        """What is said next behind a prompt."""
+        """The next turn behind a prompt."""
         turn = next(self._turns)
         said = written(self._markup, turn).removesuffix(WRITTEN_END)
         opening = WRITING[self._markup].think.partition("{}")[0]
