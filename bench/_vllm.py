@@ -97,17 +97,20 @@ class Turn(NamedTuple):
 
 
 class Vllm:
-    """A vLLM of one's own: `scripts/vllm-cpu` on a free port, with its Responses store on; a context manager."""
+    """A vLLM of one's own: `scripts/vllm-cpu` on a free port, with its Responses store on; a context manager.
 
-    def __init__(self, asked: Asked) -> None:
-        self._asked = asked
+    `serving` is what vLLM's server is given besides.
+    """
+
+    def __init__(self, asked: Asked, serving: Sequence[str] = ()) -> None:
+        self._asked, self._serving = asked, serving
         self.port = free_port()
 
     def __enter__(self) -> Self:
         self._log = tempfile.TemporaryFile("w+")
         subprocess.run([SCRIPT, *self._asked.options, "--setup"], check=True, timeout=INSTALL_SECONDS)
         self._process = subprocess.Popen(
-            [SCRIPT, *self._asked.options, "--port", str(self.port)],
+            [SCRIPT, *self._asked.options, "--port", str(self.port), *self._serving],
             env={**os.environ, "VLLM_ENABLE_RESPONSES_API_STORE": "1"},
             stdout=self._log,
             stderr=subprocess.STDOUT,

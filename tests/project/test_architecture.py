@@ -25,6 +25,7 @@ PASSED_OVER = {
     ".venv-clients-full",
     ".venv-open-webui",
     ".venv-phoenix",
+    ".venv-aiperf",
     ".venv-templates",
     ".venv-peer-smg",
     ".env",

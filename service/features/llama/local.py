@@ -6,6 +6,7 @@ When it dies it is started again, at the same port. Never two for one model: eac
 
 import asyncio
 import logging
+import os
 import secrets
 import sys
 from collections.abc import Mapping
@@ -35,8 +36,10 @@ of an answer, as a small model may not find an end.
 SLOTS = 4
 """Generations at once, unless the options say otherwise."""
 
-SLOTS_OPTION = "n_parallel"
-"""The option that says otherwise."""
+SLOTS_OPTION, THREADS_OPTION = "n_parallel", "cpuparams.n_threads"
+"""The options that say otherwise for slots, and for threads: by default there is one fewer than cores, as threads
+wait for each other by spinning, and are slowed by whatever else needs a core.
+"""
 
 START_SECONDS = 600.0
 """How long it may take to load a model."""
@@ -71,7 +74,8 @@ class LlamaLocalEngine(ServersEngine):
         shared: bool = False,
     ) -> None:
         path = packaged_file(str(model)) or model
-        options = {name: value for name, value in args.items() if name != SLOTS_OPTION}
+        threads = max(1, (os.cpu_count() or 1) - 1)
+        options = {THREADS_OPTION: threads} | {name: value for name, value in args.items() if name != SLOTS_OPTION}
         self._child = WantedServer(
             path=str(path.expanduser().absolute()),
             alias=served_as or model.stem,

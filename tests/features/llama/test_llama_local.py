@@ -128,3 +128,10 @@ async def test_one_that_is_given_up_while_it_loads_leaves_nothing() -> None:
     with pytest.raises(asyncio.CancelledError):
         await starting
     assert not is_there(pid)
+
+
+def test_one_core_is_left_to_others_unless_the_options_say_otherwise() -> None:
+    cores = os.cpu_count() or 1
+    engine = LlamaLocalEngine(Path("any.gguf"), {})
+    assert engine._child.options == {"cpuparams.n_threads": max(1, cores - 1)}
+    assert LlamaLocalEngine(Path("any.gguf"), {"cpuparams.n_threads": 8})._child.options["cpuparams.n_threads"] == 8
