@@ -200,7 +200,7 @@ async def claim(
 
 def _note(exchange: Exchange, found: FoundRequest, *, waited: bool, taken_over: bool) -> None:
     if found is FoundRequest.MADE:
-        outcome = "waited" if waited else "told"
+        outcome = "waited" if waited else "returned"
     elif found is not FoundRequest.MINE:
         outcome = "refused"
     elif waited or taken_over:
