@@ -24,7 +24,7 @@ import typer
 import zstandard
 
 from service.build import this_build
-from service.commands.arguments import flag, many, option
+from service.commands.arguments import amount, flag, many, option
 from service.commands.options import EXIT_FAILED, EXIT_UNABLE, AsJson, Pace, TenantOption, asking, fail, load, show
 from service.commands.stores import on_store
 from service.features.archive.backup_command import bar_on, last_of, left_out
@@ -166,9 +166,7 @@ def verify_archive(
     whole: Annotated[bool, flag("--all", "Check all trees, in the archive and in Redis.")] = False,
     sample: Annotated[
         int,
-        typer.Option(
-            "--sample", min=1, max=1_000_000, metavar="N", help="How many trees of each to check, about, at random."
-        ),
+        amount(1, 1_000_000, "About how many random trees of each to check", "--sample"),
     ] = SAMPLE,
     alone: Annotated[bool, flag("--alone", "Check the archive alone, without Redis.")] = False,
     repair: Annotated[bool, flag("--repair", "Repair what can be repaired.")] = False,

@@ -16,7 +16,7 @@ from typing import Annotated, BinaryIO
 
 import typer
 
-from service.commands.arguments import LOOK, AsLines, many, option
+from service.commands.arguments import LOOK, AsLines, amount, many, option
 from service.features.client import printing
 from service.features.client.errors import EXIT_USAGE, ClientError, RefusedByService
 from service.features.client.options import AsJson, Id, talking
@@ -363,7 +363,7 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
 @talking
 def ls(
     service: RemoteService,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="The most rows.")] = 20,
+    limit: Annotated[int, amount(1, 10_000, "The most rows")] = 20,
     status: Annotated[str | None, option("STATUS", "Only conversations whose newest turn has this status.")] = None,
     model: Annotated[str | None, option("NAME", "Only conversations with a turn of this model.")] = None,
     since: Annotated[

@@ -13,7 +13,7 @@ import msgspec
 import typer
 from msgspec import UNSET
 
-from service.commands.arguments import AsLines, argument, flag, option
+from service.commands.arguments import AsLines, amount, argument, flag, option
 from service.commands.options import AsJson, Row, asking, cell, fail, load, show, show_rows
 from service.commands.stores import on_store
 from service.features.tenants.audit import COMMAND_LINE, ENTRY_PREFIX, Actor, AuditFilter, done_by, page_of_entries
@@ -49,7 +49,7 @@ ProjectId = Annotated[str, argument("PROJECT", "The id of a project.")]
 KeyId = Annotated[str, argument("KEY", "The id of a key, as `list` shows it.")]
 Days = Annotated[
     float | None,
-    typer.Option("--days", metavar="N", min=0.0001, max=3_660, help="The days until the key expires. Default: never."),
+    amount(0.0001, 3_660, "The days until the key expires (default: never)", "--days"),
 ]
 
 Weight = Annotated[
@@ -247,7 +247,7 @@ def revoke_admin_key(key: KeyId, as_json: AsJson = False) -> None:
 def audit(
     project: Annotated[str | None, option("ID", "Only in this project.")] = None,
     type: Annotated[str | None, option("TYPE", "Only entries of this type, such as api_key.deleted.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=100_000, metavar="N", help="The most rows.")] = 50,
+    limit: Annotated[int, amount(1, 100_000, "The most rows")] = 50,
     follow: Annotated[bool, flag("--follow", "Print the oldest first, then new entries until Ctrl-C.")] = False,
     as_json: AsLines = False,
 ) -> None:
@@ -274,7 +274,7 @@ def usage(
         list[Dimension] | None,
         typer.Option("--by", metavar="project|key|model", help="A dimension. Repeatable.", show_default="project"),
     ] = None,
-    days: Annotated[int, typer.Option(min=1, max=3_660, metavar="N", help="The number of days, including today.")] = 30,
+    days: Annotated[int, amount(1, 3_660, "The number of days, including today")] = 30,
     as_json: AsJson = False,
 ) -> None:
     """Show usage by project, key or model: ended responses and their tokens."""
