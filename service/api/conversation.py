@@ -78,7 +78,7 @@ def read_changed(body: bytes) -> dict[str, str]:
     """The metadata that a conversation has from now on. Raises InvalidRequest."""
     sent = decode(body, _Changed).metadata
     if isinstance(sent, msgspec.UnsetType):
-        raise missing("metadata", "Give all of it, as it takes the place of what there is; null is none.")
+        raise missing("metadata", "Send all metadata, which replaces the existing one; null removes it.")
     return read_metadata(sent)
 
 

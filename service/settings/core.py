@@ -472,8 +472,8 @@ class CoreSettings(
             )
         if self.cors_origins and not self.has_keys:
             raise ValueError(
-                f"{PREFIX}CORS_ORIGINS lets web pages call the service, but no API key is set, so each of them could "
-                f"read every conversation of whoever visits it; set {PREFIX}API_KEYS"
+                f"{PREFIX}CORS_ORIGINS lets web pages call the service, but no API key is set, so each page could read "
+                f"every conversation on its visitor's machine; set {PREFIX}API_KEYS"
             )
         if self.engine.endswith("-local") and self.workers > 1:
             raise ValueError(
@@ -516,15 +516,15 @@ class CoreSettings(
             unknown = set(named) - self.tenants
             if unknown and not self.has_projects:
                 raise ValueError(
-                    f"{PREFIX}{name} names {', '.join(sorted(unknown))}, of which {PREFIX}API_KEYS has no key; add "
-                    "one, or leave the tenant out"
+                    f"{PREFIX}{name} names {', '.join(sorted(unknown))}, without a key in {PREFIX}API_KEYS; add one, "
+                    "or leave the tenant out"
                 )
         if self.admin_key == self.metrics_key != SecretStr(""):
-            raise ValueError(f"{PREFIX}ADMIN_KEY is {PREFIX}METRICS_KEY, too, which scrapers have; make another one")
+            raise ValueError(f"{PREFIX}ADMIN_KEY is also {PREFIX}METRICS_KEY, which scrapers have; make another one")
         if any(each.key == self.admin_key for each in self.api_keys):
             raise ValueError(
-                f"{PREFIX}ADMIN_KEY is one of {PREFIX}API_KEYS, too, and an administrator's key is for nothing else; "
-                "make another one"
+                f"{PREFIX}ADMIN_KEY is one of {PREFIX}API_KEYS, too, but an administrator's key only administers; make "
+                "another one"
             )
 
     @property

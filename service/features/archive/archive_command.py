@@ -98,8 +98,10 @@ class ArchiveStatus(msgspec.Struct):
 
 archive = typer.Typer(
     no_args_is_help=True,
-    help="The archive behind Redis: its status, check, export, restore, erase, hold. It takes the settings of "
-    "`serve`, and every command can run while the service does.",
+    help=(
+        "The archive behind Redis: its status, check, export, restore, erase, hold. It uses the settings of `serve`. "
+        "Every command can run while the service does."
+    ),
 )
 
 Tenant = Annotated[str, option("--tenant", "NAME", "The tenant.")]

@@ -107,7 +107,7 @@ async def create(request: UploadsAside) -> Response:
     except FilesFull as error:
         raise _full(error) from None
     except FileGone:
-        raise unavailable("The file could not be stored as a whole. Send it again.") from None
+        raise unavailable("The file could not be stored completely. Send it again.") from None
     request.service.metrics.file_bytes.labels("put").inc(made.bytes)
     return JsonResponse(resource_of(made))
 
@@ -205,7 +205,7 @@ def no_file(id: str) -> ApiError:
 
 def too_large(most: int) -> ApiError:
     """413 for a file that is too long."""
-    told = f"A file may have {most} bytes ({variable('file_max_bytes')}). Split it."
+    told = f"A file can have {most} bytes ({variable('file_max_bytes')}). Split it."
     return ApiError(413, told, code="file_too_large", param="file")
 
 
@@ -217,7 +217,7 @@ def _full(error: FilesFull) -> ApiError:
         return InvalidRequest(told, code="too_many_files", param="file")
     setting = variable("max_bytes")
     if error.bound == "held":
-        told = f"The files of all tenants take all that they may in Redis, a quarter of {setting}."
+        told = f"The files of all tenants have reached their limit in Redis, a quarter of {setting}."
     else:
         told = "The server of the store has too little memory for more files: raise its maxmemory."
     told = f"{told} Have {variable('archive_url')} name an archive, which then has them, or delete some."

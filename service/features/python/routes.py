@@ -50,7 +50,7 @@ async def create(request: Aside) -> Response:
     tenant, sent = request.tenant, read_new(await request.body())
     containers = containers_of(request.service)
     if containers is None or not containers.usable:
-        raise not_served("name", sent.name, "There is no sandbox here; its operator can set one up.")
+        raise not_served("name", sent.name, "This service has no sandbox; its operator can set one up.")
     minutes = (sent.expires_after or ExpiresAfter()).minutes
     files = [await _find_file(request, id, f"file_ids[{place}]") for place, id in enumerate(sent.file_ids or ())]
     try:
@@ -61,7 +61,7 @@ async def create(request: Aside) -> Response:
         told = f"No container can be made now: {error}."
         raise ApiError(429, told, type="rate_limit_error", code="containers_full", retry_after=RETRY_SECONDS) from error
     except (SessionGone, Unusable) as error:
-        raise unavailable("There is no sandbox at the moment.", RETRY_SECONDS) from error
+        raise unavailable("The sandbox is not available at the moment.", RETRY_SECONDS) from error
     try:
         for file in files:
             await containers.write(tenant, made.id, file.name, file.content)

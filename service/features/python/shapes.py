@@ -101,7 +101,7 @@ def read_new(body: bytes) -> NewContainer:
     """The container that a request asks for. Raises InvalidRequest."""
     sent = decode(body, NewContainer)
     if sent.skills:
-        raise not_served("skills", sent.skills, "There are none here. Leave it out.")
+        raise not_served("skills", sent.skills, "This service has none. Leave it out.")
     check_policy(sent.network_policy, "network_policy")
     return sent
 

@@ -57,15 +57,15 @@ def run(settings: SandboxSettings) -> None:
     allow_files(settings.max_connections)
     if not settings.sandbox_listen.startswith(UNIX) and not settings.sandbox_key.get_secret_value():
         raise StartError(
-            f"{variable('sandbox_listen')}={settings.sandbox_listen} can be reached by others, and whoever reaches it "
-            f"has sessions of Python; set {variable('sandbox_key')}, or listen on a Unix socket"
+            f"{variable('sandbox_listen')}={settings.sandbox_listen} can be reached from other machines, which could "
+            f"then run Python; set {variable('sandbox_key')}, or listen on a Unix socket"
         )
     with _listener(settings.sandbox_listen) as listener:
         close_logs = configure_logs(settings)
         try:
             uvloop.run(_serve(settings, listener))
         except Unusable as error:
-            raise StartError(f"no sandbox is to be had here: {error}; see docs/tools.md") from error
+            raise StartError(f"this machine can't have a sandbox: {error}; see docs/tools.md") from error
         finally:
             close_logs()
             if settings.sandbox_listen.startswith(UNIX):

@@ -41,6 +41,7 @@ async def open_socket(_: Aside) -> Response:
     raise ApiError(
         426,
         "GET /v1/responses opens a WebSocket: send Upgrade: websocket, Connection: Upgrade, Sec-WebSocket-Version: 13 "
-        "and a Sec-WebSocket-Key of 16 bytes as base64, over HTTP/1.1. A proxy may have taken them away. Else POST.",
+        "and a Sec-WebSocket-Key of 16 bytes as base64, over HTTP/1.1. A proxy may have removed these headers. Without "
+        "a WebSocket, use POST.",
         code="upgrade_required",
     )

@@ -41,7 +41,7 @@ FOLLOW_SECONDS = 1.0
 DAY_SECONDS = 86_400
 
 projects = typer.Typer(
-    no_args_is_help=True, help="Tenants that you create while the service runs: list, create, change, end."
+    no_args_is_help=True, help="Tenants that you create while the service runs: list, create, change, archive."
 )
 keys = typer.Typer(no_args_is_help=True, help="Keys of projects and of administrators: list, create, revoke.")
 
@@ -72,7 +72,7 @@ BY = {"project": "tenant", "key": "key", "model": "model"}
 
 @projects.command("list")
 def list_projects(
-    archived: Annotated[bool, flag("--archived", "Also list ended projects.")] = False,
+    archived: Annotated[bool, flag("--archived", "Also list archived projects.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """List all projects: first the static ones of HARMONIUM_API_KEYS, then those that were created here, in order."""
@@ -130,7 +130,7 @@ def permit_models(
     ] = None,
     deny: Annotated[
         list[str] | None,
-        typer.Option("--deny", metavar="MODEL", help="Allow all models but this. Repeatable."),
+        typer.Option("--deny", metavar="MODEL", help="Forbid this model and allow all others. Repeatable."),
     ] = None,
     clear: Annotated[bool, flag("--clear", "Allow all models.")] = False,
     as_json: AsJson = False,

@@ -85,7 +85,7 @@ def _place_of(after: str | None) -> ScoredDigits | None:
         return None
     match = _PLACE.fullmatch(after)
     if match is None:
-        raise invalid_value("after", after, f"Give the header '{AFTER}' of the page before.")
+        raise invalid_value("after", after, f"Send the header '{AFTER}' of the previous page.")
     return ScoredDigits(int(match[1]), match[2])
 
 

@@ -188,13 +188,13 @@ def read_filter(parameters: Iterable[tuple[str, str]]) -> Filter:
             continue
         match = _FILTER.fullmatch(name)
         if match is None:
-            raise invalid_value("metadata", f"{name}={value}", "Write what is wanted as metadata[key]=value.")
+            raise invalid_value("metadata", f"{name}={value}", "Send metadata[key]=value.")
         if match[1] in wanted:
-            raise invalid_value("metadata", match[1], "A key is given once, as a conversation has one value for it.")
+            raise invalid_value("metadata", match[1], "Send each key once: a conversation has one value for it.")
         check_pair(match[1], value)
         wanted[match[1]] = value
     if len(wanted) > MAX_METADATA_PAIRS:
-        raise invalid_value("metadata", len(wanted), f"At most {MAX_METADATA_PAIRS} pairs can be asked for.")
+        raise invalid_value("metadata", len(wanted), f"At most {MAX_METADATA_PAIRS} pairs are allowed.")
     return wanted
 
 

@@ -95,7 +95,7 @@ async def _engine(check: Coroutine[None, None, None]) -> tuple[str, str | None]:
         await check
     except EngineError as error:
         logs.event(logger, logging.WARNING, "not ready", reason=str(error))
-        waits = "no server has answered for {:,.0f} s; one that loads its model answers once that is loaded"
+        waits = "no server has answered for {:,.0f} s; a server answers once its model is loaded"
         return "unavailable", waits.format(error.seconds) if isinstance(error, EngineAway) else None
     return "ok", None
 

@@ -151,9 +151,7 @@ async def cancel(request: Aside, response_id: str) -> Response:
     return request.exchange.dialect.answer(response)
 
 
-@router.post(
-    "/responses/{response_id}/steer", summary="Say something to a background response", operation_id="steerResponse"
-)
+@router.post("/responses/{response_id}/steer", summary="Steer a background response", operation_id="steerResponse")
 async def steer(request: Aside, response_id: str) -> Response:
     """Accept something that is said to a background response while it is under way: it ends at its next boundary, and
     another one goes on from it with that.
