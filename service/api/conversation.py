@@ -17,7 +17,7 @@ MAX_ITEMS = 20
 
 
 class Conversation(msgspec.Struct, frozen=True):
-    """A conversation as it is shown, and as the store keeps it."""
+    """A conversation."""
 
     id: str
     created_at: int
@@ -26,7 +26,7 @@ class Conversation(msgspec.Struct, frozen=True):
 
 
 class ConversationDeleted(msgspec.Struct, frozen=True):
-    """A conversation that is no longer there."""
+    """A deleted conversation."""
 
     id: str
     object: Literal["conversation.deleted"] = "conversation.deleted"
@@ -46,7 +46,7 @@ class _New(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Extensions(msgspec.Struct, forbid_unknown_fields=True):
-    """The facts that only harmonium has of a new conversation."""
+    """harmonium's extensions of a new conversation."""
 
     fork_of: str | None = None
 

@@ -230,21 +230,21 @@ class ExecAction(msgspec.Struct):
 
 
 class CreateFile(msgspec.Struct, tag="create_file"):
-    """A file that comes."""
+    """A file to create."""
 
     path: Path
     diff: str
 
 
 class UpdateFile(msgspec.Struct, tag="update_file"):
-    """A file that is changed."""
+    """A changed file."""
 
     path: Path
     diff: str
 
 
 class DeleteFile(msgspec.Struct, tag="delete_file"):
-    """A file that goes."""
+    """A file to delete."""
 
     path: Path
 

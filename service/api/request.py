@@ -33,7 +33,7 @@ Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
 class ReasoningParam(msgspec.Struct, forbid_unknown_fields=True):
-    """How hard to think."""
+    """The effort of reasoning."""
 
     effort: Effort | None = None
     summary: Literal["auto", "concise", "detailed"] | None = None
@@ -56,7 +56,7 @@ Include = Literal[
 
 
 class PromptParam(msgspec.Struct, forbid_unknown_fields=True):
-    """A stored prompt template, and what stands for its variables."""
+    """A stored prompt template, with values of its variables."""
 
     id: Annotated[str, Meta(min_length=1, max_length=128)]
     version: Annotated[str, Meta(min_length=1, max_length=64)] | None = None
@@ -71,20 +71,20 @@ class TextParam(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Managing(msgspec.Struct, forbid_unknown_fields=True):
-    """The treatment of a long conversation: it is compacted beyond so many tokens; null is our default."""
+    """The number of tokens beyond which a conversation is compacted; null is our default."""
 
     type: Literal["compaction"]
     compact_threshold: Annotated[int, Meta(ge=1, le=MAX_INT)] | None = None
 
 
 class ConversationParam(msgspec.Struct, forbid_unknown_fields=True):
-    """The conversation that a response is a part of."""
+    """The conversation of a response."""
 
     id: str
 
 
 class CachingParam(msgspec.Struct, forbid_unknown_fields=True):
-    """How OpenAI caches a prompt; an engine here caches all of it, as long as there is room."""
+    """OpenAI's caching of prompts; an engine here caches all prompts while there is room."""
 
     mode: Literal["implicit", "explicit"] | None = None
     ttl: Literal["30m", "12h"] | None = None
@@ -92,7 +92,7 @@ class CachingParam(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
-    """How to stream. The last event has the usage, whether it is asked for or not."""
+    """Options of the stream. The last event has the usage, whether it is asked for or not."""
 
     include_obfuscation: bool | None = None
     include_usage: bool | None = None
@@ -103,7 +103,7 @@ Window = Literal["soonest", "2h", "8h"]
 
 
 class BackgroundParam(msgspec.Struct, forbid_unknown_fields=True):
-    """When a background response is made, and with which others."""
+    """The completion window of a background response, and its place beside others."""
 
     completion_window: Window | None = None
     continuation_id: Annotated[str, Meta(max_length=MAX_CONTINUATION_CHARS)] | None = None

@@ -41,7 +41,7 @@ class Chosen(msgspec.Struct, frozen=True):
 
 
 class _Specific(msgspec.Struct, forbid_unknown_fields=True):
-    """A tool of the caller's by its name."""
+    """A custom tool of the caller, by its name."""
 
     type: Literal["function", "custom"]
     name: _Name
@@ -56,7 +56,7 @@ class _Namespace(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Hosted(msgspec.Struct):
-    """A tool that isn't the caller's to run; its other members are ignored."""
+    """A hosted tool; its other members are ignored."""
 
     type: str
     server_label: _Name | None = None
@@ -64,7 +64,7 @@ class _Hosted(msgspec.Struct):
 
 
 class _Allowed(msgspec.Struct, forbid_unknown_fields=True):
-    """Those tools that may be called."""
+    """The tools that may be called."""
 
     type: Literal["allowed_tools"]
     tools: msgspec.Raw = msgspec.Raw(b"[]")

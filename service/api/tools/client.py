@@ -267,7 +267,7 @@ class ShellTool(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class LocalShellTool(msgspec.Struct, forbid_unknown_fields=True):
-    """The same as OpenAI had it first, as sent."""
+    """OpenAI's first form of the shell, as sent."""
 
     type: Literal["local_shell"]
 

@@ -215,7 +215,7 @@ async def import_turn(request: Aside) -> Response:
             words += "If the parent stays deleted, this turn can't be imported."
             raise ApiError(404, words, code="previous_response_not_found", param="turn") from None
         except NotFound:
-            words = "Its id is from a store with more shards. Import it into a store with at least as many HARMONIUM_SHARDS."
+            words = "Its id is from a store with more shards. Import it where HARMONIUM_SHARDS is at least as large."
             raise invalid_value("turn", name, words) from None
         except (Conflict, TenantErased) as error:
             erased = "It is from before its project was erased, and stays erased. Import only later turns."

@@ -116,8 +116,7 @@ def _print(redis: str, found: Sequence[Finding], console: Console, *, everything
     console.print(Text(redis))
     counts = ", ".join(f"{sum(each.level is level for each in found)} {level}" for level in Level)
     console.print(counts if everything else f"{counts}; --all shows each")
-    if any(each.level is not Level.OK for each in found):
-        console.print("docs/troubleshooting.md lists symptoms and remedies (http://ADDRESS/docs/troubleshooting.md)")
+    console.print("docs/troubleshooting.md lists symptoms and remedies (http://ADDRESS/docs/troubleshooting.md)")
 
 
 def diagnose(settings: CoreSettings, running: RemoteService | None = None, *, gpu: bool = False) -> list[Finding]:

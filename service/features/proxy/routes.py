@@ -161,11 +161,11 @@ def _route(endpoint: Endpoint) -> None:
     """Adds the route of an endpoint."""
 
     async def pass_on(request: Asks) -> HttpResponse:
-        """Passed on to the engine's server. Nothing is stored."""
+        """Passed on to the engine's server, and not stored."""
         return await _passed_on(request, endpoint)
 
     async def pass_on_upload(request: UploadsAsk) -> HttpResponse:
-        """Passed on to the engine's server. Nothing is stored."""
+        """Passed on to the engine's server, and not stored."""
         return await _passed_on(request, endpoint)
 
     known = KNOWN[endpoint]

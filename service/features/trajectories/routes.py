@@ -62,7 +62,7 @@ class TrajectoriesQuery(Query):
 
 @router.get("/trajectories", summary="Read trajectories", operation_id="listTrajectories")
 async def list_trajectories(request: Aside, query: Annotated[TrajectoriesQuery, InQuery()]) -> Response:
-    """Conversations as trainers want them, a line of JSON each: of `id`, or of a page of trees used since `after`."""
+    """Conversations for training, a line of JSON each: those with `id`, or a page of trees used since `after`."""
     store, tenant = request.service.store, request.tenant
     headers = dict[str, str]()
     if query.id is not None:
