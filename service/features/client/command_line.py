@@ -249,7 +249,8 @@ def jobs(
     watch: Annotated[bool, flag("--watch", "-w", "Print changes until Ctrl-C.")] = False,
     as_json: AsLines = False,
 ) -> None:
-    """List waiting and running background responses, the newest first. `harmonium tail ID` follows one."""
+    """List running batches, then waiting and running background responses, the newest first. `harmonium tail ID`
+    follows a response."""
     if watch and sys.stdout.isatty() and not as_json:
         reading.draw(service, reading.pause)
     found, more = (reading.changes(service, reading.pause), False) if watch else reading.jobs_of(service)

@@ -41,7 +41,8 @@ def erase(
     """Erase the conversations of one person, with all forks, in memory and in the archive.
 
     The metadata, `safety_identifier` or `user` of any turn names the person. Earlier backups still contain the
-    conversations: `--backups` says which, by their dates. Delete them, or run this again after a restore.
+    conversations: `--backups` names these backups with their dates. Delete them, or run this command again after a
+    restore.
     """
     if backups and not backups.is_dir():
         raise ClientError(f"{backups} is no folder", EXIT_USAGE)

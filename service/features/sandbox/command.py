@@ -40,11 +40,11 @@ logger = logging.getLogger(__name__)
 def sandbox(settings: SandboxSettings) -> None:
     """Run a model's Python in confined sessions, until Ctrl-C or SIGTERM.
 
-    `HARMONIUM_SANDBOX` of the service names its address. It needs no network, no Redis and nothing of the service: give
-    it its own machine or container. docs/tools.md explains which attackers each of them stops.
+    `HARMONIUM_SANDBOX` of the service names the sandbox's address. A sandbox needs no network, no Redis and nothing of
+    the service: give it its own machine or container. docs/tools.md explains the protection of each.
 
-    Before it starts, a test session tries every forbidden act. If one succeeds, the command names it and ends with
-    status 1. Over TCP it needs `HARMONIUM_SANDBOX_KEY`.
+    Before the start a test session tries every forbidden act. If one succeeds, the command names this act and ends with
+    status 1. Over TCP the sandbox needs `HARMONIUM_SANDBOX_KEY`.
     """
 
     with starting():

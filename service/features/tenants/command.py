@@ -116,7 +116,7 @@ def update_project(
 
 @projects.command("archive")
 def archive_project(project: ProjectId, as_json: AsJson = False) -> None:
-    """End a project for good: its keys stop working. Its conversations expire like all others."""
+    """Archive a project permanently: its keys stop working. Its conversations expire like all others."""
     ended = _in_registry(lambda directory: directory.archive_project(ACTOR, project))
     _show_one(_project_row(ended), _PROJECT, as_json)
 
@@ -201,7 +201,7 @@ def create_key(
     days: Days = None,
     as_json: AsJson = False,
 ) -> None:
-    """Create a service account with a key. The value of the key is printed only now."""
+    """Create a service account with a key, and print the key's value, which is not shown again."""
 
     async def make(directory: Directory) -> Made | None:
         wish = _wish("Secret Key", days, read_scopes(scope or ()))
@@ -230,7 +230,7 @@ def create_admin_key(
     days: Days = None,
     as_json: AsJson = False,
 ) -> None:
-    """Create a key for an administrator. Its value is printed only now.
+    """Create a key for an administrator, and print its value, which is not shown again.
 
     The service accepts such keys if `HARMONIUM_PROJECTS` is on or `HARMONIUM_ADMIN_KEY` is set.
     """

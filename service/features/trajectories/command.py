@@ -108,7 +108,7 @@ def import_(
 ) -> int:
     """Store an export again, under its ids, or the conversations of another product. Existing turns stay as they are.
 
-    A deleted response stays deleted if the store has an archive, or others continue it.
+    A deleted response stays deleted if the store has an archive, or if other responses continue it.
     """
     outcome, lost = ImportCounts(), Counter[str]()
     try:
