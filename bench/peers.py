@@ -254,7 +254,7 @@ def in_short(rows: dict[str, Row], held: Mapping[str, float]) -> Iterator[str]:
     yield from ("| What | harmonium | smg 1.13 (Rust) |", "| --- | --- | --- |")
     yield row("Stored answers a second, 8 at once", lambda name: f"{create.of(name, _rate):,.0f}")
     yield row(
-        f"The turn of a conversation behind {RIVALS_DEEPEST} others: until it is answered, CPU",
+        f"A turn after {RIVALS_DEEPEST} others: time to the answer, CPU",
         lambda name: f"{turn.of(name, partial(_whole, 0.5)):.1f} ms, {turn.of(name, _cpu) / 1000:.1f} ms",
     )
     at_once = rows["stream at once"]

@@ -21,7 +21,7 @@ class WrongKey(ApiError):
     """401: a key that opens nothing."""
 
     def __init__(self) -> None:
-        message = "Incorrect API key provided. Check it, or ask who runs this service for one."
+        message = "Incorrect API key provided. Check it, or ask this service's operator for one."
         super().__init__(401, message, code="invalid_api_key")
 
 

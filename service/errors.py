@@ -81,7 +81,7 @@ def missing(param: str, advice: str) -> InvalidRequest:
 def not_served(param: str, value: object, advice: str) -> InvalidRequest:
     """A parameter of the Responses API that this release doesn't serve."""
     return InvalidRequest(
-        f"Unsupported parameter: '{param}' = {brief(value)} is not served by this release. {advice}",
+        f"Unsupported parameter: '{param}' = {brief(value)} is not supported by this release. {advice}",
         code="unsupported_parameter",
         param=param,
     )

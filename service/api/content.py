@@ -54,7 +54,7 @@ Only its own members are in it, so that nothing behind them goes with it.
 
 _DATA_URL = re.compile(r"data:[^,]{0,256};base64,")
 _PDF = b"%PDF-"
-_ADVICE = "Only text files and PDFs are read here; send what the file says as text."
+_ADVICE = "Only text files and PDFs are supported; send the file's content as text."
 
 
 def without_billing(instructions: str) -> str:
@@ -101,7 +101,7 @@ def _lay_out(parts: Sequence[dict[str, Any]]) -> tuple[str, list[tuple[int, dict
 
 def no_such_file(where: str, id: str) -> InvalidRequest:
     """The refusal of a file that nobody has put in the place of its id: another tenant's is as one that never was."""
-    return invalid_value(where, id, "You have no file with this id here. Upload it again, or send the file itself.")
+    return invalid_value(where, id, "You have no file with this id. Upload the file again, or send the file itself.")
 
 
 def checked_file(

@@ -17,7 +17,7 @@ MAX_ITEMS = 20
 
 
 class Conversation(msgspec.Struct, frozen=True):
-    """A conversation as it is shown, and as the store keeps it."""
+    """A conversation."""
 
     id: str
     created_at: int
@@ -26,7 +26,7 @@ class Conversation(msgspec.Struct, frozen=True):
 
 
 class ConversationDeleted(msgspec.Struct, frozen=True):
-    """A conversation that is no longer there."""
+    """A deleted conversation."""
 
     id: str
     object: Literal["conversation.deleted"] = "conversation.deleted"
@@ -46,7 +46,7 @@ class _New(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Extensions(msgspec.Struct, forbid_unknown_fields=True):
-    """The facts that only harmonium has of a new conversation."""
+    """harmonium's extensions of a new conversation."""
 
     fork_of: str | None = None
 
@@ -78,7 +78,7 @@ def read_changed(body: bytes) -> dict[str, str]:
     """The metadata that a conversation has from now on. Raises InvalidRequest."""
     sent = decode(body, _Changed).metadata
     if isinstance(sent, msgspec.UnsetType):
-        raise missing("metadata", "Give all of it, as it takes the place of what there is; null is none.")
+        raise missing("metadata", "Send all metadata, which replaces the existing one; null removes it.")
     return read_metadata(sent)
 
 

@@ -61,7 +61,7 @@ class ResponseCompleted(Terminal, tag="response.completed"):
 
 
 class ResponseIncomplete(Terminal, tag="response.incomplete"):
-    """A budget ended it, or nothing was said."""
+    """A limit ended the response, or the model wrote nothing."""
 
 
 class ResponseFailed(Terminal, tag="response.failed"):
@@ -77,8 +77,8 @@ class Error(Event, tag="error"):
 
 
 class SteerFailed(Event, tag="response.steer.failed"):
-    """A steer of the response under way is given back. Flat, as `Error`, and for the same reason;
-    over a WebSocket, where no SDK raises, it has the `error` that the SDK types.
+    """A steer of the running response is returned. Flat, as `Error`, and for the same reason; over a WebSocket,
+    where no SDK raises, it has the `error` that the SDK types.
     """
 
     steer: shapes.SteerShown
@@ -132,7 +132,7 @@ class ContentPartDone(PartEvent, tag="response.content_part.done"):
 
 
 class OutputTextDelta(PartEvent, tag="response.output_text.delta", gc=False):
-    """Some more text of a message."""
+    """A piece of a message's text."""
 
     delta: str
     logprobs: tuple[StreamedLogprob, ...] = ()
@@ -153,7 +153,7 @@ class OutputTextAnnotationAdded(PartEvent, tag="response.output_text.annotation.
 
 
 class ReasoningTextDelta(PartEvent, tag="response.reasoning_text.delta", gc=False):
-    """Some more reasoning."""
+    """A piece of reasoning."""
 
     delta: str
 
@@ -165,7 +165,7 @@ class ReasoningTextDone(PartEvent, tag="response.reasoning_text.done"):
 
 
 class FunctionCallArgumentsDelta(ItemEvent, tag="response.function_call_arguments.delta", gc=False):
-    """Some more of a call's arguments."""
+    """A piece of a call's arguments."""
 
     delta: str
 
@@ -190,7 +190,7 @@ class SummaryPartDone(SummaryEvent, tag="response.reasoning_summary_part.done"):
 
 
 class SummaryTextDelta(SummaryEvent, tag="response.reasoning_summary_text.delta", gc=False):
-    """Some more of a summary."""
+    """A piece of a summary."""
 
     delta: str
 
@@ -202,7 +202,7 @@ class SummaryTextDone(SummaryEvent, tag="response.reasoning_summary_text.done"):
 
 
 class CustomToolCallInputDelta(ItemEvent, tag="response.custom_tool_call_input.delta", gc=False):
-    """Some more of a custom tool's input."""
+    """A piece of a custom tool's input."""
 
     delta: str
 
@@ -226,7 +226,7 @@ class ShellCallCommandAdded(CommandEvent, tag="response.shell_call_command.added
 
 
 class ShellCallCommandDelta(CommandEvent, tag="response.shell_call_command.delta"):
-    """Some more of a command."""
+    """A piece of a command."""
 
     delta: str
 
@@ -242,7 +242,7 @@ class CodeInterpreterCallInProgress(ItemEvent, tag="response.code_interpreter_ca
 
 
 class CodeInterpreterCallCodeDelta(ItemEvent, tag="response.code_interpreter_call_code.delta", gc=False):
-    """Some more code."""
+    """A piece of the code."""
 
     delta: str
 
@@ -262,11 +262,11 @@ class CodeInterpreterCallCompleted(ItemEvent, tag="response.code_interpreter_cal
 
 
 class WebSearchCallInProgress(ItemEvent, tag="response.web_search_call.in_progress"):
-    """The model begins to say what it wants of a browser."""
+    """The model begins to write a call of the browser."""
 
 
 class WebSearchCallSearching(ItemEvent, tag="response.web_search_call.searching"):
-    """It is known what the model wants, and that is done."""
+    """The browser begins the action."""
 
 
 class WebSearchCallCompleted(ItemEvent, tag="response.web_search_call.completed"):
@@ -274,11 +274,11 @@ class WebSearchCallCompleted(ItemEvent, tag="response.web_search_call.completed"
 
 
 class FileSearchCallInProgress(ItemEvent, tag="response.file_search_call.in_progress"):
-    """The model begins to say what it wants to be found in files."""
+    """The model begins to write a search of files."""
 
 
 class FileSearchCallSearching(ItemEvent, tag="response.file_search_call.searching"):
-    """It is known what the model wants, and that is searched for."""
+    """The search of files begins."""
 
 
 class FileSearchCallCompleted(ItemEvent, tag="response.file_search_call.completed"):
@@ -290,7 +290,7 @@ class McpCallInProgress(ItemEvent, tag="response.mcp_call.in_progress"):
 
 
 class McpCallArgumentsDelta(ItemEvent, tag="response.mcp_call_arguments.delta", gc=False):
-    """Some more of the arguments."""
+    """A piece of the arguments."""
 
     delta: str
 
@@ -306,7 +306,7 @@ class McpCallCompleted(ItemEvent, tag="response.mcp_call.completed"):
 
 
 class McpCallFailed(ItemEvent, tag="response.mcp_call.failed"):
-    """Nobody could run the call, or it failed."""
+    """The call could not run, or failed."""
 
 
 class McpListToolsInProgress(ItemEvent, tag="response.mcp_list_tools.in_progress"):
@@ -314,7 +314,7 @@ class McpListToolsInProgress(ItemEvent, tag="response.mcp_list_tools.in_progress
 
 
 class McpListToolsCompleted(ItemEvent, tag="response.mcp_list_tools.completed"):
-    """It has listed them."""
+    """The server has listed its tools."""
 
 
 class Keepalive(msgspec.Struct, tag_field="type", tag="keepalive"):

@@ -184,6 +184,7 @@ def unknown_call(earlier: Earlier) -> InvalidRequest:
     """The refusal of a tool's answer to a call that nobody made."""
     named = f"the call '{earlier.call_id}'" if earlier.call_id else "a call"
     return not_allowed(
-        f"The tool's message at {earlier.where} answers {named} that no message before it makes. Send the call too.",
+        f"The tool's message at {earlier.where} answers {named}, but no earlier message makes that call. Send the "
+        "call, too.",
         earlier.where,
     )

@@ -76,7 +76,7 @@ class InputItem(msgspec.Struct, tag_field="type", kw_only=True):
 
 
 class MessageItem(InputItem, tag="message"):
-    """A message of the caller's, or one of the assistant's that the caller replays."""
+    """A message of the caller, or an earlier one of the assistant."""
 
     role: Literal["user", "assistant", "system", "developer"]
     content: list[dict[str, Any]]
@@ -159,7 +159,7 @@ class CustomToolCallOutputItem(FunctionCallOutputItem, tag="custom_tool_call_out
 
 
 class ReasoningItem(InputItem, tag="reasoning"):
-    """An earlier thought of the model; with a summary alone it adds nothing to the prompt."""
+    """Earlier reasoning of the model; a summary alone adds nothing to the prompt."""
 
     content: list[dict[str, Any]]
     summary: list[dict[str, Any]]
@@ -282,7 +282,7 @@ class ApplyPatchCallOutputItem(ActionOutputItem, tag="apply_patch_call_output", 
 
 
 class ToolSearchOutputItem(InputItem, tag="tool_search_output"):
-    """Tools that a search found, as they are echoed: the model may call them from here on."""
+    """Tools that a search found: the model may call them from here on."""
 
     call_id: str | None
     tools: list[Any]
@@ -330,23 +330,23 @@ def _names(tool: object, namespace: str) -> Iterator[str]:
 
 
 class CompactionItem(InputItem, tag="compaction"):
-    """A conversation in short; nothing before it is in the prompt."""
+    """A compacted conversation, which replaces everything before it in the prompt."""
 
     encrypted_content: str
 
 
 class CompactionSummaryItem(CompactionItem, tag="compaction_summary", kw_only=True):
-    """The same under its first name. One that can't be opened is left out, as its client can't have another."""
+    """A compaction under its first name. One that can't be opened is left out, as its client can't have another."""
 
     encrypted_content: str = ""
 
 
 class ContextCompactionItem(CompactionSummaryItem, tag="context_compaction", kw_only=True):
-    """The same, as Codex notes it."""
+    """A compaction, as Codex stores it."""
 
 
 class CompactionTriggerItem(InputItem, tag="compaction_trigger"):
-    """The wish for a compaction of all before it."""
+    """A request to compact everything before it."""
 
 
 class AdditionalToolsItem(InputItem, tag="additional_tools"):
@@ -357,7 +357,7 @@ class AdditionalToolsItem(InputItem, tag="additional_tools"):
 
 
 class ConfigurationUpdateItem(InputItem, tag="configuration_update"):
-    """Another effort, or another form of the answer, for this request."""
+    """Another effort, or another format of the answer, for this request."""
 
     reasoning: dict[str, Any] | None = None
     text: dict[str, Raw] | None = None
@@ -398,7 +398,7 @@ class ItemReference(InputItem, tag="item_reference"):
 
 
 class CodeInterpreterCallItem(InputItem, tag="code_interpreter_call"):
-    """Code that a model had run elsewhere, or wanted to run here."""
+    """A call of Python by the model, here or in another service."""
 
     code: str | None = None
     container_id: str = ""
@@ -407,7 +407,7 @@ class CodeInterpreterCallItem(InputItem, tag="code_interpreter_call"):
 
 
 class McpCallItem(InputItem, tag="mcp_call"):
-    """A call of a tool that a model made elsewhere, or wanted to make here."""
+    """A call of an MCP server's tool, here or in another service."""
 
     server_label: str
     name: str
@@ -419,7 +419,7 @@ class McpCallItem(InputItem, tag="mcp_call"):
 
 
 class McpApprovalRequestItem(InputItem, tag="mcp_approval_request"):
-    """A call that waits for an approval, or once did. Its `id` is the one that was sent, until it gets one here."""
+    """A call that waits, or waited, for an approval. Its `id` is the one that was sent, until it gets one here."""
 
     server_label: str
     name: str

@@ -230,21 +230,21 @@ class ExecAction(msgspec.Struct):
 
 
 class CreateFile(msgspec.Struct, tag="create_file"):
-    """A file that comes."""
+    """A file to create."""
 
     path: Path
     diff: str
 
 
 class UpdateFile(msgspec.Struct, tag="update_file"):
-    """A file that is changed."""
+    """A changed file."""
 
     path: Path
     diff: str
 
 
 class DeleteFile(msgspec.Struct, tag="delete_file"):
-    """A file that goes."""
+    """A file to delete."""
 
     path: Path
 
@@ -334,7 +334,7 @@ def _execution(sent: Any, where: str) -> listed.Execution:
     if sent.call_id is not None:
         listed.checked_call_id(sent.call_id, f"{where}.call_id")
     elif sent.execution == "client":
-        raise missing(f"{where}.call_id", "A search that the client does has one.")
+        raise missing(f"{where}.call_id", "A client's search has one.")
     return sent.execution or ("server" if sent.call_id is None else "client")
 
 
@@ -387,7 +387,7 @@ class _Reference(msgspec.Struct):
 
 def _compaction_trigger(sent: _Trigger, where: str, gathered: listed.Gathered) -> listed.CompactionTriggerItem:
     if gathered.replays:
-        raise invalid_value(f"{where}.type", "compaction_trigger", "It is the last item, or there is none.")
+        raise invalid_value(f"{where}.type", "compaction_trigger", "Send it as the last item, or leave it out.")
     gathered.trigger = gathered.trigger or where
     return listed.CompactionTriggerItem()
 
@@ -557,7 +557,9 @@ def read_input(raw: Raw, gathered: listed.Gathered, *, max_items: int) -> Genera
             read = 0
             yield
     if gathered.trigger is not None and gathered.trigger != gathered.where(len(items) - 1):
-        raise invalid_value(f"{gathered.trigger}.type", "compaction_trigger", "It is the last item, or there is none.")
+        raise invalid_value(
+            f"{gathered.trigger}.type", "compaction_trigger", "Send it as the last item, or leave it out."
+        )
     return items
 
 
@@ -661,7 +663,7 @@ def resolve(
             try:
                 known = yield from _read_item(raw, where, gathered, stored=True)
                 if isinstance(known, SENT_WHOLE):
-                    advice = f"An item of type {known.kind} is to be sent whole."
+                    advice = f"Send an item of type {known.kind} whole."
                     raise invalid_value(f"{where}.id", item.reference, advice)
             except InvalidRequest:
                 if not item.replayed:

@@ -33,7 +33,7 @@ Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
 class ReasoningParam(msgspec.Struct, forbid_unknown_fields=True):
-    """How hard to think."""
+    """The effort of reasoning."""
 
     effort: Effort | None = None
     summary: Literal["auto", "concise", "detailed"] | None = None
@@ -56,7 +56,7 @@ Include = Literal[
 
 
 class PromptParam(msgspec.Struct, forbid_unknown_fields=True):
-    """A stored prompt template, and what stands for its variables."""
+    """A stored prompt template, with values of its variables."""
 
     id: Annotated[str, Meta(min_length=1, max_length=128)]
     version: Annotated[str, Meta(min_length=1, max_length=64)] | None = None
@@ -71,20 +71,20 @@ class TextParam(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Managing(msgspec.Struct, forbid_unknown_fields=True):
-    """The treatment of a long conversation: it is compacted beyond so many tokens; null is our default."""
+    """The number of tokens beyond which a conversation is compacted; null is our default."""
 
     type: Literal["compaction"]
     compact_threshold: Annotated[int, Meta(ge=1, le=MAX_INT)] | None = None
 
 
 class ConversationParam(msgspec.Struct, forbid_unknown_fields=True):
-    """The conversation that a response is a part of."""
+    """The conversation of a response."""
 
     id: str
 
 
 class CachingParam(msgspec.Struct, forbid_unknown_fields=True):
-    """How OpenAI caches a prompt; an engine here caches all of it, as long as there is room."""
+    """OpenAI's caching of prompts; an engine here caches all prompts while there is room."""
 
     mode: Literal["implicit", "explicit"] | None = None
     ttl: Literal["30m", "12h"] | None = None
@@ -92,7 +92,7 @@ class CachingParam(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
-    """How to stream. The last event has the usage, whether it is asked for or not."""
+    """Options of the stream. The last event has the usage, whether it is asked for or not."""
 
     include_obfuscation: bool | None = None
     include_usage: bool | None = None
@@ -103,7 +103,7 @@ Window = Literal["soonest", "2h", "8h"]
 
 
 class BackgroundParam(msgspec.Struct, forbid_unknown_fields=True):
-    """When a background response is made, and with which others."""
+    """The completion window of a background response, and its place beside others."""
 
     completion_window: Window | None = None
     continuation_id: Annotated[str, Meta(max_length=MAX_CONTINUATION_CHARS)] | None = None
@@ -192,7 +192,7 @@ class CreateFrame(CreateBody, forbid_unknown_fields=True):
     generate: bool | None = None
 
 
-_LATER = "A later release serves it; leave it out."
+_LATER = "This release doesn't support it; leave it out."
 _NOT_HERE = "Leave it out."
 
 MAX_TEMPLATE_OPTIONS = 64
@@ -211,9 +211,9 @@ TemplateOption = bool | int | float | str | None
 
 UNSERVED: dict[str, tuple[bytes, str]] = {
     "image": (b"null", _LATER),
-    "moderation": (b"null", "Nothing is moderated here; leave it out."),
+    "moderation": (b"null", "This service moderates nothing; leave it out."),
     "access_programs": (b"null", _NOT_HERE),
-    "personality": (b"null", "gpt-oss has one style; say in 'instructions' how it speaks."),
+    "personality": (b"null", "gpt-oss has one style; describe another one in 'instructions'."),
     "structured_outputs": (b"{}", "Give a JSON schema as 'text.format', or a custom tool with a grammar."),
     "logit_bias": (b"{}", _NOT_HERE),
     "include_reasoning": (b"true", "Reasoning is a separate item, which a client can ignore."),
@@ -371,7 +371,7 @@ def read_frame(frame: bytes, *, store: bool) -> CreateRequest:
     if sent.background:
         raise not_served("background", "true", "A WebSocket has no background responses; POST it.")
     if sent.stream is False:
-        raise invalid_value("stream", "false", "What a WebSocket answers is always a stream. Leave it out.")
+        raise invalid_value("stream", "false", "A WebSocket always streams. Leave it out.")
     sent.stream = True
     checked = _check(sent, store=store, remembers=True)
     padded = sent.stream_options is not None and sent.stream_options.include_obfuscation is True
@@ -393,7 +393,7 @@ def _check(
     """
     _refuse_what_is_not_served(sent)
     if not sent.model and not counts and sent.prompt is None:
-        raise missing("model", "Ask GET /v1/models what is served here.")
+        raise missing("model", "GET /v1/models lists the served models.")
     text = sent.text or TextParam()
     stored = store if sent.store is None else sent.store
     warms = isinstance(sent, CreateFrame) and sent.generate is False
@@ -468,10 +468,10 @@ def _template_options(raw: msgspec.Raw) -> dict[str, TemplateOption]:
         return {}
     name, size = "chat_template_kwargs", len(memoryview(raw))
     if size > MAX_TEMPLATE_BYTES:
-        raise invalid_value(name, f"{size} bytes", f"At most {MAX_TEMPLATE_BYTES} bytes are taken.")
+        raise invalid_value(name, f"{size} bytes", f"At most {MAX_TEMPLATE_BYTES} bytes are allowed.")
     options = decode(raw, dict[str, TemplateOption], name)
     if len(options) > MAX_TEMPLATE_OPTIONS:
-        raise invalid_value(name, f"{len(options)} members", f"At most {MAX_TEMPLATE_OPTIONS} are taken.")
+        raise invalid_value(name, f"{len(options)} members", f"At most {MAX_TEMPLATE_OPTIONS} are allowed.")
     for each in options:
         if each in TEMPLATES_OWN:
             raise invalid_value(name, each, "It is no variable of a template.")
@@ -495,9 +495,7 @@ def _refuse_what_does_not_go_together(
         param = "store" if sent.store else "previous_response_id" if continues else "conversation"
         raise not_served(param, "given", "This service stores no responses; send the whole conversation as input.")
     if sent.previous_response_id is not None and bytes(sent.previous_input_messages) not in (b"null", b"[]"):
-        raise invalid_value(
-            "previous_input_messages", "given with previous_response_id", "Continue from the one or from the other."
-        )
+        raise invalid_value("previous_input_messages", "given with previous_response_id", "Send one of the two.")
     if sent.background and not keeps:
         raise not_served("background", "true with store: false", "background can only be used when `store` is true.")
     if (sent.min_tokens or 0) > (sent.max_output_tokens or MAX_INT):
@@ -511,7 +509,7 @@ def _refuse_beside_a_window(sent: CreateBody, window: Window) -> None:
     if not sent.background:
         why = "It needs 'background': true."
     elif sent.stream:
-        why = "It is only allowed without 'stream'; ask for such a response by GET."
+        why = "It is only allowed without 'stream'; retrieve such a response with GET."
     elif TIERS.get(sent.service_tier or "auto", "default") != "default":
         why = f"It is only allowed with the 'service_tier' default, and not with '{sent.service_tier}'."
     else:
@@ -527,14 +525,12 @@ def _refuse_beside_a_conversation(sent: CreateBody) -> None:
         raise invalid_value("conversation", "", "Give the id of a conversation, or leave it out.")
     if sent.previous_response_id is not None:
         raise InvalidRequest(
-            "Mutually exclusive parameters: previous_response_id, conversation. Give the one or the other.",
+            "Mutually exclusive parameters: previous_response_id, conversation. Send one of the two.",
             code="mutually_exclusive_parameters",
             param="conversation",
         )
     if bytes(sent.previous_input_messages) not in (b"null", b"[]"):
-        raise invalid_value(
-            "previous_input_messages", "given with conversation", "Continue from the one or from the other."
-        )
+        raise invalid_value("previous_input_messages", "given with conversation", "Send one of the two.")
 
 
 def read_metadata(raw: msgspec.Raw) -> dict[str, str]:

@@ -16,7 +16,7 @@ Phase = Literal["commentary", "final_answer"]
 
 
 class ResponseStatus(StrEnum):
-    """Where a response stands. Terminal ones are stored; see `store.turn.Status`."""
+    """The status of a response. Terminal ones are stored; see `store.turn.Status`."""
 
     QUEUED = "queued"
     IN_PROGRESS = "in_progress"
@@ -27,7 +27,7 @@ class ResponseStatus(StrEnum):
 
 
 class TopLogprob(msgspec.Struct, frozen=True):
-    """A token that might have been sampled; its log probability is natural, and -9999 stands for none at all."""
+    """An alternative token; its log probability is natural, and -9999 means none."""
 
     token: str
     logprob: float
@@ -35,7 +35,7 @@ class TopLogprob(msgspec.Struct, frozen=True):
 
 
 class Logprob(msgspec.Struct, frozen=True):
-    """A sampled token of an answer; `bytes` are its own, which may be but a piece of a character."""
+    """A sampled token of an answer; its `bytes` may be a part of a character."""
 
     token: str
     logprob: float
@@ -76,7 +76,7 @@ class Message(msgspec.Struct, tag="message", tag_field="type"):
 
 
 class Reasoning(msgspec.Struct, tag="reasoning", tag_field="type"):
-    """The thoughts of the model, raw."""
+    """The model's raw reasoning."""
 
     id: str
     status: ItemStatus
@@ -111,7 +111,7 @@ class CustomToolCall(msgspec.Struct, tag="custom_tool_call", tag_field="type"):
 
 
 class ToolSearchCall(msgspec.Struct, tag="tool_search_call", tag_field="type"):
-    """A search for tools that the client is to do; `arguments` are an object, empty before the call is complete."""
+    """A search for tools that the client executes; `arguments` are an object, empty until the call is complete."""
 
     id: str
     call_id: str
@@ -121,7 +121,7 @@ class ToolSearchCall(msgspec.Struct, tag="tool_search_call", tag_field="type"):
 
 
 class ShellCall(msgspec.Struct, tag="shell_call", tag_field="type"):
-    """Commands for the client's shell; none before the call is complete."""
+    """Commands for the client's shell; empty until the call is complete."""
 
     id: str
     call_id: str
@@ -130,7 +130,7 @@ class ShellCall(msgspec.Struct, tag="shell_call", tag_field="type"):
 
 
 class LocalShellCall(msgspec.Struct, tag="local_shell_call", tag_field="type"):
-    """A command for the client's machine; none before the call is complete."""
+    """A command for the client's machine; empty until the call is complete."""
 
     id: str
     call_id: str
@@ -148,7 +148,7 @@ class ApplyPatchCall(msgspec.Struct, tag="apply_patch_call", tag_field="type"):
 
 
 class CodeInterpreterCall(msgspec.Struct, tag="code_interpreter_call", tag_field="type"):
-    """Code that the model wanted to be run."""
+    """A call of Python."""
 
     id: str
     code: str
@@ -158,7 +158,7 @@ class CodeInterpreterCall(msgspec.Struct, tag="code_interpreter_call", tag_field
 
 
 class WebSearchCall(msgspec.Struct, tag="web_search_call", tag_field="type"):
-    """A browser call of the model; no `action` until that is known."""
+    """A browser call of the model; there is no `action` until it is known."""
 
     id: str
     status: Literal["in_progress", "searching", "completed", "incomplete", "failed"]
@@ -166,7 +166,7 @@ class WebSearchCall(msgspec.Struct, tag="web_search_call", tag_field="type"):
 
 
 class FileSearchCall(msgspec.Struct, tag="file_search_call", tag_field="type"):
-    """A search of files by the model; no `queries` until that is known. `results` are for requests that
+    """A search of files by the model; `queries` are empty until they are known. `results` are for requests that
     include them.
     """
 
@@ -190,7 +190,7 @@ class McpCall(msgspec.Struct, tag="mcp_call", tag_field="type"):
 
 
 class McpApprovalRequest(msgspec.Struct, tag="mcp_approval_request", tag_field="type"):
-    """A call that is made once the caller has approved it. It has no status."""
+    """A call that needs the caller's approval. It has no status."""
 
     id: str
     server_label: str
@@ -199,8 +199,8 @@ class McpApprovalRequest(msgspec.Struct, tag="mcp_approval_request", tag_field="
 
 
 class McpListTools(msgspec.Struct, tag="mcp_list_tools", tag_field="type"):
-    """The tools of a server, as it listed them for this response. It has no status, and no error: the AI SDK reads no
-    null there, and a server that lists none ends the request.
+    """A server's tools for this response. It has no status, and no error: the AI SDK reads no null there, and a
+    server that lists none ends the request.
     """
 
     id: str
@@ -209,7 +209,7 @@ class McpListTools(msgspec.Struct, tag="mcp_list_tools", tag_field="type"):
 
 
 class Compaction(msgspec.Struct, tag="compaction", tag_field="type"):
-    """A conversation in short, sealed to the tenant."""
+    """A compacted conversation, sealed for the tenant."""
 
     id: str
     encrypted_content: str
@@ -242,7 +242,7 @@ OwnCall = FunctionCall | CustomToolCall | ActionCall
 
 
 class InputTokensDetails(msgspec.Struct):
-    """How much of the prompt the engine's prefix cache held, and how much it newly kept.
+    """The tokens of the prompt in the engine's prefix cache, and those newly cached.
 
     A turn is a stretch sampled without a break: a response has several where a tool's answer came in between. vLLM's
     figures of each are there only where `enable_response_messages` asks for vLLM's members: OpenAI's clients read
@@ -256,9 +256,7 @@ class InputTokensDetails(msgspec.Struct):
 
 
 class OutputTokensDetails(msgspec.Struct):
-    """How many of the sampled tokens were reasoning, and how many tokens tools gave in between, which aren't among
-    the sampled ones.
-    """
+    """How many sampled tokens were reasoning, and how many tokens tools returned, which don't count as sampled."""
 
     reasoning_tokens: int = 0
     tool_output_tokens: int = 0
@@ -284,8 +282,8 @@ class ResponseError(msgspec.Struct):
 
 
 class IncompleteDetails(msgspec.Struct):
-    """Why a response is incomplete: `max_output_tokens`, `steered` when its caller said something meanwhile, or
-    `no_output` when the model said nothing at all.
+    """Why a response is incomplete: `max_output_tokens`, `steered` after an accepted steer, or `no_output` if the
+    model wrote nothing.
     """
 
     reason: Literal["max_output_tokens", "steered", "no_output"]
@@ -304,7 +302,7 @@ SteerCode = Literal[
 
 
 class SteerShown(msgspec.Struct, omit_defaults=True):
-    """A steer: for which response it is; its id, once it was accepted; and its input, where it is given back."""
+    """A steer: its response; its id, once it is accepted; its input, if it is returned."""
 
     previous_response_id: str
     id: str | msgspec.UnsetType = msgspec.UNSET
@@ -312,7 +310,7 @@ class SteerShown(msgspec.Struct, omit_defaults=True):
 
 
 class SteerError(msgspec.Struct):
-    """Why a steer is given back: a code for programs and a message for people."""
+    """Why a steer is returned: a code for programs and a message for people."""
 
     code: SteerCode
     message: str
@@ -320,14 +318,14 @@ class SteerError(msgspec.Struct):
 
 
 class GivenBack(msgspec.Struct):
-    """A steer that was accepted, and that no response has."""
+    """An accepted steer without effect."""
 
     steer: SteerShown
     error: SteerError
 
 
 class Extensions(msgspec.Struct, omit_defaults=True):
-    """The facts that only harmonium adds."""
+    """harmonium's extensions."""
 
     succeeded_by: str | msgspec.UnsetType = msgspec.UNSET
     """The id of the response that goes on from a background response that was steered."""

@@ -77,17 +77,17 @@ def read_sent(frame: bytes) -> SentSteer:
     sent = decode(frame, _Sent)
     size = len(memoryview(sent.previous_response_id))
     if size > MAX_ID_BYTES:
-        raise invalid_value("previous_response_id", f"{size} bytes", f"At most {MAX_ID_BYTES} are read.")
+        raise invalid_value("previous_response_id", f"{size} bytes", f"At most {MAX_ID_BYTES} bytes are allowed.")
     id = decode(sent.previous_response_id, str | None, "previous_response_id")
     if not id:
-        raise missing("previous_response_id", "Give the id of the response that is to be steered.")
+        raise missing("previous_response_id", "Give the id of the response to steer.")
     return SentSteer(id, sent.input)
 
 
 def _refuse_long(sent: bytes) -> None:
     if len(sent) > MAX_STEER_BYTES:
         raise InvalidRequest(
-            f"A steer of {len(sent)} bytes is too long, at most {MAX_STEER_BYTES} are read.",
+            f"A steer of {len(sent)} bytes is too long, at most {MAX_STEER_BYTES} are allowed.",
             code="too_many_pending_steers",
             param="input",
         )

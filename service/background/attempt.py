@@ -69,15 +69,15 @@ day nobody waits for it any more."""
 READ_ENTRIES = 256
 """The most entries of a log that are read and decoded at once: a millisecond's work or two."""
 
-UNREADABLE = "No worker could read what was to be done. Send the request again."
+UNREADABLE = "No worker could read this job. Send the request again."
 
 
 STRANDED = (
-    "The worker that made it stopped in the middle of an answer, and nobody can go on there: the model's server takes "
-    "whole messages alone. Send the request again."
+    "Its worker stopped in the middle of an answer, which can't be continued: the model's server accepts only whole "
+    "messages. Send the request again."
 )
 
-NO_ROOM = "The server has no room for more of its events (HARMONIUM_MAX_LOG_BYTES). Its output until then is here."
+NO_ROOM = "The server has no room for more of its events (HARMONIUM_MAX_LOG_BYTES). It has the output so far."
 
 
 class AttemptOutcome(Enum):

@@ -130,8 +130,8 @@ async def _say(jobs: Jobs, tenant: str, id: str, said: Steer) -> None:
     except SteersFull as error:
         raise ApiError(
             429,
-            f"At most {MAX_STEERS} steers of {MAX_STEER_BYTES} bytes together wait for the end of a response. Say it "
-            "in the next request.",
+            f"At most {MAX_STEERS} steers of {MAX_STEER_BYTES} bytes together wait for the end of a response. Send the "
+            "message with the next request.",
             type="rate_limit_error",
             code="too_many_pending_steers",
             param="input",
@@ -145,7 +145,7 @@ def _not_steerable(id: str, error: NotSteerable) -> InvalidRequest:
     """Why nothing can be said to a response."""
     if error.status is None:
         return InvalidRequest(
-            "Only a response in the background can be steered that is stored, belongs to no conversation, and "
+            "Only a background response can be steered, and only if it is stored, belongs to no conversation and "
             "doesn't compact.",
             code="steering_not_supported",
             param="response_id",

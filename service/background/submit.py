@@ -184,7 +184,9 @@ def _refuse(plan: Plan, response: Response) -> None:
     if response.status is ResponseStatus.FAILED:
         raise NotSteered("successor_creation_failed", "The response failed.")
     if required_input(response):
-        raise NotSteered("successor_creation_failed", "It called a tool. Say it with the outputs of its calls.")
+        raise NotSteered(
+            "successor_creation_failed", "The response called a tool. Send the message with the outputs of its calls."
+        )
     if not plan.settings:
         raise NotSteered("steering_not_supported", "The response can't be continued by itself.")
 

@@ -42,6 +42,20 @@ def option(*words: str, panel: str | None = None) -> Any:
     return typer.Option(*names, metavar=metavar, help=text, show_default=False, rich_help_panel=panel)
 
 
+def amount(least: float, most: float | None, text: str, *names: str, metavar: str = "N") -> Any:
+    """An option for a number within bounds. Its help names them, if there are two."""
+    bounds = f"{least:g} or more" if most is None else f"{least:g} to {most:,}"
+
+    def check(value: float | None) -> float | None:
+        if value is not None and (value < least or (most is not None and value > most)):
+            raise typer.BadParameter(f"It should be {bounds}, not {value:g}.")
+        return value
+
+    return typer.Option(
+        *names, metavar=metavar, callback=check, help=f"{text}." if most is None else f"{text}, {bounds}."
+    )
+
+
 def argument(metavar: str, text: str) -> Any:
     """An argument: its placeholder and its help."""
     return typer.Argument(metavar=metavar, help=text, show_default=False)

@@ -84,12 +84,12 @@ def serve(settings: CoreSettings) -> None:
 def worker(settings: CoreSettings) -> None:
     """Work on background responses until Ctrl-C or SIGTERM.
 
-    `serve` does that too, unless it has `--no-worker`. With separate workers you can run as many as the engine can
-    feed, and restart them without lost work: a stopped worker hands its responses back and others continue them at
-    once; a dead worker is replaced when its leases have expired.
+    `serve` does this too, unless it has `--no-worker`. You can run as many separate workers as the engine can serve,
+    and restart them without losing work. A stopped worker hands its responses back, and others continue them at once.
+    The responses of a dead worker continue when its leases have expired.
 
-    It needs a Redis that all processes share (`--redis-url`), and the same engine and settings as `serve`. Each option
-    is a setting: `--redis-url` is `HARMONIUM_REDIS_URL`.
+    A worker needs a Redis that all processes share (`--redis-url`), and the same engine and settings as `serve`. Each
+    option is a setting: `--redis-url` is `HARMONIUM_REDIS_URL`.
     """
     with serving.starting():
         working.run(settings)

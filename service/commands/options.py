@@ -18,7 +18,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from service.commands.arguments import flag, option
+from service.commands.arguments import amount, flag, option
 from service.commands.signals import be_interruptible
 from service.errors import ApiError
 from service.process import Settings, load_settings
@@ -35,7 +35,7 @@ EXIT_UNABLE = 2
 
 Row = dict[str, Any]
 
-Pace = Annotated[float, typer.Option(min=0, metavar="N", help="The pace, to spare a busy server; 0 is full speed.")]
+Pace = Annotated[float, amount(0, None, "The pace, to spare a busy server; 0 is full speed")]
 AsJson = Annotated[bool, flag("--json", "Print JSON.")]
 TenantOption = Annotated[str | None, option("--tenant", "NAME", "Only this tenant's conversations.")]
 TreeOption = Annotated[str | None, option("--tree", "ID", "Only the conversation with this response, with all forks.")]

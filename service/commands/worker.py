@@ -83,7 +83,7 @@ def run(settings: CoreSettings) -> None:
     """
     if not settings.redis_url:
         raise StartError(
-            "a worker needs the Redis of the service that it works for; set "
+            "a worker needs its service's Redis; set "
             f"{variable('redis_url')}, or let `harmonium serve` work on background responses itself"
         )
     check_url(settings.redis_url)

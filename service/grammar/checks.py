@@ -37,7 +37,11 @@ def mismatch(content: str, text: str, *, enforced: bool = False) -> str | None:
     beginning to the end and knows all its keywords. No text is checked against a grammar.
     """
     if content.startswith(_GRAMMAR):
-        return None if enforced else "its grammar was not enforced to its end, as it went on in another process"
+        return (
+            None
+            if enforced
+            else "its grammar was not enforced to the end, because another process continued the response"
+        )
     if len(text) > MAX_CHECKED_CHARS:
         return f"it has {len(text)} characters, and at most {MAX_CHECKED_CHARS} can be checked"
     check = _check(content)

@@ -193,7 +193,7 @@ def byte_table() -> TokenBytes:
     try:
         return TokenBytes(_lines())
     except ValueError as error:
-        raise ValueError(f"{PACKAGE} has its vocabulary in another form; install the locked version") from error
+        raise ValueError(f"{PACKAGE} stores its vocabulary in another form; install the locked version") from error
 
 
 def vocabulary() -> list[bytes]:

@@ -36,7 +36,7 @@ Way = Literal["socket", "background"]
 WAYS: tuple[Way, ...] = ("socket", "background")
 CALLS = ("completed", "failed", "incomplete")
 STEERS = ("accepted", "refused", "applied", "pending", "failed")
-REPEATS = ("told", "waited", "taken_over", "refused")
+REPEATS = ("returned", "waited", "taken_over", "refused")
 WEBHOOKS = ("delivered", "failed", "given_up")
 BATCHES = ("completed", "failed", "expired", "cancelled")
 LINES = ("completed", "failed")
@@ -156,32 +156,32 @@ class Metrics:
     )
     wait_seconds: Histogram = metric(
         "request_wait_seconds",
-        "Waiting time of such a request; requests that didn't wait are not counted.",
+        "Waiting time of these requests; a request that starts at once is not counted.",
         WAIT_BUCKETS,
     )
     request_seconds: Histogram = metric(
         "request_duration_seconds",
-        "From a request's head to the last byte of its answer, or the end of its stream.",
+        "Time from a request's head to the last byte of its answer, or the end of its stream.",
         REQUEST_BUCKETS,
         endpoint=(),
         method=(),
     )
     refused: Counter = metric(
         "admission_refused_total",
-        "Requests refused by a limit: the process's MAX_CONCURRENT_REQUESTS, followers, WebSockets or bytes of bodies, "
-        "or the queue.",
+        "Requests refused by a limit of this process (MAX_CONCURRENT_REQUESTS, followers, WebSockets, bytes of bodies) "
+        "or by the queue.",
         limit=REFUSALS,
     )
     responses: Counter = metric("responses_total", "Ended responses, by mode and status.", mode=MODES, status=STATUSES)
     first_token_seconds: Histogram = metric(
         "time_to_first_token_seconds",
-        "From the request, or the claim of a background response, to the first token.",
+        "Time from the request, or the claim of a background response, to the first token.",
         FIRST_TOKEN_BUCKETS,
         mode=MODES,
     )
     per_token_seconds: Histogram = metric(
         "time_per_output_token_seconds",
-        "Mean time between the tokens of a response, the first one left out.",
+        "Mean time per token of a response after the first one.",
         PER_TOKEN_BUCKETS,
         mode=MODES,
     )
@@ -205,31 +205,31 @@ class Metrics:
         outcome=CONFIRMS,
     )
     store_confirm_seconds: Histogram = metric(
-        "store_confirm_seconds", "Time of such a wait, met or not.", CONFIRM_BUCKETS
+        "store_confirm_seconds", "Time of these waits, met or not.", CONFIRM_BUCKETS
     )
     turns_removed: Counter = metric(
         "turns_removed_total",
-        "Turns that left memory without a deletion: evicted by a limit or for the server's memory, or unused for "
-        "IDLE_DAYS. Without an archive they are lost, and so are those of ARCHIVE_WHEN_DOWN=evict.",
+        "Turns evicted by a limit or for the server's memory, or unused for IDLE_DAYS. They are lost without an "
+        "archive, or with ARCHIVE_WHEN_DOWN=evict.",
         reason=REMOVALS,
     )
     expiry_doubted: Counter = metric(
         "expiry_doubted_total",
-        "Sweeps that kept all unused conversations because of a doubtful clock: it differs from the process's own, or "
-        "nobody swept for an hour.",
+        "Sweeps that expired nothing because of a doubtful clock: it differed from the process's own (clock), or the "
+        "last sweep was over an hour ago (gap).",
         why=DOUBTS,
     )
     prefix_read: Counter = metric(
         "prefix_read_tokens_total",
-        "For models with a chat template, tokens of continued conversations up to their last sampled one.",
+        "Tokens of continued conversations up to the last sampled one, for models with a chat template.",
     )
     prefix_kept: Counter = metric(
         "prefix_kept_tokens_total",
-        "Of these, tokens that begin the next prompt, so the engine has them cached.",
+        "Those of these tokens that begin the next prompt, so the engine has them cached.",
     )
     recognised_ratio: Histogram = metric(
         "recognised_ratio",
-        "The known share of a history's items, with HARMONIUM_CHATS=remembered.",
+        "Share of a history's items that were recognised, with HARMONIUM_CHATS=remembered.",
         SHARE_BUCKETS,
     )
     loop_lag_seconds: Histogram = metric(
@@ -249,29 +249,32 @@ class Metrics:
     )
     steers: Counter = metric(
         "steers_total",
-        "Steers, by way and outcome: accepted or refused at first; then applied, failed, or over a WebSocket pending "
-        "until the outputs of calls come.",
+        "Steers, by way and outcome: first accepted or refused; then applied, failed, or over a WebSocket pending "
+        "until the client sends its calls' outputs.",
         way=WAYS,
         outcome=STEERS,
     )
 
     repeats: Counter = metric(
         "repeats_total",
-        "Repeated requests with an Idempotency-Key: answered like the first, at once or after a wait; taken over from "
-        "a dead or failed one; refused.",
+        "Repeated requests with an Idempotency-Key: answered with the first response, at once (returned) or after a "
+        "wait (waited); taken over from a dead or failed request; refused.",
         outcome=REPEATS,
     )
 
     jobs_submitted: Counter = metric("jobs_submitted_total", "Queued background responses.")
-    jobs_claimed: Counter = metric("jobs_claimed_total", "Background responses claimed by a worker, also repeatedly.")
+    jobs_claimed: Counter = metric(
+        "jobs_claimed_total", "Claims of background responses by workers; a response can be claimed more than once."
+    )
     jobs_rescued: Counter = metric("jobs_rescued_total", "Background responses taken over from a silent worker.")
     jobs_handed_back: Counter = metric(
         "jobs_handed_back_total",
-        "Background responses handed back by a worker: it stopped, the engine failed, or another tenant waited.",
+        "Background responses that a worker handed back because it stopped, the engine failed, or another tenant "
+        "waited.",
     )
     leases_lost: Counter = metric(
         "leases_lost_total",
-        "Background responses that a worker lost to another while working on them, without cancelled ones.",
+        "Background responses that a worker lost to another worker in the middle, without cancelled ones.",
     )
     attempts_exhausted: Counter = metric(
         "jobs_attempts_exhausted_total", "Background responses that failed after MAX_ATTEMPTS without progress."
@@ -281,21 +284,23 @@ class Metrics:
     )
     queue_seconds: Histogram = metric(
         "job_queue_seconds",
-        "From the submission of a background response to its first claim; with hours, from their end.",
+        "Time from the submission of a background response, or the end of its completion window, to its first claim.",
         QUEUE_BUCKETS,
     )
     run_seconds: Histogram = metric(
         "job_run_seconds",
-        "Time that workers spent on a background response, of begun ones.",
+        "Time that workers spent on each background response that was started.",
         RUN_BUCKETS,
     )
     cancel_seconds: Histogram = metric(
-        "cancel_seconds", "From a request to cancel a background response to the reply.", CANCEL_BUCKETS
+        "cancel_seconds", "Time from a request to cancel a background response to the reply.", CANCEL_BUCKETS
     )
     log_entries: Counter = metric("log_entries_total", "Batches of events written to event logs.")
     log_bytes: Counter = metric("log_written_bytes_total", "Bytes written to event logs.")
     webhooks: Counter = metric(
-        "webhook_attempts_total", "Webhooks: delivered, failed and to be tried again, or given up.", outcome=WEBHOOKS
+        "webhook_attempts_total",
+        "Attempts to deliver a webhook: delivered, failed with a retry to come, or given up.",
+        outcome=WEBHOOKS,
     )
     batches: Counter = metric("batches_total", "Ended batches, by status.", status=BATCHES)
     batch_lines: Counter = metric("batch_lines_total", "Lines of batches in files, by outcome.", outcome=LINES)
@@ -311,10 +316,10 @@ class Metrics:
 
     archive_reads: Counter = metric(
         "archive_reads_total",
-        "Looks in the archive for turns outside memory: found, missing, failed, or refused because too many ran.",
+        "Reads of the archive for turns outside memory: found, missing, failed, or refused because too many ran.",
         outcome=LOOKS,
     )
-    archive_trees: Counter = metric("archive_trees_total", "Archivings of a tree's changes.")
+    archive_trees: Counter = metric("archive_trees_total", "Times that a tree's changes were archived.")
     archive_bytes: Counter = metric(
         "archive_bytes_total", "Bytes of values written to and read from the archive.", verb=MOVES
     )
@@ -328,7 +333,7 @@ class Metrics:
     )
     archive_lag_seconds: Gauge = metric(
         "archive_lag_seconds",
-        "How long the first of those has been due, the archive's lag behind ARCHIVE_AFTER_SECONDS.",
+        "How long the oldest of these changes has been due: the archive's lag behind ARCHIVE_AFTER_SECONDS.",
     )
 
     answers: dict[tuple[str, str, int], AnswerCounts] = field(default_factory=dict[tuple[str, str, int], AnswerCounts])

@@ -50,38 +50,40 @@ SHARD_LIMITS = ("max_responses", "max_bytes", "max_queued", "max_log_bytes")
 BUILD = Description("build_info", "Always 1; the build is its labels.", **dict.fromkeys(Build._fields, ()))
 ENGINE_UP = Description(
     "engine_up",
-    "1 for a server of the engine that was up when it was last asked, or 0, as this process sees it.",
+    "1 if the server of the engine was up when this process last asked it, else 0.",
     server=(),
 )
 ENGINE_TOKENS = Description(
     "engine_tokens",
-    "Tokens that this process has under way at a server: prompts, and the output that is expected of each.",
+    "Tokens of this process's generations at a server: their prompts, and the output expected of each.",
     server=(),
 )
 ENGINE_ROOM = Description(
-    "engine_room_tokens", "The tokens for which a server has room, by its word or the settings.", server=()
+    "engine_room_tokens", "Tokens for which a server has room, as it reports or the settings say.", server=()
 )
 ENGINE_WAITING = Description("engine_waiting", "Generations of this process that wait for room at a server.")
 LIMIT = Description(
     "limit",
-    "A limit that isn't off: of a shard, or of all processes behind the port together.",
+    "Limits that aren't off, each of a shard, or of all processes behind the port together.",
     setting=(
         *(*SHARD_LIMITS, "max_webhooks_pending", "max_concurrent_requests"),
         *("max_queued_requests", "max_followers", "max_sockets"),
     ),
 )
-STORE_UP = Description("store_up", "1, or 0 if what the shards hold can't be read now; then that is left out.")
+STORE_UP = Description("store_up", "1, or 0 if the shards can't be read now; then their metrics are missing.")
 LEVELS = ("resumed", *(priority.name.lower() for priority in Priority))
 QUEUED = Description("queue_jobs", "Background responses that wait for a worker.", shard=(), priority=LEVELS)
 SHARD_GAUGES = {
     "oldest_seconds": Description(
-        "queue_oldest_seconds", "How long the oldest of those without hours has waited; 0 if there is none.", shard=()
+        "queue_oldest_seconds",
+        "How long the oldest of those without a completion window has waited; 0 if there is none.",
+        shard=(),
     ),
-    "running": Description("jobs_running", "Background responses that a worker has a lease on.", shard=()),
+    "running": Description("jobs_running", "Background responses that a worker holds a lease on.", shard=()),
     "log_bytes": Description("log_bytes", "Bytes that the server holds for event logs.", shard=()),
-    "responses": Description("store_responses", "Responses that are stored.", shard=()),
+    "responses": Description("store_responses", "Stored responses.", shard=()),
     "bytes": Description("store_bytes", "Bytes that the server holds for conversations.", shard=()),
-    "pending": Description("webhooks_pending", "Webhooks that nobody has accepted yet.", shard=()),
+    "pending": Description("webhooks_pending", "Webhooks that no receiver has accepted yet.", shard=()),
 }
 """The gauges of a shard, by the fields of Queue."""
 

@@ -98,7 +98,7 @@ def mark_unconfirmed(response: Response, lack: StoreUnconfirmed) -> Response:
 
 
 def _not_stored(response: Response, error: StoreError) -> Response:
-    reason = "The response could not be stored in time, so it may not be there to be continued."
+    reason = "The response could not be stored in time, so it may be impossible to continue."
     if isinstance(error, ConversationMoved):
         reason = "Another response was added to the conversation meanwhile, so this one was not stored."
     return msgspec.structs.replace(

@@ -370,7 +370,11 @@ class Driver:
                     return used_up()
                 begun = may is MayCall.BEGUN  # nobody makes it before that
         except StoreUnavailable as error:
-            what = "It could not be noted that it begins" if approved is None else "The approval could not be used up"
+            what = (
+                "The beginning of the call could not be stored"
+                if approved is None
+                else "The approval could not be used up"
+            )
             return failed_outcome(f"{what}: {error}. The call was not made.")
         return lost_outcome() if begun and not call.tool.repeatable else await tools.call(call)
 

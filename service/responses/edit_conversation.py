@@ -189,7 +189,7 @@ async def render(
             if item.text is not None:  # nobody could be given an answer in a format that can't be
                 await in_steps(read_format(item.text["format"], f"input[{place}].text.format"))
         elif isinstance(item, OF_ONE_REQUEST):
-            raise invalid_value(f"input[{place}].type", item.kind, "Send it with the response that it is about.")
+            raise invalid_value(f"input[{place}].type", item.kind, "Send it with a request for a response.")
     if gathered.loaded:  # whoever goes on has them read again, and could do nothing about a fault
         nothing = msgspec.Raw(b"[]")
         await in_steps(read_tools(nothing, max_tools=MAX_TOOLS, max_bytes=MAX_TOOLS_BYTES, loaded=gathered.loaded))

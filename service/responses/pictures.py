@@ -175,7 +175,8 @@ class PictureFetcher:
                 wanted.append(each)
             elif refuses and not each.replayed:
                 said = (
-                    f"The picture of '{each.where}' is not fetched, as the operator doesn't allow its host. {_ADVICE}"
+                    f"The picture of '{each.where}' is not fetched, because the operator doesn't allow its host. "
+                    f"{_ADVICE}"
                 )
                 raise InvalidRequest(said, code="invalid_image_url", param=each.where)
         while wanted and gathered.shown + len(wanted) > bounds.request:

@@ -156,7 +156,7 @@ def _no_model(service: Service, caller: Caller, name: str) -> ApiError:
     advice = f"Its operator can give it other names ({setting})."
     if offers and not any(offer.card is None or offer.card.real for offer in offers):
         setting = variable("engines" if service.settings.engines else "engine")
-        advice = f"That is the demo engine, with no real model; its operator can name another ({setting})."
+        advice = f"That is the demo engine, without a real model; its operator can configure another ({setting})."
     return ApiError(
         404,
         f"The model '{name[:100]}' does not exist here; this service serves {served}. {advice}",
@@ -173,8 +173,8 @@ def _in_turn(keys: Keys, tenant: str, request: CreateRequest) -> CreateRequest:
         raise invalid_value(
             "priority",
             request.priority,
-            f"Below {ENGINE_PRIORITY['default']} it would go before other tenants' requests. Give "
-            f"{ENGINE_PRIORITY['default']} or more, or have this tenant named in {variable('priority_tenants')}.",
+            f"Below {ENGINE_PRIORITY['default']} it would overtake other tenants' requests. Send "
+            f"{ENGINE_PRIORITY['default']} or more, or have this tenant added to {variable('priority_tenants')}.",
         )
     return msgspec.structs.replace(request, tier="default") if request.tier == "priority" else request
 
@@ -378,7 +378,7 @@ class _Preparation:
                 parts = (service.engine.render, model, speech, read, request, prompt, known)
                 made, speaking = await service.readings.prompt(*parts, noted=noted)
             except EngineRefused as error:
-                message = f"The model's chat template doesn't take the input: {error}"
+                message = f"The model's chat template rejects the input: {error}"
                 raise InvalidRequest(message, param="input") from error
             if len(made.ids) < model.context_tokens:
                 break
@@ -443,7 +443,7 @@ def _check_pictures(shown: Sequence[StoredMessage], most: int) -> None:
     if len(pictures) > most or size > MOST_SHOWN_BYTES:
         raise InvalidRequest(
             f"The conversation has {len(pictures)} pictures with {size:,} bytes, at most {most} and "
-            f"{MOST_SHOWN_BYTES:,} bytes are allowed. Compact it, or go on from an earlier response.",
+            f"{MOST_SHOWN_BYTES:,} bytes are allowed. Compact it, or continue from an earlier response.",
             code="invalid_image",
             param="input",
         )

@@ -38,11 +38,11 @@ class Readings:
         """A request's prompt, and how its response is read. `known` is what the model has sampled of the conversation;
         what it samples now may be `noted` for later prompts. Raises EngineError.
         """
-        raise EngineUnavailable(f"'{model.id}' doesn't speak Harmony, and this service reads no other model")
+        raise EngineUnavailable(f"'{model.id}' doesn't use Harmony, and this service supports no other model")
 
     def restore(self, spoken: Any) -> Spoken:
         """A queued plan's data of how its model speaks, as rules have it. Raises ValueError."""
-        raise ValueError("the plan is of a model that doesn't speak Harmony, and this service reads no other model")
+        raise ValueError("the plan's model doesn't use Harmony, and this service supports no other model")
 
     def written_by(self, speech: Speech | None) -> MarkupTags:
         """The markup that a model writes; None speaks Harmony."""

@@ -44,8 +44,8 @@ def conversation_locked() -> InvalidRequest:
 def unstored_parent(id: str) -> InvalidRequest:
     """400 for a response that is to be stored, on top of one that isn't."""
     return InvalidRequest(
-        f"The response '{id[:100]}' is not stored, so none that continues it can be. Send 'store': false with it, or "
-        "send the whole conversation as input.",
+        f"The response '{id[:100]}' is not stored, so its continuations can't be stored either. Send 'store': false, "
+        "or send the whole conversation as input.",
         code="invalid_store_transition",
         param="store",
     )
@@ -53,7 +53,7 @@ def unstored_parent(id: str) -> InvalidRequest:
 
 def events_gone(seconds: float) -> InvalidRequest:
     """400 for the stream of a response whose events are no longer kept; `seconds` is for how long they are."""
-    reason = f"Its events were kept for {seconds:g} s at most, and are gone. Retrieve it without stream."
+    reason = f"Its events were stored for at most {seconds:g} s, and are deleted. Retrieve it without stream."
     return invalid_value("stream", "true", reason)
 
 
@@ -84,9 +84,8 @@ def _store_refusal(error: errors.StoreError) -> ApiError:
         return _parent_refusal(error)
     if isinstance(error, errors.NotTerminal):
         return InvalidRequest(
-            f"Cannot delete an in-flight response. Cancel '{error.id}' first, or close its connection if it is made in "
-            "the foreground, and for a whole conversation every response of it that is under way; or wait for their "
-            "end.",
+            f"Cannot delete an in-flight response. Cancel '{error.id}' first, or close the connection of a foreground "
+            "response, or wait for its end. Before a conversation is deleted, all of its responses have to end.",
             param="response_id",
         )
     if isinstance(error, errors.NotCancellable):
@@ -121,7 +120,8 @@ def _store_refusal(error: errors.StoreError) -> ApiError:
         )
     if isinstance(error, errors.StoreUnconfirmed):
         return unavailable(
-            "The conversation store can't confirm that a response is safe, as its replicas or its disk lag behind. "
+            "The conversation store can't confirm that a response is safe, because its replicas or its disk lag "
+            "behind. "
             "Reading works. Try again in a moment."
         )
     return unavailable("The conversation store does not answer. Try again in a moment.")
@@ -143,15 +143,15 @@ def _full_refusal(error: errors.StoreFull) -> ApiError:
         why, away = "the archive is slower than new responses", error.away
         if isinstance(away, errors.ArchiveUnavailable) and away.disk_full:
             return server_failure(
-                "The conversation store is full, and so is the disk of its archive, so nothing can leave memory for a "
+                "The conversation store is full, and so is the disk of its archive, so nothing can be evicted for a "
                 "new response. Make room on that disk; reading works.",
                 status=507,
                 code="archive_full",
             )
         if away is not None:
             return unavailable(
-                "The conversation store is full, and the archive accepts nothing, so nothing can leave memory for a "
-                "new response. Try again in a moment.",
+                "The conversation store is full, and the archive accepts nothing, so nothing can be evicted for a new "
+                "response. Try again in a moment.",
                 code="archive_unavailable",
             )
     return unavailable(f"The conversation store is full, and {why}. Try again in a moment.", code="store_full")
@@ -171,13 +171,13 @@ def _queue_refusal(error: errors.QueueFull) -> ApiError:
 
 def _parent_refusal(error: errors.NotContinuable | errors.TurnTooLarge) -> InvalidRequest:
     """Why nothing can be added to a conversation."""
-    why = "and the conversation before it are larger than all that may be stored"
+    why = "and the conversation before it exceed the limits of the store"
     if isinstance(error, errors.ChainTooLong):
-        why = "ends a conversation that is too long to be continued"
+        why = "ends a conversation that is too long to continue"
     elif isinstance(error, errors.NotContinuable):
         message = _not_continuable(error)
         return InvalidRequest(message, code="previous_response_not_continuable", param="previous_response_id")
-    message = f"The response '{error.id}' {why}. Start a new one with the important part of it."
+    message = f"The response '{error.id}' {why}. Start a new conversation with the important part."
     return InvalidRequest(message, code="conversation_too_long", param="previous_response_id")
 
 
@@ -194,8 +194,8 @@ def _not_continuable(error: errors.NotContinuable) -> str:
     if error.status == Status.FAILED:
         return f"The response '{error.id}' is failed and can't be continued. Continue the one before it."
     return (
-        f"The response '{error.id}' is {error.status} and can't be continued: it was made with store: false, or its "
-        "end is just being stored. Try again in a moment, or send its output as input."
+        f"The response '{error.id}' is {error.status} and can't be continued: it was made with store: false, or is "
+        "just being stored. Try again in a moment, or send its output as input."
     )
 
 

@@ -93,7 +93,7 @@ class Sealer:
 
     def _known_keys(self) -> list[_Key]:
         if not self._keys:
-            raise StoreUnavailable("the key that seals is in the store, which did not answer")
+            raise StoreUnavailable("the key for sealing is in the store, which did not answer")
         return self._keys
 
 
@@ -138,7 +138,7 @@ def _derive(tenant: str, key: bytes) -> _Key:
 def _decode(text: str) -> bytes:
     """The bytes of a seal's text. Raises Unsealable for a text that can't be one."""
     if not text.startswith(TAG) or len(text) > MAX_TEXT_CHARS or not text.isascii():
-        raise ForeignSeal("it is no sealed content of this service")
+        raise ForeignSeal("it is not sealed content of this service")
     body = text[len(TAG) :].encode()
     try:
         blob = a2b_base64(body.translate(_STANDARD) + b"=" * (-len(body) % 4), strict_mode=True)
@@ -146,7 +146,7 @@ def _decode(text: str) -> bytes:
         blob = b""
     last = (len(blob) - 1) // 3 * 3  # written together in base64: only there one blob could be written in two ways
     if len(blob) < _HEAD_BYTES + SIV_BYTES or not body.endswith(urlsafe_b64encode(blob[last:]).rstrip(b"=")):
-        raise Unsealable("it is no sealed content of this service, or it was cut")
+        raise Unsealable("it is not sealed content of this service, or was cut")
     return blob
 
 

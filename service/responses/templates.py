@@ -92,7 +92,7 @@ async def apply_template(request: CreateRequest, prompt: PromptParam, folder: st
     filled, items = await asyncio.to_thread(_fill, Path(folder), prompt)
     joined = led_by(msgspec.json.encode(items), request.input)
     if bytes(joined) == b"[]" and request.previous_response_id is None:
-        raise missing("input", "The stored prompt has no messages, so the request needs some.")
+        raise missing("input", "The stored prompt has no messages, so the request needs input.")
     instructions = filled if request.instructions is None else request.instructions
     return msgspec.structs.replace(request, input=joined, instructions=instructions)
 

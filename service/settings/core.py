@@ -279,12 +279,12 @@ class StoreSettings(SettingsGroup):
     store_timeout_seconds: float = Field(2.0, gt=0, le=60)
     """The longest time of one operation; then the store counts as down."""
     store_patience_seconds: float = Field(20.0, ge=0, le=600)
-    """How long an ended answer, and its client, wait for Redis while it is away. A failover takes 5 to 30 s."""
+    """How long an ended answer, and its client, wait for an unavailable Redis. A failover takes 5 to 30 s."""
     store_replicas: int = Field(0, ge=0, le=100)
     """How many replicas need a response before its end is reported, and before a queued one is accepted."""
     store_fsync: bool = False
-    """Whether the disk needs it, too: requires Valkey or Redis 7.2, and with `appendfsync everysec` takes up to a
-    second."""
+    """Whether the disk needs the response, too: requires Valkey or Redis 7.2, and takes up to a second with
+    `appendfsync everysec`."""
     store_cache_bytes: int = Field(64 * MIB, ge=0, le=64 * 1024 * MIB)
     """Each process's cache of turns, in bytes; 0 is none."""
 
@@ -295,26 +295,24 @@ class RetentionSettings(SettingsGroup):
     heading = "What is kept"
 
     max_responses: int = Field(1_000_000, ge=0)
-    """The most responses of a shard; the largest tenant's least recently used are evicted for new ones. 0 is no
-    limit."""
+    """The most responses of a shard; a new one evicts the least recently used of the largest tenant. 0 is no limit."""
     max_trees: int = Field(0, ge=0)
-    """The most conversations of a shard, each with all its forks; the least recently used of tenants above their
-    share are evicted for new ones. 0 is no limit."""
+    """The most conversations of a shard, each with all its forks; a new one evicts the least recently used of tenants
+    above their share. 0 is no limit."""
     max_bytes: int = Field(4096 * MIB, ge=0)
-    """The most memory of Redis for a shard's conversations, in bytes; the largest tenant's least recently used
-    responses are evicted for new ones. 0 is no limit."""
+    """The most memory of Redis for a shard's conversations, in bytes; new responses evict the least recently used of
+    the largest tenant. 0 is no limit."""
     change_limits: bool = False
-    """Whether this process sets its limits (MAX_*, IDLE_DAYS and the like) for the store. Without it, a process with
-    limits other than the store's doesn't start. An embedded server needs no such permission."""
+    """Whether this process sets its limits (MAX_*, IDLE_DAYS and the like) for the store. Otherwise a process whose
+    limits differ from the store's doesn't start. An embedded server always allows it."""
     idle_days: float = Field(30, ge=0, le=36_500)
-    """A chain of responses is deleted after so many unused days; with an archive it only leaves memory. 0 keeps
-    it."""
+    """An unused chain of responses is deleted after so many days; with an archive it only leaves memory. 0 keeps it."""
     conversation_idle_days: float = Field(0, ge=0, le=36_500)
-    """A conversation with an id, and its responses, are deleted after so many unused days, no fewer than IDLE_DAYS. 0
+    """An unused conversation with an id, and its responses, are deleted after so many days, no fewer than IDLE_DAYS. 0
     keeps them until they are deleted or evicted."""
     usage_days: int = Field(90, ge=0, le=3_660)
-    """For how many days usage is stored, by project, key, model and hour; 0 counts nothing. An hour takes some 200
-    bytes for each of them and shard, at most 200 KB."""
+    """For how many days usage is stored, by project, key, model and hour; 0 counts nothing. Each combination takes some
+    200 bytes an hour and shard, at most 200 KB."""
 
 
 class RequestSettings(SettingsGroup):
@@ -323,8 +321,8 @@ class RequestSettings(SettingsGroup):
     heading = "Requests and connections"
 
     max_body_bytes: int = Field(8 * MIB, ge=KIB, le=1024 * MIB)
-    """The largest request body, in bytes. All bodies of a process, with the stored responses that clients read, have
-    six times as many; more are a 503."""
+    """The largest request body, in bytes. All bodies of a process together, with the stored responses that clients
+    read, have at most six times as many; above that, requests are a 503."""
     max_chain_bytes: int = Field(32 * MIB, ge=KIB, le=1024 * MIB)
     """A conversation with so many bytes of stored messages can't be continued."""
     max_output_tokens: int = Field(32_768, ge=16)
@@ -333,15 +331,15 @@ class RequestSettings(SettingsGroup):
     """Requests at once in one process. More requests for a response wait for QUEUE_SECONDS, at most 256; the rest are
     a 503. Requests without a model, such as a GET or a cancel, have an eighth more."""
     queue_seconds: float = Field(10, ge=0, le=600)
-    """How long a request for a response waits for room in the process. Then it is a 503; 0 refuses it at once."""
+    """How long a request for a response waits for room in the process before it is a 503; 0 doesn't wait."""
     tenant_weights: Annotated[Words, AfterValidator(_right_weights)] = ()
     """Weights of waiting tenants, or projects by id, comma-separated, each 0.01 to 1,000: `tenant=3` gets three times
     the tokens of others. An administrator's weight overrides it."""
     request_seconds: float = Field(600, gt=0, le=86_400)
     """The longest time of one response."""
     keepalive_seconds: float = Field(15, gt=0, le=3600)
-    """Seconds without an event before a stream gets a `keepalive` or a comment. Codex gives a silent stream up after
-    300, most proxies after 60."""
+    """Seconds without an event before a stream gets a `keepalive` or a comment. Codex closes a silent stream after 300,
+    most proxies after 60."""
     send_seconds: float = Field(60, gt=0, le=3600)
     """How long a client can take to send a body, or leave a stream unread, before its connection is closed."""
     shutdown_seconds: int = Field(30, ge=1, le=3600)
@@ -382,19 +380,19 @@ class OfferSettings(SettingsGroup):
     """Bounds of pictures: bytes=5MiB and pixels=33554432 of one, request=20, conversation=100 (the defaults),
     comma-separated; and urls=example.com+example.org, hosts whose pictures are fetched (`*`: any)."""
     tool_seconds: float = Field(60, gt=0, le=3600)
-    """The longest time of one call of an MCP server's tool, or of a cell of Python before it is interrupted."""
+    """The longest time of one call of an MCP server's tool, or of a Python cell before it is interrupted."""
     search_hosts: Annotated[
         Words,
         each_is(_HOST.fullmatch, "host; write wiki.internal or wiki.internal:8080"),
         AfterValidator(lambda hosts: tuple(map(str.lower, hosts))),
     ] = Field((), max_length=MAX_HOSTS)
-    """Hosts at private addresses whose pages web_search opens, and whose pictures are fetched, comma-separated, such
-    as wiki.internal:8080. All others need public ones, at port 80 or 443."""
+    """Hosts at private addresses whose pages web_search opens, and whose pictures are fetched, comma-separated, such as
+    wiki.internal:8080. All other hosts need a public address and port 80 or 443."""
     private_networks: Annotated[Words, each_is(_is_network, "network; write 2001:db8::/32 or 198.51.100.0/24")] = Field(
         (), max_length=MAX_PRIVATE_NETWORKS
     )
-    """Public networks that count as private, comma-separated, such as 2001:db8::/32: requests reach no page, picture
-    or MCP server there, nor at this machine's addresses."""
+    """Public networks that count as private, comma-separated, such as 2001:db8::/32: requests reach no page, picture or
+    MCP server there, nor at this machine's addresses."""
     cors_origins: Annotated[
         Words,
         each_is(
@@ -424,16 +422,16 @@ class BackgroundSettings(SettingsGroup):
     max_run_seconds: float = Field(3600, gt=0, le=7 * 86_400)
     """The longest time of a background response at all its workers together, without the queue."""
     max_queued: int = Field(10_000, ge=1)
-    """Waiting background responses of a shard; more are a 429. Half can have hours (completion_window). An eighth
-    more is for tenants with less than a sixteenth."""
+    """The most waiting background responses of a shard; more are a 429. Half can have a completion_window. Tenants with
+    less than a sixteenth can use an eighth more."""
     background_without_store: bool = False
-    """Whether a background response can have `store: false`. It then lives as long as its events, and can't be
+    """Whether a background response can have `store: false`. Such a response is deleted with its events, and can't be
     continued."""
     stream_retention_seconds: float = Field(3600, ge=0, le=30 * 86_400)
     """How long after its end a background response's events can be streamed again."""
     max_log_bytes: int = Field(1024 * MIB, ge=MIB)
-    """The most memory of Redis for the events of a shard's background responses, in bytes. The earliest ended are
-    deleted for new ones; waiting responses can have half, those with hours a quarter."""
+    """The most memory of Redis for the events of a shard's background responses, in bytes. New events replace the
+    earliest ended; waiting responses can have half, those with a completion_window a quarter."""
 
 
 class MetricsSettings(SettingsGroup):
@@ -474,8 +472,8 @@ class CoreSettings(
             )
         if self.cors_origins and not self.has_keys:
             raise ValueError(
-                f"{PREFIX}CORS_ORIGINS lets web pages call the service, but no API key is set, so each of them could "
-                f"read every conversation of whoever visits it; set {PREFIX}API_KEYS"
+                f"{PREFIX}CORS_ORIGINS lets web pages call the service, but no API key is set, so each page could read "
+                f"every conversation on its visitor's machine; set {PREFIX}API_KEYS"
             )
         if self.engine.endswith("-local") and self.workers > 1:
             raise ValueError(
@@ -518,15 +516,15 @@ class CoreSettings(
             unknown = set(named) - self.tenants
             if unknown and not self.has_projects:
                 raise ValueError(
-                    f"{PREFIX}{name} names {', '.join(sorted(unknown))}, of which {PREFIX}API_KEYS has no key; add "
-                    "one, or leave the tenant out"
+                    f"{PREFIX}{name} names {', '.join(sorted(unknown))}, without a key in {PREFIX}API_KEYS; add one, "
+                    "or leave the tenant out"
                 )
         if self.admin_key == self.metrics_key != SecretStr(""):
-            raise ValueError(f"{PREFIX}ADMIN_KEY is {PREFIX}METRICS_KEY, too, which scrapers have; make another one")
+            raise ValueError(f"{PREFIX}ADMIN_KEY is also {PREFIX}METRICS_KEY, which scrapers have; make another one")
         if any(each.key == self.admin_key for each in self.api_keys):
             raise ValueError(
-                f"{PREFIX}ADMIN_KEY is one of {PREFIX}API_KEYS, too, and an administrator's key is for nothing else; "
-                "make another one"
+                f"{PREFIX}ADMIN_KEY is one of {PREFIX}API_KEYS, too, but an administrator's key only administers; make "
+                "another one"
             )
 
     @property

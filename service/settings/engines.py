@@ -244,7 +244,7 @@ def _check(each: EngineEntry) -> ListedEngine:
     if each.kind == CHAT and each.markup not in (AUTO, SERVER):
         raise _Wrong("markup", f"servers of kind '{CHAT}' read their model themselves: leave it out")
     if each.sees and each.kind != CHAT and each.markup != SERVER:
-        raise _Wrong("sees", f"only a model whose server makes its prompts is shown pictures: say markup = '{SERVER}'")
+        raise _Wrong("sees", f"only a model whose server makes its prompts can see pictures: set markup = '{SERVER}'")
     if 0 < each.context_tokens < LEAST_CONTEXT_TOKENS:
         raise _Wrong("context_tokens", f"should be 0, or at least {LEAST_CONTEXT_TOKENS:,}")
     if 0 < each.max_output_tokens < LEAST_OUTPUT_TOKENS:
@@ -270,7 +270,7 @@ def _urls(each: EngineEntry) -> tuple[str, ...]:
         return ()
     try:
         urls = tuple(
-            server_url(url, "a key goes into api_key_env or api_key_file")
+            server_url(url, "put the key into api_key_env or api_key_file")
             for url in each.urls or (ENGINE_URLS[each.kind],)
         )
     except ValueError as error:
@@ -322,7 +322,7 @@ def _engine_args(value: object) -> object:
 
 
 def _engine_urls(urls: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(server_url(each, f"a key goes into {PREFIX}ENGINE_API_KEY") for each in urls)
+    return tuple(server_url(each, f"put the key into {PREFIX}ENGINE_API_KEY") for each in urls)
 
 
 def _show_args(args: dict[str, object]) -> str:
@@ -418,7 +418,7 @@ class EngineSettings(SettingsGroup):
         for name in REPLACED:
             if getattr(self, name) != EngineSettings.model_fields[name].get_default(call_default_factory=True):
                 raise ValueError(
-                    f"{PREFIX}{name.upper()} is for one engine, and {PREFIX}ENGINES names several: say it there, in "
+                    f"{PREFIX}{name.upper()} is for one engine, and {PREFIX}ENGINES names several: set it in "
                     f"{self.engines}, and leave {PREFIX}{name.upper()} out"
                 )
         try:

@@ -174,10 +174,10 @@ class HttpFailure(ToolFailure):
 
     def __init__(self, status: int) -> None:
         why = {
-            401: "It wants another authorization (HTTP 401).",
+            401: "It rejects the authorization (HTTP 401).",
             403: "It forbids this (HTTP 403).",
             404: "There is no such server at this URL, or its session ended (HTTP 404).",
-        }.get(status, f"It redirects elsewhere (HTTP {status})." if status < 400 else f"It answers with HTTP {status}.")
+        }.get(status, f"It redirects (HTTP {status})." if status < 400 else f"It answers with HTTP {status}.")
         super().__init__(why)
         self.status = status
         self.error = {"type": "http_error", "code": status, "message": why}

@@ -85,7 +85,7 @@ def check_scraper(keys: Keys, headers: Headers) -> None:
             raise WrongKey
     elif not keys.open:
         raise _unauthorized_error(
-            "/metrics is for the operator of a service, so no API key opens it. Set HARMONIUM_METRICS_KEY and send "
+            "/metrics is for the operator, so API keys don't open it. Set HARMONIUM_METRICS_KEY and send "
             "it as 'Authorization: Bearer METRICS_KEY'."
         )
 
@@ -119,8 +119,8 @@ def check_headers(scope: Scope) -> None:
     if codings not in ([], [b"chunked"]):  # a proxy may undo what nothing here undoes (RFC 9112, section 6.1)
         raise ApiError(
             501,
-            f"The Transfer-Encoding {b', '.join(codings)[:100].decode('latin-1')!r} is not served. Send the body as it "
-            "is, or chunked.",
+            f"The Transfer-Encoding {b', '.join(codings)[:100].decode('latin-1')!r} is not supported. Send the body "
+            "unencoded, or chunked.",
             code="unsupported_transfer_encoding",
         )
     if b"host" not in headers and scope["http_version"] == "1.1":
@@ -129,7 +129,7 @@ def check_headers(scope: Scope) -> None:
     if encoding.strip().lower() != "identity":
         raise ApiError(
             415,
-            f"The Content-Encoding {encoding[:100]!r} is not served; send the body as it is.",
+            f"The Content-Encoding {encoding[:100]!r} is not supported; send the body unencoded.",
             code="unsupported_media_type",
         )
 
@@ -143,8 +143,8 @@ def refuse_foreign(method: str, headers: Headers, *, uploads: bool = False) -> N
     if name not in _LOCAL_NAMES:
         raise ApiError(
             403,
-            f"The Host header {host[:100]!r} is not localhost. Without API keys this service answers to localhost "
-            "alone; set HARMONIUM_API_KEYS to serve others.",
+            f"The Host header {host[:100]!r} is not localhost. Without API keys this service answers only to "
+            "localhost; set HARMONIUM_API_KEYS to serve others.",
             code="host_not_allowed",
         )
     if method == "POST":
@@ -167,8 +167,8 @@ def refuse_foreign_page(headers: Headers) -> None:
     if origin is not None and origin.lower() not in (b"http://" + host.lower(), b"https://" + host.lower()):
         raise ApiError(
             403,
-            f"The Origin header {origin.decode('latin-1')[:100]!r} is not that of this service. Without API keys no "
-            "other page may open a WebSocket; set HARMONIUM_API_KEYS, and have a program open it.",
+            f"The Origin header {origin.decode('latin-1')[:100]!r} is not this service's. Without API keys no other "
+            "page may open a WebSocket; set HARMONIUM_API_KEYS, and use a program.",
             code="origin_not_allowed",
         )
 

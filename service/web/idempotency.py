@@ -200,7 +200,7 @@ async def claim(
 
 def _note(exchange: Exchange, found: FoundRequest, *, waited: bool, taken_over: bool) -> None:
     if found is FoundRequest.MADE:
-        outcome = "waited" if waited else "told"
+        outcome = "waited" if waited else "returned"
     elif found is not FoundRequest.MINE:
         outcome = "refused"
     elif waited or taken_over:
@@ -214,8 +214,8 @@ def _note(exchange: Exchange, found: FoundRequest, *, waited: bool, taken_over: 
 def taken_over() -> ApiError:
     """Another request makes what this one asks for."""
     return unavailable(
-        "Another request with the same Idempotency-Key has taken the place of this one, which was silent for "
-        "too long. Send it again, to be given the answer."
+        "Another request with the same Idempotency-Key has replaced this one, which was silent for too long. Send it "
+        "again to get the answer."
     )
 
 
@@ -223,14 +223,14 @@ def _refuse(found: FoundRequest) -> None:
     if found is FoundRequest.OTHER:
         raise ApiError(
             422,
-            "This Idempotency-Key came with another body before. Send the same body with it, or another key.",
+            "This Idempotency-Key was used with another body. Send the same body, or another key.",
             code="idempotency_key_reused",
         )
     if found is FoundRequest.UNTOLD:
         raise ApiError(
             422,
             "A request with this Idempotency-Key has made a response that is not stored ('store': false), so it can't "
-            "be told again. Send another key, to have another one made.",
+            "be returned again. Send another key to make another response.",
             code="idempotency_response_not_stored",
         )
     if found is FoundRequest.FULL:

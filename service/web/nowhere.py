@@ -16,14 +16,14 @@ from service.web.received import EXCHANGE
 MAX_SHOWN_PATH = 200
 """How much of a path is shown, and compared with those of routes."""
 
-NOTHING = "Nothing is there; /openapi.json lists each path."
+NOTHING = "There is no such path; /openapi.json lists all."
 
 PASSED_ON = (
     *("/completions", "/embeddings", "/messages", "/count_tokens", "/rerank", "/score", "/decisions"),
     "/transcriptions",
 )
 NOT_PASSED_ON = (
-    "Nothing here passes it on to a server: the engine has none, or HARMONIUM_CHATS is refused. Set "
+    "This service doesn't pass it on: the engine has no server, or HARMONIUM_CHATS is refused. Set "
     "HARMONIUM_CHATS=remembered to have chat completions and messages answered here. Each engine serves the Responses "
     "API: POST /v1/responses."
 )

@@ -150,6 +150,6 @@ def invalid_parameter(errors: Iterable[Any]) -> InvalidRequest:
 
 def not_in_list(what: str, id: str, param: str = "after") -> InvalidRequest:
     """The refusal of an `after`, or its like, that is nothing of a list."""
-    end = "first_id of the page behind" if param == "before_id" else "last_id of the page before"
+    end = "first_id of the next page" if param == "before_id" else "last_id of the previous page"
     message = f"No {what} '{id}' in this list. Give '{param}' the {end}."
     return InvalidRequest(message, code="invalid_value", param=param)

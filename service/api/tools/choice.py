@@ -41,7 +41,7 @@ class Chosen(msgspec.Struct, frozen=True):
 
 
 class _Specific(msgspec.Struct, forbid_unknown_fields=True):
-    """A tool of the caller's by its name."""
+    """A custom tool of the caller, by its name."""
 
     type: Literal["function", "custom"]
     name: _Name
@@ -56,7 +56,7 @@ class _Namespace(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Hosted(msgspec.Struct):
-    """A tool that isn't the caller's to run; its other members are ignored."""
+    """A hosted tool; its other members are ignored."""
 
     type: str
     server_label: _Name | None = None
@@ -64,7 +64,7 @@ class _Hosted(msgspec.Struct):
 
 
 class _Allowed(msgspec.Struct, forbid_unknown_fields=True):
-    """Those tools that may be called."""
+    """The tools that may be called."""
 
     type: Literal["allowed_tools"]
     tools: msgspec.Raw = msgspec.Raw(b"[]")
@@ -163,7 +163,7 @@ def _of_server(sent: _Hosted, tools: Tools, where: str) -> set[str]:
     if offered and sent.server_label is not None:
         offered = [callee for callee in offered if callee.hosted and callee.hosted.server == sent.server_label]
         if not offered:
-            expected = "'tools' declares no server of this label that has a tool."
+            expected = "'tools' declares no server with this label, or the server has no tools."
             raise invalid_value(f"{where}.server_label", sent.server_label, expected)
     found = {each.recipient for each in offered if sent.name is None or (each.hosted and each.hosted.tool == sent.name)}
     if offered and not found:
@@ -183,7 +183,7 @@ def _callee(sent: _Specific, tools: Tools, where: str) -> Callee:
         found = [callee for callee in callees if callee.recipient in exact]
         found = found or [callee for callee in callees if callee.name == sent.name]
     if not found and f"{sent.namespace or FUNCTIONS}.{sent.name}" in tools.deferred:
-        raise invalid_value(f"{where}.name", sent.name, "It has 'defer_loading', and was not loaded yet.")
+        raise invalid_value(f"{where}.name", sent.name, "It has 'defer_loading', and is not loaded yet.")
     if not found:
         raise _undeclared_tool(
             where, sent.type, sent.name if sent.namespace is None else f"{sent.namespace}.{sent.name}"

@@ -267,7 +267,7 @@ class ShellTool(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class LocalShellTool(msgspec.Struct, forbid_unknown_fields=True):
-    """The same as OpenAI had it first, as sent."""
+    """OpenAI's first form of the shell, as sent."""
 
     type: Literal["local_shell"]
 
@@ -478,7 +478,7 @@ def _read_patch(content: str) -> Json:
     wrong = {"create_file": not all(line.startswith("+") for line in diff) or not diff, "update_file": not diff}
     headings = (*_HEADINGS.values(), _BEGIN, _END)
     if not path or kind is None or wrong.get(kind, bool(diff)) or any(line.startswith(headings) for line in diff):
-        raise ValueError("it is no patch of one file")
+        raise ValueError("it is not a patch of one file")
     operation = {"type": kind, "path": path}
     return operation if kind == "delete_file" else operation | {"diff": "".join(f"{line}\n" for line in diff)}
 

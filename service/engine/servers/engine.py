@@ -168,7 +168,9 @@ class ServersEngine:
             return found
         if found is None or self._markup == HARMONY:
             shown = HARMONY if found is None else found.family
-            raise EngineUnavailable(f"the model was said to write {self._markup!r}, and its server's writes {shown!r}")
+            raise EngineUnavailable(
+                f"the configured markup is {self._markup!r}, but the server's model writes {shown!r}"
+            )
         return msgspec.structs.replace(found, family=self._markup)
 
     async def start(self) -> None:
@@ -282,7 +284,7 @@ class ServersEngine:
             nonlocal left
             for chunk in answer.feed(data):
                 if (left := left - len(chunk.tokens)) < 0:
-                    raise EngineError(f"the {self._kind.name} server sent more tokens than it was to")
+                    raise EngineError(f"the {self._kind.name} server sent too many tokens")
                 held.note(len(chunk.tokens))
                 yield chunk
 
@@ -431,7 +433,7 @@ class ServersEngine:
         if self._closed or self._pool is None:
             return EngineUnavailable("the engine is closed")
         if not self._servers:
-            return EngineUnavailable(f"the name of the {self._kind.name} servers leads to none")
+            return EngineUnavailable(f"the name of the {self._kind.name} servers has no address")
         if self._up():
             return EngineOverloaded(
                 f"all {self._access.connections} generations of each {self._kind.name} server are under way"

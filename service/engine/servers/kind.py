@@ -51,11 +51,11 @@ class Speeches:
 
     async def speech_of(self, pieces: Pieces, written: Written, model: str) -> Speech:
         """The speech of a model, by how its server cuts texts and what its template writes. Raises EngineError."""
-        raise EngineUnavailable(f"the model {model!r} doesn't speak Harmony, and this service reads no other model")
+        raise EngineUnavailable(f"the model {model!r} doesn't use Harmony, and this service supports no other model")
 
     async def disarm(self, pieces: Pieces, transcript: Transcript, *, sees: bool = False) -> Transcript:
         """A transcript in which only our own marks are spelled, of pictures for one that `sees`. Raises EngineError."""
-        raise EngineRefused("this service reads no model with a chat template")
+        raise EngineRefused("this service supports no models with a chat template")
 
 
 class ServerChanged(EngineUnavailable):
@@ -213,7 +213,7 @@ class ServerKind(ABC):
 
     async def served_model(self, ask: Ask, wanted: Wanted) -> ServedModel:
         """The model that a server serves. Raises EngineError where it isn't the wanted one."""
-        unsaid = EngineUnavailable(f"the {self.name} server does not say what it serves; is it one?")
+        unsaid = EngineUnavailable(f"the {self.name} server does not list its models; is it a {self.name} server?")
         listed, terms = decode(_MODELS, await self.ask_body(ask, MODELS), unsaid).data, wanted()
         found = next((each for each in listed if terms.model in ("", each.id)), None)
         if found is None:
@@ -222,7 +222,7 @@ class ServerKind(ABC):
         context = found.max_model_len or found.context_length or meta.n_ctx or terms.context_tokens
         if not context:
             raise EngineUnavailable(
-                f"the {self.name} server does not say how long its model's context is; set HARMONIUM_CONTEXT_TOKENS"
+                f"the {self.name} server does not report its model's context length; set HARMONIUM_CONTEXT_TOKENS"
             )
         return ServedModel(found.id, context, meta.n_vocab)
 
@@ -285,7 +285,7 @@ def read_event(
     refused: Callable[[str, int, bytes], EngineError] = read_refusal,
 ) -> E:
     """An event of a stream. Raises EngineError if it isn't one, and the error of an error event, by `refusal`."""
-    event = decode(decoder, payload, EngineError(f"the {name} server sent something that is no event"))
+    event = decode(decoder, payload, EngineError(f"the {name} server sent an unreadable event"))
     if event.error is not None or event.object == "error":
         raise refused(name, 500, payload)
     return event
@@ -301,11 +301,11 @@ def said_status(status: int, body: bytes) -> tuple[int, str]:
 def refusal(kind: str, status: int, message: str) -> EngineError:
     """Our error for an error status. Only a refusal repeats `message`, the server's: clients see it."""
     if status in (401, 407):
-        return ServerChanged(f"the {kind} server asks for another key; see HARMONIUM_ENGINE_API_KEY")
+        return ServerChanged(f"the {kind} server rejects the key; correct HARMONIUM_ENGINE_API_KEY")
     if status in (403, 404, 405):
-        return ServerChanged(f"the {kind} server does not serve this any more")
+        return ServerChanged(f"the {kind} server no longer serves this")
     if status in (429, 503):
-        return EngineOverloaded(f"the {kind} server takes no more work now")
+        return EngineOverloaded(f"the {kind} server is full")
     if status in (502, 504):
         return EngineUnavailable(f"a gateway can't reach the {kind} server")
     if 400 <= status < 500:

@@ -276,7 +276,7 @@ def read_logprobs(choice: _Choice, most: int, *, decoded: bool = False) -> list[
         ]
         read = [_logprobs(each, most, decoded) for each in entries]
     except ValueError as error:
-        raise EngineError("the vLLM server sent log probabilities that make no sense") from error
+        raise EngineError("the vLLM server sent invalid log probabilities") from error
     if len(read) != len(choice.token_ids or ()):
         raise EngineError("the vLLM server sent tokens without their log probabilities")
     return read
@@ -298,7 +298,7 @@ def read_defaults(body: bytes) -> Defaults:
     try:
         return _RENDERED.decode(body)[0].sampling_params
     except (*UNREADABLE, IndexError) as error:
-        raise EngineUnavailable("the vLLM server does not say how it samples") from error
+        raise EngineUnavailable("the vLLM server does not report its sampling defaults") from error
 
 
 def read_release(body: bytes) -> Release:

@@ -24,7 +24,7 @@ import typer
 import zstandard
 
 from service.build import this_build
-from service.commands.arguments import flag, many, option
+from service.commands.arguments import amount, flag, many, option
 from service.commands.options import EXIT_FAILED, EXIT_UNABLE, AsJson, Pace, TenantOption, asking, fail, load, show
 from service.commands.stores import on_store
 from service.features.archive.backup_command import bar_on, last_of, left_out
@@ -98,8 +98,10 @@ class ArchiveStatus(msgspec.Struct):
 
 archive = typer.Typer(
     no_args_is_help=True,
-    help="The archive behind Redis: its status, check, export, restore, erase, hold. It takes the settings of "
-    "`serve`, and every command can run while the service does.",
+    help=(
+        "The archive behind Redis: its status, check, export, restore, erase, hold. It uses the settings of `serve`. "
+        "Every command can run while the service does."
+    ),
 )
 
 Tenant = Annotated[str, option("--tenant", "NAME", "The tenant.")]
@@ -166,9 +168,7 @@ def verify_archive(
     whole: Annotated[bool, flag("--all", "Check all trees, in the archive and in Redis.")] = False,
     sample: Annotated[
         int,
-        typer.Option(
-            "--sample", min=1, max=1_000_000, metavar="N", help="How many trees of each to check, about, at random."
-        ),
+        amount(1, 1_000_000, "About how many random trees of each to check", "--sample"),
     ] = SAMPLE,
     alone: Annotated[bool, flag("--alone", "Check the archive alone, without Redis.")] = False,
     repair: Annotated[bool, flag("--repair", "Repair what can be repaired.")] = False,
@@ -282,7 +282,7 @@ def restore(
     Point the service at an empty Redis and at the archive: each conversation returns when a request names its id.
     --into-memory returns the newest now, up to 100,000 trees, while there is room: it evicts nothing.
 
-    The exit status is 0 if all are back, 1 if some are not, 2 if the command failed.
+    The exit status is 0 if all have returned, 1 if some have not, 2 if the command failed.
     """
     settings = load()
     if not into_memory:
@@ -315,11 +315,11 @@ def erase(
 ) -> None:
     """Erase all conversations of a tenant, in the archive and in Redis, irreversibly.
 
-    First a mark is set: from then on nobody archives or returns the tenant's earlier conversations. Later conversations
-    stay. Keys and limits stay too: `harmonium projects archive` ends them. If the command was interrupted, or a
+    A mark is set first: from then on the tenant's earlier conversations are neither archived nor returned. Later
+    conversations, keys and limits stay; `harmonium projects archive` ends keys. If the command was interrupted, or a
     response was running, run it again. Conversations on hold are not erased.
 
-    The exit status is 0 if all is gone, 1 if some is left, 2 if the command failed.
+    The exit status is 0 if all conversations are erased, 1 if some remain, 2 if the command failed.
     """
     settings = load()
     if not yes:
@@ -383,8 +383,8 @@ def accept(
     newest copy in its place, if there is one. Otherwise accept this copy: the service archives everything in memory
     again. Turns that have left memory since are lost, and later deletions have to be repeated.
 
-    The exit status is 0 if the archive is accepted, or is no older copy; 1 without --yes if it is one; 2 if the store
-    or the archive didn't answer.
+    The exit status is 0 if the archive is accepted, or isn't an older copy; 1 for an older copy without --yes; 2 if the
+    store or the archive didn't answer.
     """
     settings = load()
 
@@ -408,8 +408,8 @@ def accept(
 def catalogue(as_json: AsJson = False) -> None:
     """Make the list of the archive's conversations again. The service can run meanwhile.
 
-    The service replaces a lost list by itself. `archive verify` says whether this command is needed. The exit status is
-    0 if the list is complete, 2 if the command failed.
+    The service replaces a lost list by itself. `archive verify` reports whether you need this command. The exit status
+    is 0 if the list is complete, 2 if the command failed.
     """
     settings = load()
 

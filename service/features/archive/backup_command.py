@@ -146,7 +146,7 @@ def restore(
             fail(f"the restore is not complete: {error}. Run it again for the rest", EXIT_UNABLE)
     fields = msgspec.to_builtins(done) | {"backup": _about(file, done.backup)}
     lines = [
-        f"{many(done.restored, 'turn')} restored, {done.kept:,} were there, of {done.backup.turns:,} in "
+        f"{many(done.restored, 'turn')} restored, {done.kept:,} already stored, of {done.backup.turns:,} in "
         f"{many(done.backup.trees, 'conversation')}, {done.seconds:.1f} s",
         *left_out(done),
     ]

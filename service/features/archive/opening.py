@@ -64,8 +64,10 @@ def _tell_of_going_back(number: int, done: Reconciled) -> None:
         moved=done.moved,
         under_way=len(done.under_way),
         unreadable=done.unreadable,
-        remedy="It continues by itself; `harmonium archive verify` lists what is left. If the archive, too, is "
-        "an older copy, run `harmonium archive accept`",
+        remedy=(
+            "This continues by itself; `harmonium archive verify` lists the remaining faults. If the archive is an "
+            "older copy, too, run `harmonium archive accept`"
+        ),
     )
 
 

@@ -32,8 +32,8 @@ class ArchiveSettings(CoreSettings):
     archive_days: float = Field(0, ge=0, le=36_500)
     """An archived conversation is deleted after so many days without a continuation. 0 keeps it."""
     archive_when_down: Literal["refuse", "evict"] = "refuse"
-    """A new turn while memory is full and the archive is away: it is a 503, or takes the place of the least recently
-    used turn, which is lost."""
+    """A new turn while memory is full and the archive is away: `refuse` answers 503, `evict` replaces the least
+    recently used turn, which is lost."""
 
     @field_validator("archive_url")
     @classmethod

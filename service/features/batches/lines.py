@@ -72,7 +72,7 @@ class LineScanner:
             self._take(line)
             self._at += len(line) + 1
         if self.goes_on and len(self._rest) > self._most:
-            self._note("line_too_long", f"A line may have {self._most} bytes.", self._number + 1)
+            self._note("line_too_long", f"A line has at most {self._most} bytes.", self._number + 1)
             self.goes_on = False
 
     def finish(self) -> None:
@@ -87,7 +87,7 @@ class LineScanner:
         if not line.strip() or not self.goes_on:
             return
         if len(self.places) >= MOST_LINES:
-            self._note("too_many_lines", f"A batch has {MOST_LINES} lines at most.", self._number)
+            self._note("too_many_lines", f"A batch has at most {MOST_LINES} lines.", self._number)
             self.goes_on = False
             return
         try:

@@ -34,7 +34,7 @@ router = APIRouter(prefix="/v1", tags=["Batches"])
 
 @router.post("/batches", summary="Create a batch", operation_id="createBatch")
 async def create(request: Aside) -> Response:
-    """Have all requests of an uploaded file answered within its `completion_window`."""
+    """Answer all requests of an uploaded file within the `completion_window`."""
     stored, service = _records(request), request.service
     id = stored.new_id(request.tenant)
     record = read_batch(await request.body(), id, request.exchange.entry.key, service.store.clock())
@@ -80,7 +80,7 @@ async def list_batches(request: Aside, query: Annotated[PageQuery, InQuery()]) -
 
 @router.get("/batches/{batch_id}", summary="Get a batch", operation_id="retrieveBatch")
 async def retrieve(request: Aside, batch_id: str) -> Response:
-    """How far a batch is, and the files of its answers once it has ended."""
+    """The progress of a batch and, once it has ended, the files of its answers."""
     found = await _records(request).get(request.tenant, batch_id)
     if found is None:
         raise no_batch(batch_id)
@@ -89,7 +89,7 @@ async def retrieve(request: Aside, batch_id: str) -> Response:
 
 @router.post("/batches/{batch_id}/cancel", summary="Cancel a batch", operation_id="cancelBatch")
 async def cancel(request: Aside, batch_id: str) -> Response:
-    """Make no more of its lines. The answers that there are by then are in its output."""
+    """Cancel all unanswered lines. The output keeps the answers so far."""
     now = request.service.store.clock()
     changed = await _records(request).change(
         request.tenant, batch_id, lambda before: encode_batch(decode_batch(before).cancel(now))

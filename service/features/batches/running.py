@@ -83,7 +83,7 @@ PAUSES = Backoff(0.5, 20.0)
 HOUR = 3600
 OUTPUT_PURPOSE = "batch_output"
 
-LATE = ApiError(410, "The batch was over before this line was made.", code="batch_expired")
+LATE = ApiError(410, "The batch's time was over before this line was answered.", code="batch_expired")
 
 
 class BatchLost(Exception):
@@ -156,7 +156,7 @@ class Batches:
         """Work on batches until cancelled."""
         async with asyncio.TaskGroup() as group:
             while True:
-                with tolerate(self.service.store, "no batch is begun"):
+                with tolerate(self.service.store, "batches can't be started"):
                     await self.service.know_ids()
                     found = await self.stored.under_way()
                     for tenant, id in random.sample(found, len(found)):  # others may hold some of a tenant's
@@ -338,7 +338,7 @@ class BatchRun:
         translated = await in_steps(translate(bytes(line.body), self._service.settings))
         request = read_create(translated.body, store=True, kind=translated.kind)
         if request.conversation is not None:
-            advice = "A conversation has an order, and the lines of a batch have none; see previous_response_id."
+            advice = "The lines of a batch have no order, and a conversation needs one; use previous_response_id."
             raise not_served("conversation", request.conversation, advice)
         left = self._shown.expires_at - self._store.clock()
         window: Window = "8h" if left > 8 * HOUR else "2h" if left > HOUR else "soonest"

@@ -32,7 +32,7 @@ UNDER_WAY: tuple[BatchStatus, ...] = ("validating", "in_progress", "finalizing",
 
 
 class NewBatch(msgspec.Struct, forbid_unknown_fields=True):
-    """A batch to be made, as sent."""
+    """A new batch, as sent."""
 
     input_file_id: Annotated[str, Meta(max_length=128)]
     endpoint: Annotated[str, Meta(max_length=64)]
@@ -45,7 +45,7 @@ class NewBatch(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class BatchProblem(msgspec.Struct, frozen=True):
-    """Why a batch can't be made: of one line of its input, or of all of it."""
+    """Why a batch failed: a problem of one line, or of the whole input."""
 
     code: str
     message: str
@@ -65,7 +65,7 @@ class BatchCounts(msgspec.Struct, frozen=True):
 
 
 class BatchResource(msgspec.Struct, frozen=True):
-    """A batch as it is shown. Its files are named once they are whole."""
+    """A batch. Its files are named once they are whole."""
 
     id: str
     endpoint: str

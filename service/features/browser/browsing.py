@@ -176,7 +176,7 @@ class Browsing(Tool):
         page = self._kept.get(opened)
         if page is None:
             if not options.fetches:
-                raise SearchFailure("it was not opened lately, and no other may be: external_web_access is false")
+                raise SearchFailure("it was not opened lately, and external_web_access is false")
             page = await self._pages(url, options.domains)
             self._kept.put(opened, page)
         return page

@@ -79,7 +79,7 @@ async def catalogue_for_ever(store: ConversationHistoryStore, cataloguer: Catalo
     """
     fresh, left = FRESH_SECONDS, list[str]()
     while True:
-        with tolerate(store, "the catalogue is not whole yet"):
+        with tolerate(store, "the catalogue is still being built"):
             if about := await cataloguer.about():
                 whole, age = await cataloguer.catalogue.note(WHOLE), time.time() - await cataloguer.looked_at()
                 if age > (fresh if whole else FRESH_SECONDS) or (whole != about and fresh == FRESH_SECONDS):
@@ -98,9 +98,9 @@ async def make_whole(cataloguer: Cataloguer, only: Sequence[str] = SHARDS, *, an
     async for made in cataloguer.make_whole(only, anew=anew):
         if made - told >= TOLD:
             told = made
-            event(logger, logging.INFO, "the catalogue of the archive is being made", conversations=made)
+            event(logger, logging.INFO, "the catalogue of the archive is being built", conversations=made)
     if made:
-        event(logger, logging.INFO, "the catalogue of the archive is whole", conversations=made)
+        event(logger, logging.INFO, "the catalogue of the archive is complete", conversations=made)
     if (left := await cataloguer.unread()) and left != unread:
         message = "the list lacks shards of the archive that can't be read"
         event(logger, logging.ERROR, message, shards=" ".join(left), remedy="`harmonium archive verify` says why")

@@ -259,13 +259,13 @@ class ChatAnswer(Answer):
             if piece.index in self._whole and not piece.name and not piece.arguments.strip():
                 return ""
             if len(self._calls) == MOST_CALLS:
-                raise EngineError(f"the {self.name} server told of {MOST_CALLS} calls at once")
+                raise EngineError(f"the {self.name} server sent {MOST_CALLS} calls at once")
             call = _Open(piece)
             self._calls.append(call)
         if not call.name and piece.name:
             name = legal_name(piece.name)
             if name is None:
-                raise EngineError(f"the {self.name} server named a tool in a way that no tool is named")
+                raise EngineError(f"the {self.name} server sent an impossible name of a tool")
             call.name = name
         if call is not self._calls[0] or not call.name:
             self._take_in(len(piece.arguments))
@@ -288,7 +288,7 @@ class ChatAnswer(Answer):
         name.
         """
         if not call.name:
-            raise EngineError(f"the {self.name} server told of a call without a name")
+            raise EngineError(f"the {self.name} server sent a call without a name")
         self._whole.add(call.index)
         return self._begin_call(call) + ("" if call.argued else self._writing.arguments("{}"))
 

@@ -43,7 +43,7 @@ CUTS = "cuts texts"
 MOST_PICTURE_TOKENS = 16_384
 """As Qwen-VL at its most."""
 
-LOST = "prompts by ids, going on amid an answer, grammars, exact lengths"
+LOST = "prompts by ids, continuing in the middle of an answer, grammars, exact lengths"
 """The features that such a server lacks; docs/models.md explains each."""
 
 USUAL_EFFORT = "medium"
@@ -200,7 +200,7 @@ def request_body(generation: Generation, model: str, context_tokens: int, own: d
     """
     asks, sampling = generation.asks, generation.sampling
     if asks is None:
-        raise EngineRefused("the server makes its prompts itself, and this one was made here")
+        raise EngineRefused("the server makes its prompts itself, but harmonium made this one")
     body: dict[str, Any] = {
         "model": model,
         "stream": True,

@@ -46,20 +46,20 @@ AS_SENT = (
 )
 """Members that a create request has under the same name."""
 
-_THERE = "HARMONIUM_CHATS=passed-on has the engine's server read it."
+_THERE = "HARMONIUM_CHATS=passed-on passes it to the engine's server."
 UNSERVED: dict[str, tuple[bytes, str]] = {
     **dict.fromkeys(("prompt_logprobs", "truncate_prompt_tokens", "thinking_token_budget"), (b"null", _THERE)),
     **dict.fromkeys(("stop_token_ids", "bad_words", "allowed_token_ids"), (b"[]", _THERE)),
     **dict.fromkeys(("continue_final_message", "echo", "add_special_tokens"), (b"false", _THERE)),
     **dict.fromkeys(("return_token_ids", "return_tokens_as_token_ids"), (b"false", _THERE)),
     "add_generation_prompt": (b"true", _THERE),
-    "n": (b"1", "One answer is made here. With HARMONIUM_CHATS=passed-on the engine's server may make more."),
+    "n": (b"1", "harmonium makes one answer. With HARMONIUM_CHATS=passed-on the engine's server may make more."),
     "functions": (b"[]", "Send 'tools' in their place."),
     "function_call": (b'"none"', "Send 'tool_choice' in its place."),
     "modalities": (b'["text"]', "Answers are texts."),
     "audio": (b"null", "Answers are texts."),
     "prediction": (b"null", "Leave it out."),
-    "web_search_options": (b"null", "POST /v1/responses has tools that are run here."),
+    "web_search_options": (b"null", "POST /v1/responses has tools that the service runs."),
 }
 """Members that aren't served, each with the value at which it changes nothing besides null, and with advice."""
 
@@ -73,7 +73,7 @@ _EMPTY = (b"null", b'""', b"[]")
 """Contents that say nothing."""
 
 TEXT_ONLY = "The model reads text; send parts of type 'text'."
-_OWN_TOOLS = "Give 'function' or 'custom': tools that are run here are for POST /v1/responses."
+_OWN_TOOLS = "Give 'function' or 'custom': only POST /v1/responses has tools that the service runs."
 
 
 class _StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
@@ -329,7 +329,7 @@ def _settings(sent: _Own, limits: ChatLimits) -> Json:
     """The members of a create request that have another form here. Raises InvalidRequest."""
     wanted: Json = {}
     if sent.max_tokens is not None and sent.max_completion_tokens is not None:
-        raise invalid_value("max_tokens", "given with max_completion_tokens", "Give the one or the other.")
+        raise invalid_value("max_tokens", "given with max_completion_tokens", "Send one of the two.")
     if sent.top_logprobs and not sent.logprobs:
         raise invalid_value("top_logprobs", "given without logprobs", "It is only allowed with 'logprobs': true.")
     if sent.logprobs:
@@ -580,7 +580,7 @@ class _Messages(Translation):
             return
         if sent.role == "tool":
             if sent.tool_call_id == ABSENT:
-                raise missing(f"{where}.tool_call_id", "Name the call that is answered.")
+                raise missing(f"{where}.tool_call_id", "Name the answered call.")
             self.output(Place(where, _OUTPUT), bytes(sent.tool_call_id), content)
             return
         self.say(Place(where), b"user" if sent.role == "user" else b"developer", content)
@@ -623,7 +623,7 @@ class _Messages(Translation):
         call = decode(raw, _Call, where)
         called = call.function if call.type == "function" else call.custom
         if called is None:
-            raise missing(f"{where}.{call.type}", "It has the name of the tool and what it is called with.")
+            raise missing(f"{where}.{call.type}", "It has the tool's name and arguments.")
         if call.type == "custom":
             head = b'"call_id":%b,"name":%b' % (bytes(call.id), bytes(called.name))
             item = b'{"type":"custom_tool_call",%b,"input":%b}' % (head, bytes(called.input))

@@ -42,13 +42,13 @@ AS_SENT = ("model", "temperature", "top_p", "top_k", "stream", "store", "prompt_
 _NOT_HERE = "Leave it out."
 UNSERVED: dict[str, tuple[bytes, str]] = {
     "container": (b"null", _NOT_HERE),
-    "mcp_servers": (b"[]", "POST /v1/responses has tools that are run here."),
+    "mcp_servers": (b"[]", "POST /v1/responses has tools that the service runs."),
     "speed": (b'"standard"', _NOT_HERE),
 }
 """Members that aren't served, each with the value at which it changes nothing besides null, and with advice."""
 
 _TOOL_UNSERVED: dict[str, tuple[bytes, str]] = {
-    "allowed_callers": (b'["direct"]', "The model alone calls it."),
+    "allowed_callers": (b'["direct"]', "Only the model can call it."),
     "input_examples": (b"[]", "Give examples in its description."),
 }
 
@@ -72,7 +72,7 @@ SEAL = b'"hs_'
 out where it is redacted.
 """
 
-_OWN_TOOLS = "Give a tool of yours, with 'name' and 'input_schema': those of Anthropic's are not run here."
+_OWN_TOOLS = "Declare a tool of yours, with 'name' and 'input_schema': this service doesn't run Anthropic's tools."
 _BLOCKS = "Send blocks of type 'text', 'image', 'document', 'tool_use', 'tool_result' or 'thinking'."
 
 _SEARCH = re.compile(r"tool_?search", re.IGNORECASE)
@@ -340,7 +340,7 @@ def _tool(raw: Raw, where: str) -> _Tool:
     tool = decode(raw, _Tool, where)
     refuse_unserved(tool, _TOOL_UNSERVED, f"{where}.")
     if tool.input_schema == ABSENT:
-        raise missing(f"{where}.input_schema", "It is the JSON schema of what the tool is called with.")
+        raise missing(f"{where}.input_schema", "It is the JSON schema of the tool's arguments.")
     return tool
 
 
@@ -399,7 +399,7 @@ class _Messages(Translation):
     def _result(self, raw: Raw, where: str) -> Generator[None, None, None]:
         block = decode(raw, _Block, where)
         if block.tool_use_id == ABSENT:
-            raise missing(f"{where}.tool_use_id", "Name the call that is answered.")
+            raise missing(f"{where}.tool_use_id", "Name the answered call.")
         raw = _SAYS_NOTHING if block.content == ABSENT else block.content
         content = yield from self.content(raw, f"{where}.content", self._part)
         if block.is_error:
@@ -543,7 +543,7 @@ def _arguments(raw: Raw, where: str) -> bytes:
 
 def _check_size(raw: Raw, where: str) -> None:
     if (size := len(memoryview(raw))) > MAX_REWRITTEN_BYTES:
-        raise invalid_value(where, f"{size} bytes", f"At most {MAX_REWRITTEN_BYTES} are taken.")
+        raise invalid_value(where, f"{size} bytes", f"At most {MAX_REWRITTEN_BYTES} bytes are allowed.")
 
 
 def _part(block: _Block, where: str) -> bytes:

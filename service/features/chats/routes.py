@@ -39,7 +39,7 @@ async def answer(request: Asks, _: Annotated[MessagesQuery, InQuery()]) -> Respo
 
 @router.post("/messages/count_tokens", summary="Count the tokens of messages", operation_id="countMessageTokens")
 async def count_messages(request: Aside, _: Annotated[MessagesQuery, InQuery()]) -> Response:
-    """The tokens of the prompt that a message would be answered from."""
+    """The number of tokens in the prompt of a message."""
     body = await _translate(request, partial(read_messages, counts=True), Messages)
     return JsonResponse({"input_tokens": await count_tokens(request, body)})
 

@@ -26,12 +26,12 @@ MAX_TURNS = 10_000
 
 PROMPT = "> "
 HELP = """\
-/retry      ask the same once more, beside the answer that is there
-/back       go back to the turn before; what you say next makes a fork
-/fork N     go to turn N, and go on from there
-/tree       the turns so far, with the one you are at
-/new        begin anew
-/id         the id of the response you are at
+/retry      repeat the request, beside the existing answer
+/back       go back to the turn before; your next message makes a fork
+/fork N     go to turn N, and continue from there
+/tree       the turns so far, with the current one
+/new        begin a new conversation
+/id         the id of the current response
 /help       this
 /quit       end; so does Ctrl-D"""
 
@@ -154,7 +154,7 @@ class OpenChat:
             case "/new", "":
                 self.at, self.start = None, None
             case "/id", "":
-                printing.out(self._id() or "nothing was said yet")
+                printing.out(self._id() or "the chat has no turn yet")
             case "/tree", "":
                 for line in self.tree():
                     printing.out(line)
@@ -169,7 +169,7 @@ class OpenChat:
                 self.at = here.before
                 self.say(here.words)
             case _ if command.startswith("/"):
-                raise ClientError(f"{printing.excerpt(command)} is no command, or takes no words; /help has all")
+                raise ClientError(f"{printing.excerpt(command)} is not a command, or takes no words; /help lists all")
             case _:
                 self.say(words)
 
@@ -187,7 +187,7 @@ class OpenChat:
             printing.remark("interrupted before there was an answer")
             return
         if answer.interrupted:
-            printing.remark("interrupted; what was said so far is kept, and the next words continue it")
+            printing.remark("interrupted; the output so far is stored, and the next message continues it")
             self._wait_until_kept(answer.id)
         elif (reason := why_not(answer.response)) is not None:
             printing.wrong(reason)
@@ -230,7 +230,7 @@ class OpenChat:
                 return
             except RefusedByService as error:
                 if error.status != 404 or time.monotonic() > until:
-                    printing.wrong(f"it was not kept: {error}")
+                    printing.wrong(f"the output was not stored: {error}")
                     return
             time.sleep(KEPT_SECONDS / 100)
 

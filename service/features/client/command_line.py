@@ -11,9 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import typer
-
-from service.commands.arguments import LOOK, RUN, TALK, AsLines, argument, command_line, flag, many, option
+from service.commands.arguments import LOOK, RUN, TALK, AsLines, amount, argument, command_line, flag, many, option
 from service.features.client import asking, printing, reading
 from service.features.client.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, ClientError
 from service.features.client.options import AsJson, Id, completion, confirm, environment, talking
@@ -31,9 +29,7 @@ Model = Annotated[str | None, option("--model", "-m", "NAME", "The model. Defaul
 From = Annotated[str | None, option("--from", "ID", "Continue this response.")]
 Instructions = Annotated[str | None, option("--instructions", "-s", "WORDS", "Instructions for the model.")]
 Quiet = Annotated[bool, flag("--no-reasoning", "-R", "Hide the model's reasoning.")]
-Temperature = Annotated[
-    float | None, typer.Option(min=0, max=2, metavar="N", help="The sampling temperature, 0 to 2.", show_default=False)
-]
+Temperature = Annotated[float | None, amount(0, 2, "The sampling temperature")]
 Effort = Annotated[
     Literal["low", "medium", "high"] | None, option("--effort", "low|medium|high", "The reasoning effort.")
 ]
@@ -168,7 +164,7 @@ app.add_typer(trees, name="")
 def log(
     service: RemoteService,
     id: Id = LAST,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="The most rows.")] = 20,
+    limit: Annotated[int, amount(1, 10_000, "The most rows")] = 20,
     as_json: AsLines = False,
 ) -> None:
     """Print a response and the turns before it, the newest first."""
@@ -205,9 +201,7 @@ def diff(
 def tail(
     service: RemoteService,
     id: Id,
-    after: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Only the events after this number.", show_default=False)
-    ] = None,
+    after: Annotated[int | None, amount(0, None, "Only the events after this number")] = None,
     no_reasoning: Quiet = False,
     as_json: Annotated[bool, flag("--json", "Print the events, a JSON object per line.")] = False,
 ) -> int:
@@ -231,9 +225,7 @@ def tail(
 def wait(
     service: RemoteService,
     id: Id,
-    timeout: Annotated[
-        float | None, typer.Option(min=0, metavar="SECONDS", help="The longest wait.", show_default=False)
-    ] = None,
+    timeout: Annotated[float | None, amount(0, None, "The longest wait", metavar="SECONDS")] = None,
     as_json: AsJson = False,
 ) -> int:
     """Wait for the end of a response, and print its answer."""
@@ -257,7 +249,8 @@ def jobs(
     watch: Annotated[bool, flag("--watch", "-w", "Print changes until Ctrl-C.")] = False,
     as_json: AsLines = False,
 ) -> None:
-    """List waiting and running background responses, the newest first. `harmonium tail ID` follows one."""
+    """List running batches, then waiting and running background responses, the newest first. `harmonium tail ID`
+    follows a response."""
     if watch and sys.stdout.isatty() and not as_json:
         reading.draw(service, reading.pause)
     found, more = (reading.changes(service, reading.pause), False) if watch else reading.jobs_of(service)

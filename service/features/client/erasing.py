@@ -31,7 +31,9 @@ def erase(
         list[str] | None, option("KEY=VALUE", "Conversations with a turn that has this metadata.")
     ] = None,
     safety_identifier: Annotated[str | None, option("NAME", "Conversations with a turn for this person.")] = None,
-    backups: Annotated[Path | None, option("FOLDER", "Say which backups there still have the conversations.")] = None,
+    backups: Annotated[
+        Path | None, option("FOLDER", "Name the backups there that still have the conversations.")
+    ] = None,
     dry_run: Annotated[bool, flag("--dry-run", "Only list the conversations.")] = False,
     yes: Annotated[bool, flag("--yes", "-y", "Don't ask.")] = False,
     as_json: AsJson = False,
@@ -39,7 +41,8 @@ def erase(
     """Erase the conversations of one person, with all forks, in memory and in the archive.
 
     The metadata, `safety_identifier` or `user` of any turn names the person. Earlier backups still contain the
-    conversations: `--backups` says which, by their dates. Delete them, or run this again after a restore.
+    conversations: `--backups` names these backups with their dates. Delete them, or run this command again after a
+    restore.
     """
     if backups and not backups.is_dir():
         raise ClientError(f"{backups} is no folder", EXIT_USAGE)
@@ -68,7 +71,7 @@ def erase(
         told = f"of {each['made']} still has {each['has']} of them" if each["made"] else "can't be read as a backup"
         printing.remark(f"{each['file']} {told}")
     if found and not backups:
-        printing.remark("Earlier backups still have them: --backups FOLDER says which")
+        printing.remark("Earlier backups still have them: --backups FOLDER names these")
     if unread:
         printing.remark(unread_note(sorted(unread)))
     return 1 if left or unread else 0

@@ -78,7 +78,7 @@ def read_profile(url: str | None, name: str | None, key_env: str | None, environ
     if (variable := key_env if key_env is not None else chosen.key_env) is not None:
         key = environment.get(variable)
         if not key:
-            raise _wrong(f"{variable} is not set, and should hold the key")
+            raise _wrong(f"{variable} is not set; it should have the key")
     elif chosen.key_file is not None:
         key = _read(Path(chosen.key_file)).strip()
     else:
@@ -98,7 +98,7 @@ def _choose(environment: Mapping[str, str], name: str | None) -> WrittenProfile:
     file = _file(environment, "XDG_CONFIG_HOME", ".config", "config.toml")
     if not file.exists():
         if name is not None:
-            raise _wrong(f"there is no profile {name!r}, as there is no {file}")
+            raise _wrong(f"there is no profile {name!r}, because there is no {file}")
         return WrittenProfile()
     try:
         config = msgspec.toml.decode(_read(file), type=_Config)
@@ -134,7 +134,7 @@ def _check_url(url: str) -> str:
         sound = False
     if not sound or not url.isprintable() or not url.isascii() or " " in url:
         shown = "what is given" if {"@", "?", "#"} & set(url) else repr(url)  # a key may be in it
-        raise _wrong(f"{shown} is no URL of a service; give one as {DEFAULT_URL}")
+        raise _wrong(f"{shown} is not the URL of a service, such as {DEFAULT_URL}")
     return url.rstrip("/").removesuffix("/v1").rstrip("/")
 
 
@@ -146,7 +146,7 @@ def last_of(url: str, environment: Mapping[str, str]) -> str:
     """The id to continue. Raises ClientError where there is none."""
     id = _remembered_values(_file(environment, *_LAST)).get(url)
     if id is None:
-        raise ClientError(f"no response of {url} is known here yet; name one with --from")
+        raise ClientError(f"this machine knows no response of {url} yet; name one with --from")
     return id
 
 

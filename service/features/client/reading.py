@@ -118,7 +118,7 @@ def response_of(service: RemoteService, id: str) -> Json:
 def check_id(id: str) -> str:
     """An id, which may stand in a path. Raises ClientError."""
     if not id.isascii() or not id.replace("_", "").replace("-", "").isalnum():
-        raise ClientError(f"{printing.excerpt(id)!r} is no id; one is resp_ and 48 hex digits", 2)
+        raise ClientError(f"{printing.excerpt(id)!r} is not an id, which is resp_ and 48 hex digits", 2)
     return id
 
 
@@ -201,7 +201,7 @@ def chain(service: RemoteService, id: str, limit: int) -> Iterator[tuple[Json, s
             return
         response = response_of(service, id) if at == id else service.find(f"/v1/responses/{check_id(at)}")
         if response is None:
-            printing.remark(f"{at} is not there any more")
+            printing.remark(f"{at} no longer exists")
             return
         newest = service.call("GET", f"/v1/responses/{at}/input_items", None, limit=1, order="desc")["data"]
         yield response, printing.text_of(newest[0]) if newest else ""

@@ -195,7 +195,7 @@ class RemoteService:
                 yield answer
             except TimeoutError:
                 seconds = self._bounds.silence_seconds
-                raise ServiceUnreachable(f"{self._profile.url} said nothing for {seconds:g} s") from None
+                raise ServiceUnreachable(f"{self._profile.url} sent nothing for {seconds:g} s") from None
             except (OSError, http.client.HTTPException) as error:
                 reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
                 raise ServiceUnreachable(f"can't reach {self._profile.url}: {reason}") from None
@@ -230,8 +230,8 @@ class RemoteService:
                     yield event
 
 
-NO_KEY = "the service asks for a key: put it into HARMONIUM_CLIENT_KEY, or name the variable that has it with --key-env"
-NO_HARMONIUM = "the answer is no JSON object: that is no harmonium, or something stands before it"
+NO_KEY = "the service needs a key: put it into HARMONIUM_CLIENT_KEY, or name its variable with --key-env"
+NO_HARMONIUM = "the answer is not a JSON object: this is not harmonium, or a proxy answered"
 
 
 def object_in(content: bytes, otherwise: str = NO_HARMONIUM, exit_status: int = EXIT_FAILED) -> Json:

@@ -16,7 +16,7 @@ from typing import Annotated, BinaryIO
 
 import typer
 
-from service.commands.arguments import LOOK, AsLines, many, option
+from service.commands.arguments import LOOK, AsLines, amount, many, option
 from service.features.client import printing
 from service.features.client.errors import EXIT_USAGE, ClientError, RefusedByService
 from service.features.client.options import AsJson, Id, talking
@@ -43,7 +43,7 @@ SHORT_ID_CHARS = 15
 MINUTE_CHARS = 16
 """How much of a time such a list has."""
 
-ARCHIVE_AWAY = "what is in the archive alone: it doesn't answer"
+ARCHIVE_AWAY = "conversations that only the archive has: it doesn't answer"
 
 _AGO = re.compile(r"([0-9]{1,6})([smhd])")
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
@@ -88,7 +88,7 @@ def trees(service: RemoteService, limit: int, filters: dict[str, str | int], aft
 
 def unread_note(shards: Sequence[str]) -> str:
     """The shards of the archive of which a list has nothing."""
-    return f"nothing of {many(len(shards), 'shard')} of the archive, which can't be read: {' '.join(shards)}"
+    return f"missing: {many(len(shards), 'shard')} of the archive, which can't be read: {' '.join(shards)}"
 
 
 def filters_of(
@@ -101,7 +101,7 @@ def filters_of(
     for pair in metadata:
         name, equals, value = pair.partition("=")
         if not equals:
-            raise ClientError(f"{printing.excerpt(pair)!r} is no pair; write KEY=VALUE", EXIT_USAGE)
+            raise ClientError(f"{printing.excerpt(pair)!r} is not a pair; write KEY=VALUE", EXIT_USAGE)
         found[f"metadata[{name}]"] = value
     return found
 
@@ -114,7 +114,7 @@ def moment_of(text: str) -> int:
         return max(0, int(datetime.fromisoformat(text).astimezone().timestamp()))
     except (ValueError, OverflowError):
         ways = "2026-11-23, 2026-11-23T10:00, or 30m, 2h or 7d"
-        raise ClientError(f"{printing.excerpt(text)!r} is no time; write {ways}", EXIT_USAGE) from None
+        raise ClientError(f"{printing.excerpt(text)!r} is not a time; write {ways}", EXIT_USAGE) from None
 
 
 def line_of(tree: Json, columns: int = 0) -> str:
@@ -147,7 +147,7 @@ def archive_note(tree: Json) -> str:
     """
     away: Json | None = tree.get("archived", {"ends": [], "complete": True})
     if away is None:
-        return "branches that the archive doesn't tell of"
+        return "archived branches: the archive doesn't answer"
     ends: list[str] = away["ends"]
     more = "" if away["complete"] else " or more"
     if not ends:
@@ -245,7 +245,7 @@ class ImportCounts:
     def __str__(self) -> str:
         deleted = f", {self.deleted} stay{'s' if self.deleted == 1 else ''} deleted" if self.deleted else ""
         refused = f", {self.refused} refused" if self.refused else ""
-        return f"{many(self.imported, 'turn')} imported, {self.kept} were there{deleted}{refused}"
+        return f"{many(self.imported, 'turn')} imported, {self.kept} already stored{deleted}{refused}"
 
 
 def export_lines(service: RemoteService, ids: list[str], outcome: ExportCounts) -> Iterator[Json]:
@@ -307,7 +307,7 @@ def _turns_of(service: RemoteService, turns: list[Json], outcome: ExportCounts) 
             continue
         whole = service.find(f"{TURNS}/{check_id(turn['id'])}")
         if whole is None:
-            outcome.lacks(f"{turn['id']}, which can't be read, or was deleted just now")
+            outcome.lacks(f"{turn['id']}, which is unreadable, or was deleted just now")
             continue
         outcome.turns += 1
         if outcome.turns % PROGRESS_TURNS == 0:
@@ -318,14 +318,14 @@ def _turns_of(service: RemoteService, turns: list[Json], outcome: ExportCounts) 
 def import_file(service: RemoteService, file: BinaryIO, outcome: ImportCounts) -> None:
     """Bring back the turns of a file, in their order. Raises ClientError for what is no such file."""
     for number, line in enumerate(_lines(file), start=1):
-        found = object_in(line, f"line {number} is no JSON object: that is no export", EXIT_USAGE)
+        found = object_in(line, f"line {number} is not a JSON object, so this is not an export", EXIT_USAGE)
         if found.get("object") == FORMAT:
             if (version := found.get("version")) != VERSION:
                 raise ClientError(f"line {number} begins a tree in version {version!r}; this release reads {VERSION}")
             continue
         brought = {name: found.get(name) for name in ("turn", "seal")}
         if not isinstance(brought["turn"], str):
-            raise ClientError(f"line {number} is no turn of an export: it has no 'turn'", EXIT_USAGE)
+            raise ClientError(f"line {number} is not a turn of an export: it has no 'turn'", EXIT_USAGE)
         bring(service, TURNS, brought, outcome, f"line {number}")
 
 
@@ -354,7 +354,7 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
     """The lines of a file that aren't empty. Raises ClientError for one that is too long."""
     while line := file.readline(MAX_LINE_BYTES + 1):
         if len(line) > MAX_LINE_BYTES:
-            raise ClientError(f"a line has more than {MAX_LINE_BYTES} bytes: that is no export", EXIT_USAGE)
+            raise ClientError(f"a line has more than {MAX_LINE_BYTES} bytes, so this is not an export", EXIT_USAGE)
         if line.strip():
             yield line
 
@@ -363,7 +363,7 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
 @talking
 def ls(
     service: RemoteService,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="The most rows.")] = 20,
+    limit: Annotated[int, amount(1, 10_000, "The most rows")] = 20,
     status: Annotated[str | None, option("STATUS", "Only conversations whose newest turn has this status.")] = None,
     model: Annotated[str | None, option("NAME", "Only conversations with a turn of this model.")] = None,
     since: Annotated[

@@ -85,7 +85,7 @@ def read_place(after: str) -> ListPlace:
     """The place that a page ended at. Raises InvalidRequest."""
     match = _PLACE.fullmatch(after)
     if match is None or int(match[4]) > elsewhere.FIRST[0]:
-        raise invalid_value("after", after, "Give the 'after' of the page before.")
+        raise invalid_value("after", after, "Give the 'after' of the previous page.")
     return ListPlace(int(match[1]), ScoredDigits(int(match[2]), match[3]), (int(match[4]), match[5]))
 
 

@@ -86,8 +86,8 @@ def portable(sealer: Sealer, turn: Saved) -> Portable:
         return Portable(sealer.seal(TURN, packed))
     except TooLong:
         raise not_allowed(
-            f"The turn '{turn.id}' was deleted, and what later turns know of it is too large to be sealed: it has "
-            f"{len(packed)} bytes, at most {MAX_PAYLOAD_BYTES} can be. 'harmonium backup' has it.",
+            f"The turn '{turn.id}' was deleted, and its messages for later turns are too large to seal: {len(packed)} "
+            f"bytes, at most {MAX_PAYLOAD_BYTES} are possible. 'harmonium backup' contains them.",
             "id",
         ) from None
 
@@ -101,11 +101,11 @@ def read_portable(sealer: Sealer, given: Portable) -> Saved:
     except Unsealable as error:
         raise _foreign(param, text, str(error)) from None
     if found != kind:
-        raise _foreign(param, text, "it is the seal of something else")
+        raise _foreign(param, text, "it seals something else")
     if given.seal is not None:
         digest, packed = packed, _bytes(given.turn)
         if _digest(packed) != digest:  # no secret: who has the seal had the turn
-            words = "It is of another turn, or 'turn' was changed. Send the line as exported."
+            words = "It belongs to another turn, or 'turn' was changed. Send the line as exported."
             raise invalid_value("seal", given.seal, words)
     if packed[:1] != _VERSION:
         raise invalid_value("turn", packed[:1].hex(), "A later release exported it. Import it there.")
@@ -130,7 +130,7 @@ def _foreign(param: str, text: str, reason: str) -> InvalidRequest:
     return invalid_value(
         param,
         text,
-        f"The turn can't be imported: {reason}. It comes back to the project that exported it, at a service with the "
+        f"The turn can't be imported: {reason}. Import it into the project that exported it, at a service with the "
         "same store or the same HARMONIUM_SEAL_KEYS.",
     )
 
@@ -211,14 +211,14 @@ async def import_turn(request: Aside) -> Response:
         try:
             became = await bring_in(service.store, tenant, turn)
         except ParentNotFound:
-            words = f"'{name}' continues a turn that is not there. Import the turns of a tree in their order. "
-            words += "Where that one stays deleted, this one can't come."
+            words = f"'{name}' continues a missing turn. Import the turns of a tree in their order. "
+            words += "If the parent stays deleted, this turn can't be imported."
             raise ApiError(404, words, code="previous_response_not_found", param="turn") from None
         except NotFound:
-            words = "Its id is of a store with more shards. Import it where HARMONIUM_SHARDS is no smaller."
+            words = "Its id is from a store with more shards. Import it where HARMONIUM_SHARDS is at least as large."
             raise invalid_value("turn", name, words) from None
         except (Conflict, TenantErased) as error:
-            erased = "It was made before all of its project was erased, and stays erased. Import only later turns."
+            erased = "It is from before its project was erased, and stays erased. Import only later turns."
             words = erased if isinstance(error, TenantErased) else "Another turn is stored under its id."
             raise ApiError(409, f"'{name}' can't be imported. {words}", code="conflict", param="turn") from None
     return JsonResponse(Imported(name, became is Brought.NEW, became is Brought.DELETED))

@@ -140,7 +140,9 @@ def read_options(sent: msgspec.Raw, where: str, *, takes: frozenset[str]) -> str
         if value is None:
             continue
         if name not in takes:
-            raise not_served(f"{where}.{name}", value, "The server that searches files here takes none. Leave it out.")
+            raise not_served(
+                f"{where}.{name}", value, "The server that searches files doesn't support it. Leave it out."
+            )
         options[name] = value
     return msgspec.json.encode(options).decode()
 
@@ -187,8 +189,8 @@ async def search(call: HostedCall, server: ToolServer) -> Outcome:
     try:
         found = _FOUND.decode(answer.whole).results
     except (msgspec.DecodeError, RecursionError) as error:
-        _log(call, f"its answer is no list of results: {error}")
-        return failed_outcome(f"The server's answer is no list of results: {error}.")
+        _log(call, f"its answer is not a list of results: {error}")
+        return failed_outcome(f"The server's answer is not a list of results: {error}.")
     results = list(_show(found[: options.get("max_num_results", MAX_RESULTS)]))
     shown = {"results": results} if RESULTS in call.include else {}
     return Outcome("completed", msgspec.json.encode(results).decode(), shown=shown)

@@ -127,7 +127,7 @@ class _Reading:
             try:
                 part["image_url"] = (await in_steps(data_url(content))).decode()
             except ValueError as error:
-                raise not_allowed(f"The file of '{at}' is no picture: {error}.", at) from None
+                raise not_allowed(f"The file of '{at}' is not a picture: {error}.", at) from None
         else:
             part["file_data"] = b64encode(await self._text(content, at)).decode()
         return msgspec.Raw(msgspec.json.encode(part))
@@ -151,10 +151,10 @@ class _Reading:
             try:
                 return await self._pdfs.text(content)
             except UnreadablePdf as error:
-                told = f"The PDF of '{where}' can't be read: {error}. Send what it says as text."
+                told = f"The PDF of '{where}' can't be read: {error}. Send its text."
                 raise InvalidRequest(told, code="invalid_file", param=where) from None
         if len(content) > MOST_TEXT_BYTES:
-            told = f"The file of '{where}' has more than {MOST_TEXT_BYTES:,} bytes, which no prompt takes. Send a part."
+            told = f"The file of '{where}' has more than {MOST_TEXT_BYTES:,} bytes. Send a part of it."
             raise InvalidRequest(told, code="invalid_file", param=where)
         return content
 
@@ -162,7 +162,7 @@ class _Reading:
         """Raise InvalidRequest for too many files, or bytes."""
         self._number, self._bytes = self._number + 1, self._bytes + size
         if self._number > MOST_FILES or self._bytes > MOST_BYTES:
-            told = f"A request may name {MOST_FILES} files with {MOST_BYTES:,} bytes; '{where}' is beyond that."
+            told = f"A request can name {MOST_FILES} files with {MOST_BYTES:,} bytes in all; '{where}' exceeds that."
             raise InvalidRequest(told, code="too_many_files", param=where)
 
 

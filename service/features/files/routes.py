@@ -49,7 +49,7 @@ class UploadFields(msgspec.Struct):
 
 
 class FileResource(msgspec.Struct, frozen=True):
-    """A file as it is shown."""
+    """A file."""
 
     id: str
     bytes: int
@@ -63,7 +63,7 @@ class FileResource(msgspec.Struct, frozen=True):
 
 
 class FileDeleted(msgspec.Struct, frozen=True):
-    """A file that is no longer there."""
+    """A deleted file."""
 
     id: str
     object: Literal["file"] = "file"
@@ -107,14 +107,14 @@ async def create(request: UploadsAside) -> Response:
     except FilesFull as error:
         raise _full(error) from None
     except FileGone:
-        raise unavailable("The file could not be stored as a whole. Send it again.") from None
+        raise unavailable("The file could not be stored completely. Send it again.") from None
     request.service.metrics.file_bytes.labels("put").inc(made.bytes)
     return JsonResponse(resource_of(made))
 
 
 @router.get("/files", summary="List files", operation_id="listFiles")
 async def list_files(request: Aside, query: Annotated[FilesQuery, InQuery()]) -> Response:
-    """All files, or those of a `purpose`, by when they were uploaded, page by page."""
+    """All files, or those with a `purpose`, in the order of their upload, page by page."""
     found = [each for each in await files_of(request.service).of(request.tenant) if query.shows(each)]
     page = found[: query.limit] if query.order == "asc" else found[: -query.limit - 1 : -1]
     ids: list[Any] = [each.id for each in page] or [None]
@@ -130,7 +130,7 @@ async def retrieve(request: Aside, file_id: str) -> Response:
 
 @router.get("/files/{file_id}/content", summary="Download a file", operation_id="downloadFile")
 async def content(request: Aside, file_id: str) -> Response:
-    """The content of a file, as it is."""
+    """The content of a file."""
     record = await _found(request, file_id)
     request.admitted.slot.take_body(HELD_BYTES)
     pieces = files_of(request.service).read(request.tenant, record)
@@ -157,14 +157,14 @@ async def content(request: Aside, file_id: str) -> Response:
 
 @router.delete("/files/{file_id}", summary="Delete a file", operation_id="deleteFile")
 async def delete(request: Aside, file_id: str) -> Response:
-    """Delete a file. What was read of it stays in the conversations that have it."""
+    """Delete a file. Conversations keep the text that they read from it."""
     if not await files_of(request.service).delete(request.tenant, file_id):
         raise no_file(file_id)
     return JsonResponse(FileDeleted(file_id))
 
 
 def resource_of(record: FileRecord) -> FileResource:
-    """A file as it is shown."""
+    """A file."""
     return FileResource(record.id, record.bytes, record.created_at, record.filename, record.purpose, record.expires_at)
 
 
@@ -205,7 +205,7 @@ def no_file(id: str) -> ApiError:
 
 def too_large(most: int) -> ApiError:
     """413 for a file that is too long."""
-    told = f"A file may have {most} bytes ({variable('file_max_bytes')}). Split it."
+    told = f"A file can have {most} bytes ({variable('file_max_bytes')}). Split it."
     return ApiError(413, told, code="file_too_large", param="file")
 
 
@@ -217,7 +217,7 @@ def _full(error: FilesFull) -> ApiError:
         return InvalidRequest(told, code="too_many_files", param="file")
     setting = variable("max_bytes")
     if error.bound == "held":
-        told = f"The files of all tenants take all that they may in Redis, a quarter of {setting}."
+        told = f"The files of all tenants have reached their limit in Redis, a quarter of {setting}."
     else:
         told = "The server of the store has too little memory for more files: raise its maxmemory."
     told = f"{told} Have {variable('archive_url')} name an archive, which then has them, or delete some."

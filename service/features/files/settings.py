@@ -21,7 +21,7 @@ class FileSettings(CoreSettings):
     heading = "Files"
 
     files_bytes: int = Field(10 * 1024 * MIB, ge=0)
-    """The most bytes of a tenant's files together; 0 takes none."""
+    """The most bytes of a tenant's files together; 0 accepts no files."""
     file_max_bytes: int = Field(512 * MIB, ge=0, le=64 * 1024 * MIB)
     """The most bytes of one file."""
 

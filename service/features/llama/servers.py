@@ -218,7 +218,7 @@ def read(body: bytes, type: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=type)
     except UNREADABLE as error:
-        raise EngineError("the llama.cpp server sent something else than it was asked for") from error
+        raise EngineError("the llama.cpp server's answer is invalid") from error
 
 
 REPLACEMENT = "\ufffd"
@@ -264,11 +264,11 @@ class LlamaAnswer(Answer):
                 self.lost.append((len(self._tokens), event.content))
         elif missing > 0:
             if REPLACEMENT in event.content or len(event.tokens) > 1:
-                raise EngineError("the llama.cpp server left out ids that its text doesn't tell")
+                raise EngineError("the llama.cpp server left out ids that its text doesn't determine")
             try:
                 found = missing_ids(event.content.encode(), event.tokens[0], missing)
             except ValueError as error:
-                raise EngineError("the llama.cpp server left out ids that its text doesn't tell") from error
+                raise EngineError("the llama.cpp server left out ids that its text doesn't determine") from error
         self._tokens += [*found, *event.tokens]
         if self._alternatives is not None:
             if len(event.completion_probabilities) != len(event.tokens):
@@ -408,7 +408,7 @@ class Llama(ServerKind):
         try:
             return read(body, Props)
         except EngineError as error:
-            raise EngineUnavailable("the llama.cpp server does not say how it is set up; is it one?") from error
+            raise EngineUnavailable("the server does not report its settings; is it llama.cpp?") from error
 
     def pieces(self, ask: Ask, model: str) -> Pieces:
         """A function that cuts a text into pieces, marks among them."""

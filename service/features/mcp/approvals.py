@@ -114,9 +114,9 @@ def _pending(waiting: Sequence[ApprovalRequest], items: Sequence[InputItem]) -> 
 def _not_waiting(id: str) -> InvalidRequest:
     """An answer to what nobody asked, or not any more."""
     return InvalidRequest(
-        f"No approval request '{id[:100]}' waits for an answer here: it is unknown, too old, for another call or "
-        "server, or the conversation went on without one. Continue from the response that made it, or send its item "
-        "before the answer.",
+        f"No approval request '{id[:100]}' waits for an answer: it is unknown, too old, for another call or server, or "
+        "the conversation continued without an answer. Continue from the response that made the request, or send its "
+        "item before the answer.",
         param="input",
     )
 
@@ -131,7 +131,7 @@ def _used_already(id: str) -> InvalidRequest:
 def _not_offered(request: ApprovalRequest) -> InvalidRequest:
     return InvalidRequest(
         f"The approval request '{request.id[:100]}' is for the tool '{request.tool[:100]}' of the server "
-        f"'{request.server[:100]}', which isn't offered here. Send the approval with a request for a response, whose "
+        f"'{request.server[:100]}', which isn't offered here. Send the approval with a request for a response whose "
         "'tools' have that server with the tool.",
         param="tools",
     )
@@ -139,7 +139,8 @@ def _not_offered(request: ApprovalRequest) -> InvalidRequest:
 
 def _elsewhere(request: ApprovalRequest) -> InvalidRequest:
     return InvalidRequest(
-        f"The approval request '{request.id[:100]}' is for the server '{request.server[:100]}' at another address than "
-        "it has here. Declare it as it was when the model asked; have the model ask again where its operator moved it.",
+        f"The approval request '{request.id[:100]}' is for the server '{request.server[:100]}' at another address. "
+        "Declare the server as it was when the model asked. If the operator moved the server, have the model ask "
+        "again.",
         param="tools",
     )

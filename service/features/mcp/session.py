@@ -313,7 +313,7 @@ class ToolSession:
             return HttpFailure(heard.status)
         unreadable = isinstance(error, MCPError) and error.message.startswith(UNREADABLE)
         if unreadable or isinstance(error, ValidationError):
-            return ToolUnreachable("Its answer is none of the protocol's.")
+            return ToolUnreachable("Its answer violates the protocol.")
         if isinstance(error, MCPError):
             return ProtocolFailure(error.code, self._redaction.beginning(error.message, MESSAGE_CHARS))
         return ToolUnreachable("The session with it ended.")

@@ -156,10 +156,10 @@ def _check_type(label: str, server: OperatorServer) -> None:
             raise BadServers(f"[{label}]: tool is for a server with a type; others have allowed_tools")
         return
     if server.type != FILE_SEARCH:
-        why = INSTEAD.get(server.type, "a server can stand for nothing else")
+        why = INSTEAD.get(server.type, "a server can provide no other tool")
         raise BadServers(f"[{label}]: type is {FILE_SEARCH!r}, or isn't there; {why}")
     if server.tool is None:
-        raise BadServers(f"[{label}]: with a type, tool says which of its tools that is")
+        raise BadServers(f"[{label}]: with a type, tool names the server's tool")
     if server.allowed_tools is not None or server.require_approval is not None:
         raise BadServers(
             f"[{label}]: a {server.type} has one tool, which nobody approves: leave allowed_tools and "

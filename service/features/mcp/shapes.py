@@ -143,7 +143,7 @@ def _declaration(sent: _McpTool, where: str) -> McpDeclaration:
         raise invalid_value(f"{where}.server_label", label, expected)
     if label in RESERVED_LABELS:
         raise invalid_value(
-            f"{where}.server_label", label, "The model knows something else by this name. Take another."
+            f"{where}.server_label", label, "The model uses this name for something else. Choose another."
         )
     if sum(each is not None for each in (sent.server_url, sent.connector_id, sent.tunnel_id)) > 1:
         raise invalid_value(where, label, "Give one of server_url, connector_id and tunnel_id.")
@@ -166,7 +166,7 @@ def _headers(sent: _McpTool, where: str) -> tuple[tuple[str, str], ...]:
     headers = dict(sent.headers or {})
     if sent.authorization is not None:
         if any(name.lower() == "authorization" for name in headers):
-            raise invalid_value(f"{where}.authorization", "given with headers.Authorization", "Give one of the two.")
+            raise invalid_value(f"{where}.authorization", "given with headers.Authorization", "Send one of the two.")
         headers["Authorization"] = f"Bearer {sent.authorization}"
     return tuple(headers.items())
 

@@ -54,7 +54,7 @@ Opener = Callable[[McpConnection, str], ToolServer]
 
 def no_server(connection: McpConnection, tenant: str) -> ToolServer:
     """Raise Unreachable, for a process that may ask no server: another process planned the response that wants one."""
-    raise ToolUnreachable(f"This process may ask no server, '{connection.label}' included.")
+    raise ToolUnreachable(f"This process can't use MCP servers, and so not '{connection.label}'.")
 
 
 class _Kept(msgspec.Struct):
@@ -145,16 +145,22 @@ class Toolbox(Tool):
                 raise invalid_value(
                     f"{where}.server_label",
                     declared.label,
-                    f"This service has no server of this label; give a server_url. Its own are: {known}.",
+                    f"This service has no server with this label; send a server_url. Its own are: {known}.",
                 )
             if declared.headers:
-                raise invalid_value(f"{where}.headers", "given", "The operator's servers have theirs. Leave it out.")
+                raise invalid_value(
+                    f"{where}.headers",
+                    "given",
+                    "The operator configures this for the service's own servers. Leave it out.",
+                )
             return trusted_connection(declared.label, server)
         if not is_url(url):
             raise invalid_value(f"{where}.server_url", url, "Give an http:// or https:// URL without a user and '..'.")
         if not is_allowed(url, self._allow):
             raise invalid_value(
-                f"{where}.server_url", url, f"This service may not connect to it; its operator sets {self._allowing}."
+                f"{where}.server_url",
+                url,
+                f"This service may not connect to it; the operator can allow it with {self._allowing}.",
             )
         for name, value in declared.headers:
             if not is_header(name, value):
@@ -202,7 +208,7 @@ def _route(label: str, server: OperatorServer, listing: ToolListing) -> Routed:
     """The type of tool that a server stands for. Raises ApiError 424 where the server has no fitting tool."""
     tool = next((each for each in listing.tools if each.name == server.tool), None)
     if tool is None:
-        raise _no_list(label, f"It has no tool '{server.tool}', by which it stands for {server.type}.")
+        raise _no_list(label, f"It has no tool '{server.tool}', which should provide {server.type}.")
     try:
         return file_search.route(label, tool, server.description)
     except ValueError as error:
@@ -258,7 +264,7 @@ class ToolRun:
             return failed_outcome("The arguments are no JSON object.")
         connection = self._connections.get((kind, label))
         if connection is None:
-            return failed_outcome(f"This service has no server '{label}' any more.")
+            return failed_outcome(f"This service no longer has a server '{label}'.")
         try:
             session = self._sessions.get((kind, label)) or self._open(connection)
             self._sessions[kind, label] = session

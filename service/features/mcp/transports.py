@@ -105,7 +105,7 @@ def values_in(text: bytes, most: int) -> int:
 SLICE_BYTES = 4_096
 """The bytes of an answer that are handed on before others have their turn: some 80 of the smallest events."""
 
-ENCODED = "it sends its answers compressed, which nobody asked for"
+ENCODED = "its answers are compressed, although the request didn't allow that"
 
 
 class ForbiddenConnection(httpx2.ConnectError):
@@ -276,10 +276,7 @@ class Processes(Share):
     def place(self, tenant: str) -> Generator[None]:
         """A place for one more program. Raises ToolUnreachable."""
         if not self.fits(tenant, 1):
-            raise ToolUnreachable(
-                f"No place is free for another program: this process of the service has {self.limit}. Try again "
-                "in a moment."
-            )
+            raise ToolUnreachable(f"This process already runs {self.limit} programs, its limit. Try again in a moment.")
         self.take(tenant, 1)
         try:
             yield

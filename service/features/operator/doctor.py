@@ -56,7 +56,7 @@ ANSWER_SECONDS = 2.0
 
 MAX_ANSWER_BYTES = 1 << 16
 
-ARCHIVE_REMEDY = "docs/archive.md says what a store has to do, and what each warning means"
+ARCHIVE_REMEDY = "docs/archive.md explains each requirement and warning"
 BACKLOG_SECONDS = 600.0
 """How much longer than HARMONIUM_ARCHIVE_AFTER_SECONDS a tree may wait to be archived."""
 
@@ -116,8 +116,7 @@ def _print(redis: str, found: Sequence[Finding], console: Console, *, everything
     console.print(Text(redis))
     counts = ", ".join(f"{sum(each.level is level for each in found)} {level}" for level in Level)
     console.print(counts if everything else f"{counts}; --all shows each")
-    if any(each.level is not Level.OK for each in found):
-        console.print("docs/troubleshooting.md lists symptoms and remedies (http://ADDRESS/docs/troubleshooting.md)")
+    console.print("docs/troubleshooting.md lists symptoms and remedies (http://ADDRESS/docs/troubleshooting.md)")
 
 
 def diagnose(settings: CoreSettings, running: RemoteService | None = None, *, gpu: bool = False) -> list[Finding]:
@@ -161,7 +160,7 @@ def _keys(settings: CoreSettings) -> Verdict:
     """Whether API keys can be guessed. The settings see to it that others can't connect without one."""
     if short := with_short_keys(settings):
         now = f"fewer than {LEAST_KEY_CHARS} characters, of {', '.join(short)}"
-        return Level.WARN, now, "openssl rand -hex 32 makes one that can't be guessed"
+        return Level.WARN, now, "openssl rand -hex 32 makes a safe one"
     count = len(settings.api_keys)
     now = f"{count}, of {len(settings.tenants)} tenants" if count else "none: only this machine can connect"
     return Level.OK, now, ""
@@ -201,7 +200,7 @@ def _engine(settings: CoreSettings) -> Verdict:
     if settings.engines:
         return asyncio.run(_worst_verdict(settings))
     if settings.engine == "demo":
-        now = "demo, which is no real model"
+        now = "demo, not a real model"
         if beside := vllm_beside(settings):
             remedy = f"set {variable('engine')}=vllm to serve that"
             return Level.WARN, f"{now}, beside a vLLM server at {beside}", remedy
@@ -243,9 +242,13 @@ async def _servers(engine: Engine) -> Verdict:
         now = f"{engine.model.id} on {', '.join(engine.servers())}"
         releases: Mapping[str, str] = engine.releases() if isinstance(engine, Released) else {}
         if advice := sorted({each for each in releases.values() if each}):
-            return Level.WARN, "; ".join((now, *advice)), "docs/deploy.md#versions-of-vllm says what each version lacks"
+            return (
+                Level.WARN,
+                "; ".join((now, *advice)),
+                "docs/deploy.md#versions-of-vllm lists what each version lacks",
+            )
         if releases and engine.model.speech is None:
-            now += "; no server tells whether it has VLLM_XGRAMMAR_CACHE_MB=0, as gpt-oss needs it"
+            now += "; gpt-oss needs VLLM_XGRAMMAR_CACHE_MB=0, which servers don't report"
         return Level.OK, now, ""
     finally:
         await engine.close()
@@ -329,29 +332,30 @@ def _archive(settings: CoreSettings) -> Verdict:
         return Level.UNSAFE, str(error), ARCHIVE_REMEDY
     if warnings is None:
         remedy = (
-            "name one with HARMONIUM_ARCHIVE_URL that all services of this Redis reach: docs/archive.md has the kinds"
+            "set HARMONIUM_ARCHIVE_URL to an archive that all services of this Redis reach: docs/archive.md lists the "
+            "kinds"
         )
-        return Level.WARN, "none: what leaves memory is deleted for good", remedy
+        return Level.WARN, "none: turns that leave memory are deleted", remedy
     if warnings:
         return Level.WARN, "; ".join(warnings), ARCHIVE_REMEDY
     if lists_alone(settled):
-        remedy = "name one Postgres for all with HARMONIUM_CATALOGUE_URL; with one machine alone say sqlite there"
+        remedy = "set HARMONIUM_CATALOGUE_URL to one Postgres for all machines, or for a single machine to sqlite"
         return Level.WARN, f"{settled.archive_kind}: each machine has a separate list of its content", remedy
     count, seconds = sum(each.trees for each in backlog), max((each.oldest_seconds for each in backlog), default=0.0)
     waits = "nothing waits" if not count else "1 tree waits," if count == 1 else f"{count:,} trees wait, the first"
-    now = f"{settled.archive_kind}: its store is fit for it; {waits}{f' for {seconds:,.0f} s' if count else ''}"
+    now = f"{settled.archive_kind}: the probe passed; {waits}{f' for {seconds:,.0f} s' if count else ''}"
     late = seconds > settled.archive_after_seconds + BACKLOG_SECONDS
     remedy = "start a service, which archives; if one runs, its log says why `archiving fails`"
     return Level.WARN if late else Level.OK, now, remedy
 
 
 CHECKS: tuple[tuple[str, str, Callable[[CoreSettings], Verdict]], ...] = (
-    ("API keys", "whoever has a key can read all conversations of its tenant", _keys),
+    ("API keys", "a key can read all conversations of its tenant", _keys),
     ("port", "`harmonium serve` listens there", _port),
     ("engine", "without it no response can be made", _engine),
-    ("sandbox", "Python that a model writes runs there, and nowhere else", _sandbox),
+    ("sandbox", "Python that a model writes runs only there", _sandbox),
     ("webhooks", "it gets the end of each background response", _webhooks),
-    ("archive", "what leaves memory is kept there", _archive),
+    ("archive", "turns that leave memory are kept there", _archive),
 )
 """The checks of the settings: name, reason, and function."""
 

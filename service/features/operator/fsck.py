@@ -199,17 +199,17 @@ def _lines(report: CheckReport, repair: bool) -> list[str]:
         lines.append("`harmonium fsck --repair` repairs them; see docs/operating.md")
     elif report.left:
         waits = "for the archive, for a response, or for you to delete it"
-        lines.append(f"What is left waits {waits}; see docs/operating.md")
+        lines.append(f"The remaining faults wait {waits}; see docs/operating.md")
     if report.lost:
-        lines.append(f"Turns that could not be read, and that no archive has: {len(report.lost):,} were taken out:")
+        lines.append(f"Unreadable turns without a copy in an archive: {len(report.lost):,} were removed:")
         lines += [f"{INDENT}{id}, tenant {tenant}" for tenant, id in report.lost[:SHOWN]]
     if report.unjudged:
         shards = ", ".join(f"{number:02x}" for number in report.unjudged)
-        lines.append(f"Counters of shard {shards}: not judged, as the store was changing all the time")
+        lines.append(f"Counters of shard {shards}: not checked, because the store was changing all the time")
     if report.unneeded:
-        lines.append(f"Deleted turns that the next sweep takes away: {report.unneeded:,}")
+        lines.append(f"Deleted turns that the next sweep will remove: {report.unneeded:,}")
     if report.unknown:
-        lines.append(f"Keys under the prefix that this release does not know, left alone: {report.unknown:,}")
+        lines.append(f"Unknown keys under the prefix, not changed: {report.unknown:,}")
     if report.newer:
-        lines.append(f"Turns that a later release wrote: {report.newer:,}. Check and repair with that release")
+        lines.append(f"Turns of a later release: {report.newer:,}. Check and repair with that release")
     return lines

@@ -134,22 +134,22 @@ MEMBERS: dict[Endpoint, frozenset[str]] = {
 FURTHER = {
     name: why
     for why, names in {
-        "It would have the server fetch another one's memory.": (
+        "It would make the server fetch another server's memory.": (
             *("kv_transfer_params", "ec_transfer_params", "disaggregated_params", "bootstrap_host", "bootstrap_port"),
         ),
-        "It is about what others use, too.": ("id_slot", "session_params", "session_id", "rid", "extra_key"),
-        "It would have the server run or load what the request brings.": (
+        "It affects other requests, too.": ("id_slot", "session_params", "session_id", "rid", "extra_key"),
+        "It would make the server run or load code of the request.": (
             *("prompt_embeds", "logits_processors", "custom_logit_processor", "vllm_xargs", "mm_processor_kwargs"),
         ),
-        "Which model is served is the operator's to say.": ("lora", "lora_path", "lora_request"),
+        "Only the operator chooses the served model.": ("lora", "lora_path", "lora_request"),
         "The server has its own; send 'chat_template_kwargs'.": ("chat_template", "documents"),
         "Send 'response_format', or a grammar to POST /v1/responses, where it is checked.": (
             *("structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar", "regex", "ebnf"),
             *("grammar", "json_schema", "structural_tag"),
         ),
-        "Nothing here would search; POST /v1/responses may.": ("web_search_options",),
-        "Nothing here would call it; POST /v1/responses may.": ("mcp_servers", "container"),
-        "Nothing is stored of what is passed on; send all messages (with Anthropic's tool_runner, thread=False).": (
+        "Passed-on requests can't search; POST /v1/responses may.": ("web_search_options",),
+        "Passed-on requests can't call it; POST /v1/responses may.": ("mcp_servers", "container"),
+        "Passed-on requests are not stored; send all messages (with Anthropic's tool_runner, thread=False).": (
             "thread",
         ),
         "Send 'n'.": ("use_beam_search",),
@@ -369,9 +369,9 @@ def read_passed(body: bytes, endpoint: Endpoint) -> Generator[None, None, ReadPa
             raise InvalidRequest(told, code="unknown_parameter", param=brief(name))
     ours = decode(body, _Ours)
     if ours.model is None:
-        raise missing("model", "GET /v1/models lists what there is.")
+        raise missing("model", "GET /v1/models lists the models.")
     if ours.store:
-        raise invalid_value("store", "true", "Nothing is stored of what is passed on; POST /v1/responses stores.")
+        raise invalid_value("store", "true", "Passed-on requests are not stored; POST /v1/responses stores responses.")
     for name in ours.chat_template_kwargs or {}:
         if name in TEMPLATES_OWN:
             raise invalid_value("chat_template_kwargs", name, "It is no variable of a template.")
@@ -420,7 +420,7 @@ def read_passed(body: bytes, endpoint: Endpoint) -> Generator[None, None, ReadPa
 
 def _require(members: dict[str, msgspec.Raw], name: str) -> msgspec.Raw:
     if bytes(members.get(name, ABSENT)) == b"null":
-        raise missing(name, "It is what the model is given.")
+        raise missing(name, "It is the model's input.")
     return members[name]
 
 
@@ -428,7 +428,7 @@ def _check_tools(members: dict[str, msgspec.Raw]) -> None:
     for name in ("tools", "functions"):
         raw = members.get(name, ABSENT)
         if (size := len(memoryview(raw))) > MAX_TOOLS_BYTES:
-            raise invalid_value(name, f"{size} bytes", f"At most {MAX_TOOLS_BYTES} bytes are taken.")
+            raise invalid_value(name, f"{size} bytes", f"At most {MAX_TOOLS_BYTES} bytes are allowed.")
         decode_list(raw, MAX_TOOLS, name)
 
 
@@ -522,7 +522,7 @@ def _check_blocks(raw: msgspec.Raw, where: str, left: int = MAX_NESTED) -> Itera
     each that it looks at.
     """
     if not left:
-        raise invalid_value(where, shown_raw(raw), f"Blocks may stand in each other up to {MAX_NESTED} deep.")
+        raise invalid_value(where, shown_raw(raw), f"Blocks can be nested up to {MAX_NESTED} deep.")
     for place, each in enumerate(decode_list(raw, MAX_PARTS, where)):
         here = f"{where}[{place}]"
         if bytes(memoryview(each)[:1]) == b'"':  # a text in a block's place

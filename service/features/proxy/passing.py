@@ -143,7 +143,7 @@ def passed_refusal(name: str, hidden: Iterable[str], status: int, body: bytes) -
         for secret in hidden:
             message = message.replace(secret, "…")
         if not message:
-            message = f"The {name} server refused this with status {status}, and says no more."
+            message = f"The {name} server rejected the request with status {status}, without a reason."
         status = 404 if status in NOT_SERVED else status
         return PassedRefusal(message[:SHOWN_CHARS], status, code=_word(said.code), param=_word(said.param))
     error = refusal(name, status, "")
@@ -226,9 +226,7 @@ class ServerReply:
         encoding = answer.headers.get("content-encoding", "identity")
         known = answer.content_type in (EVENTS, JSON) or (texts and answer.content_type in TEXTS)
         if not known or encoding != "identity":
-            raise EngineError(
-                f"the {self._name} server answered with something that is neither JSON nor a stream of events"
-            )
+            raise EngineError(f"the {self._name} server sent neither JSON nor a stream of events")
         self._streams = answer.content_type == EVENTS
         self.events = self._streams and not folded
         self.content_type = JSON if self._streams else answer.content_type
@@ -345,7 +343,7 @@ class _Fold:
                         _grow(self._choices.setdefault(index, {"index": index, "finish_reason": None}), choice)
                     self._others |= chunk
         except (*UNREADABLE, AttributeError, TypeError) as error:
-            raise EngineError(f"the {self._name} server sent something that is no chunk") from error
+            raise EngineError(f"the {self._name} server sent an unreadable chunk") from error
 
     def answer(self) -> bytes:
         """The answer, once the stream has ended."""

@@ -104,10 +104,10 @@ async def _passed_on(request: Received, endpoint: Endpoint) -> HttpResponse:
     caller = request.exchange.caller
     card = await model_of(service, caller, read.model)
     if endpoint in CACHED and service.tenants.keys.several:
-        message = f"{endpoint} is served to one tenant alone: servers keep nobody's cached prompts apart there."
-        raise ApiError(404, f"{message} Ask by POST /v1/responses or /v1/chat/completions.", param="model")
+        message = f"{endpoint} is available only with a single tenant, because servers share cached prompts there."
+        raise ApiError(404, f"{message} Use POST /v1/responses or /v1/chat/completions.", param="model")
     if not service.engine.passes_on(card.id):
-        message = f"No server of '{card.id}' has {endpoint}. Ask by POST /v1/responses, or another model."
+        message = f"No server of '{card.id}' has {endpoint}. Use POST /v1/responses, or another model."
         raise ApiError(404, message, code="model_not_found", param="model")
     priority = _priority(read, goes_first=service.tenants.keys.may_go_first(exchange.tenant))
     admitted.slot.take_answers(read.answers - 1)
@@ -161,11 +161,11 @@ def _route(endpoint: Endpoint) -> None:
     """Adds the route of an endpoint."""
 
     async def pass_on(request: Asks) -> HttpResponse:
-        """Passed on to the engine's server. Nothing is stored."""
+        """Passed on to the engine's server, and not stored."""
         return await _passed_on(request, endpoint)
 
     async def pass_on_upload(request: UploadsAsk) -> HttpResponse:
-        """Passed on to the engine's server. Nothing is stored."""
+        """Passed on to the engine's server, and not stored."""
         return await _passed_on(request, endpoint)
 
     known = KNOWN[endpoint]
@@ -196,7 +196,7 @@ def _priority(read: ReadPassed, *, goes_first: bool) -> int:
     if read.priority is None:
         return read.tier if goes_first else max(0, read.tier)
     if read.priority < 0 and not goes_first:
-        raise invalid_value("priority", read.priority, "Below 0 it would go before other tenants' requests.")
+        raise invalid_value("priority", read.priority, "Below 0 it would overtake other tenants' requests.")
     return read.priority
 
 
@@ -355,7 +355,7 @@ class PassedAnswer(HttpResponse):
                 try:
                     _ANY.decode(held)
                 except (msgspec.DecodeError, RecursionError) as error:
-                    raise EngineBroke("the engine's server sent something that is no JSON") from error
+                    raise EngineBroke("the engine's server sent invalid JSON") from error
             head = [(b"content-type", reply.content_type.encode()), (b"content-length", b"%d" % len(held))]
             await send({"type": "http.response.start", "status": 200, "headers": head})
         await send({"type": "http.response.body", "body": bytes(held), "more_body": False})

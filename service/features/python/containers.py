@@ -117,8 +117,8 @@ class Containers:
             async with asyncio.timeout(None if self._again is None else START_SECONDS):
                 await self.sandbox.start()
         except (Unusable, TimeoutError) as error:
-            reason = str(error) or f"it says nothing within {START_SECONDS:g} s"
-            event(logger, logging.ERROR, "no sandbox", reason=reason, remedy="harmonium doctor says what it finds")
+            reason = str(error) or f"it doesn't answer within {START_SECONDS:g} s"
+            event(logger, logging.ERROR, "no sandbox", reason=reason, remedy="harmonium doctor shows the reason")
         else:
             self.usable = True
 
@@ -312,9 +312,9 @@ class Containers:
             await self.lose(tenant, id)
             raise expiry_refusal() from error
         except Unusable as error:
-            raise unavailable("There is no sandbox at the moment.") from error
+            raise unavailable("The sandbox is not available at the moment.") from error
         except (Full, NoFile) as error:
-            raise InvalidRequest(f"The file can't be there: {error}.", code="invalid_value", param="file") from error
+            raise InvalidRequest(f"The file can't be stored: {error}.", code="invalid_value", param="file") from error
 
 
 def _mark(path: str) -> bytes:

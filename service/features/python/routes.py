@@ -46,11 +46,11 @@ class ContainersQuery(OrderedQuery):
 
 @router.post("/containers", summary="Create a container", operation_id="createContainer")
 async def create(request: Aside) -> Response:
-    """A container with a `name`, in which code has variables and files of its own, and those of `file_ids`."""
+    """Create a container with a `name`, where code has its own variables and files, and those of `file_ids`."""
     tenant, sent = request.tenant, read_new(await request.body())
     containers = containers_of(request.service)
     if containers is None or not containers.usable:
-        raise not_served("name", sent.name, "There is no sandbox here; its operator can set one up.")
+        raise not_served("name", sent.name, "This service has no sandbox; its operator can set one up.")
     minutes = (sent.expires_after or ExpiresAfter()).minutes
     files = [await _find_file(request, id, f"file_ids[{place}]") for place, id in enumerate(sent.file_ids or ())]
     try:
@@ -61,7 +61,7 @@ async def create(request: Aside) -> Response:
         told = f"No container can be made now: {error}."
         raise ApiError(429, told, type="rate_limit_error", code="containers_full", retry_after=RETRY_SECONDS) from error
     except (SessionGone, Unusable) as error:
-        raise unavailable("There is no sandbox at the moment.", RETRY_SECONDS) from error
+        raise unavailable("The sandbox is not available at the moment.", RETRY_SECONDS) from error
     try:
         for file in files:
             await containers.write(tenant, made.id, file.name, file.content)
@@ -81,7 +81,7 @@ async def _find_file(request: Received, id: str, where: str) -> AttachedFile:
 
 @router.get("/containers", summary="List containers", operation_id="listContainers")
 async def list_containers(request: Aside, query: Annotated[ContainersQuery, InQuery()]) -> Response:
-    """All containers, or those of a `name`, by when they were made, page by page."""
+    """All containers, or those with a `name`, in the order of their creation, page by page."""
     shown: list[ContainerResource] = []
     if (containers := containers_of(request.service)) is not None:
         kept = await containers.all(request.tenant)
@@ -92,7 +92,7 @@ async def list_containers(request: Aside, query: Annotated[ContainersQuery, InQu
 
 @router.get("/containers/{container_id}", summary="Retrieve a container", operation_id="retrieveContainer")
 async def retrieve(request: Aside, container_id: str) -> Response:
-    """The container, also where it has expired."""
+    """The container, even an expired one."""
     containers = existing(request, container_id)
     record = await containers.record(request.tenant, container_id)
     return JsonResponse(_resource_of(containers, container_id, record))
@@ -137,7 +137,7 @@ async def create_file(request: UploadsAside, container_id: str) -> Response:
 
 @router.get("/containers/{container_id}/files", summary="List a container's files", operation_id="listContainerFiles")
 async def list_files(request: Aside, query: Annotated[OrderedQuery, InQuery()], container_id: str) -> Response:
-    """The files of a container by when they were last written, page by page."""
+    """The files of a container in the order of their last change, page by page."""
     kept = await existing(request, container_id).files(request.tenant, container_id)
     kept.sort(key=lambda each: (each.file.modified, each.file.path), reverse=query.order == "desc")
     shown = [_file(container_id, each) for each in kept]
@@ -161,7 +161,7 @@ async def retrieve_file(request: Aside, container_id: str, file_id: str) -> Resp
     operation_id="downloadContainerFile",
 )
 async def content(request: Aside, container_id: str, file_id: str) -> Response:
-    """The content of a file, as it is."""
+    """The content of a file."""
     pieces = await existing(request, container_id).read(request.tenant, container_id, file_id)
     headers = {"content-disposition": "attachment"}
     return StreamingResponse(pieces, media_type="application/octet-stream", headers=headers)

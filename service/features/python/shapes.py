@@ -26,26 +26,26 @@ MemoryLimit = Literal["1g", "4g", "16g", "64g"]
 
 
 class Policy(msgspec.Struct):
-    """The network that code may reach; only `disabled` is served, so nothing else is read."""
+    """The network for code; only `disabled` is supported."""
 
     type: str
 
 
 class ExpiresAfter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """For how long a container may be idle."""
+    """The time after which an idle container expires."""
 
     minutes: Annotated[int, Meta(ge=1, le=MAX_MINUTES)] = MAX_MINUTES
     anchor: Literal["last_active_at"] = "last_active_at"
 
 
 class NetworkPolicy(msgspec.Struct, frozen=True):
-    """The network that code reaches: none."""
+    """The network for code: none."""
 
     type: Literal["disabled"] = "disabled"
 
 
 class ContainerResource(msgspec.Struct, frozen=True):
-    """A container as it is shown."""
+    """A container."""
 
     id: str
     created_at: int
@@ -59,7 +59,7 @@ class ContainerResource(msgspec.Struct, frozen=True):
 
 
 class ContainerDeleted(msgspec.Struct, frozen=True):
-    """A container that is no longer there."""
+    """A deleted container."""
 
     id: str
     object: Literal["container.deleted"] = "container.deleted"
@@ -67,7 +67,7 @@ class ContainerDeleted(msgspec.Struct, frozen=True):
 
 
 class ContainerFile(msgspec.Struct, frozen=True):
-    """A file of a container; its source is whoever wrote it first, the user by a request or the assistant by code."""
+    """A file of a container; `source` is its first writer, the user by a request or the assistant by code."""
 
     id: str
     container_id: str
@@ -79,7 +79,7 @@ class ContainerFile(msgspec.Struct, frozen=True):
 
 
 class ContainerFileDeleted(msgspec.Struct, frozen=True):
-    """A file that is no longer there."""
+    """A deleted file."""
 
     id: str
     object: Literal["container.file.deleted"] = "container.file.deleted"
@@ -87,7 +87,7 @@ class ContainerFileDeleted(msgspec.Struct, frozen=True):
 
 
 class NewContainer(msgspec.Struct, forbid_unknown_fields=True):
-    """A container to be made, as sent."""
+    """A new container, as sent."""
 
     name: Annotated[str, Meta(max_length=MAX_NAME_CHARS)]
     expires_after: ExpiresAfter | None = None
@@ -101,7 +101,7 @@ def read_new(body: bytes) -> NewContainer:
     """The container that a request asks for. Raises InvalidRequest."""
     sent = decode(body, NewContainer)
     if sent.skills:
-        raise not_served("skills", sent.skills, "There are none here. Leave it out.")
+        raise not_served("skills", sent.skills, "This service has none. Leave it out.")
     check_policy(sent.network_policy, "network_policy")
     return sent
 

@@ -40,11 +40,11 @@ logger = logging.getLogger(__name__)
 def sandbox(settings: SandboxSettings) -> None:
     """Run a model's Python in confined sessions, until Ctrl-C or SIGTERM.
 
-    `HARMONIUM_SANDBOX` of the service names its address. It needs no network, no Redis and nothing of the service: give
-    it its own machine or container. docs/tools.md explains which attackers each of them stops.
+    `HARMONIUM_SANDBOX` of the service names the sandbox's address. A sandbox needs no network, no Redis and nothing of
+    the service: give it its own machine or container. docs/tools.md explains the protection of each.
 
-    Before it starts, a test session tries every forbidden act. If one succeeds, the command names it and ends with
-    status 1. Over TCP it needs `HARMONIUM_SANDBOX_KEY`.
+    Before the start a test session tries every forbidden act. If one succeeds, the command names this act and ends with
+    status 1. Over TCP the sandbox needs `HARMONIUM_SANDBOX_KEY`.
     """
 
     with starting():
@@ -57,15 +57,15 @@ def run(settings: SandboxSettings) -> None:
     allow_files(settings.max_connections)
     if not settings.sandbox_listen.startswith(UNIX) and not settings.sandbox_key.get_secret_value():
         raise StartError(
-            f"{variable('sandbox_listen')}={settings.sandbox_listen} can be reached by others, and whoever reaches it "
-            f"has sessions of Python; set {variable('sandbox_key')}, or listen on a Unix socket"
+            f"{variable('sandbox_listen')}={settings.sandbox_listen} can be reached from other machines, which could "
+            f"then run Python; set {variable('sandbox_key')}, or listen on a Unix socket"
         )
     with _listener(settings.sandbox_listen) as listener:
         close_logs = configure_logs(settings)
         try:
             uvloop.run(_serve(settings, listener))
         except Unusable as error:
-            raise StartError(f"no sandbox is to be had here: {error}; see docs/tools.md") from error
+            raise StartError(f"this machine can't have a sandbox: {error}; see docs/tools.md") from error
         finally:
             close_logs()
             if settings.sandbox_listen.startswith(UNIX):

@@ -83,7 +83,7 @@ def take_users(folders: Sequence[Path] = LOCKS) -> tuple[int, int] | None:
             return first, lock
         if lock >= 0:
             os.close(lock)
-    raise Unusable(f"{len(FIRST_UIDS)} sandboxes of this machine have all users that sessions may have")
+    raise Unusable(f"{len(FIRST_UIDS)} sandboxes of this machine use all users for sessions")
 
 
 def _lock(path: Path) -> int:
@@ -250,7 +250,7 @@ class LocalSandbox(Sandbox):
                 if not (known := self._dispensable(tenant)):
                     raise Full(reason)
                 session = self._sessions[known]
-                session.kill("it gave its place up to another")
+                session.kill("another session replaced it")
                 instead_of.append((session.tenant, known))
                 await session.gone.wait()
             place = self._free.pop(0)
@@ -283,7 +283,7 @@ class LocalSandbox(Sandbox):
     def _lacking(self, tenant: str) -> str:
         """The reason why a tenant can't have a place now; empty where it can."""
         if not self._free:
-            return f"all {self._places.sessions} sessions of Python that there may be are taken"
+            return f"all {self._places.sessions} sessions of Python are busy"
         if self._tenants[tenant] >= self._places.tenant_sessions:
             return f"a tenant may have {self._places.tenant_sessions} sessions of Python at once"
         return ""

@@ -115,7 +115,7 @@ def _judge(cell: Cell) -> list[str]:
     try:
         report = msgspec.json.decode(cell.logs, type=ProofReport)
     except msgspec.DecodeError:
-        return ["the attempts didn't say what came of them"]
+        return ["the attempts didn't report their results"]
     reasons = [f"a session can: {name}" for name in report.through]
     reasons += [f"a session can't {name}" for name in report.cannot]
     if report.tried < LEAST_ATTEMPTS:

@@ -118,7 +118,7 @@ class ForkedSession:
         try:
             async with asyncio.timeout(READY_SECONDS):
                 said = msgspec.json.decode(await self._frame(), type=Ready)
-            reason = "" if said.ready else said.failed or "a session said nothing of itself"
+            reason = "" if said.ready else said.failed or "a session didn't report itself"
         except TimeoutError:
             reason = f"a session was not ready within {READY_SECONDS:g} s"
         except (asyncio.IncompleteReadError, OSError, ValueError):
@@ -217,7 +217,7 @@ class ForkedSession:
         except (OSError, ValueError):
             await asyncio.wait([self._died], timeout=SILENCE_SECONDS)
             if self.alive:
-                self.kill("it can't be looked at")
+                self.kill("it can't be inspected")
             return 0
         if reason := self._excess(content):
             self.kill(reason)
@@ -293,9 +293,9 @@ class ForkedSession:
         except (asyncio.IncompleteReadError, OSError):
             await asyncio.wait([self._died], timeout=SILENCE_SECONDS)
             if self.alive:
-                self.kill("it closed what it answers by, or can't be looked at")
+                self.kill("it closed its channel, or can't be inspected")
         except (ValueError, RecursionError):
-            self.kill("it said what no cell says")
+            self.kill("it sent an invalid message")
         finally:
             answer.cancel()
         return await self._last_cell()

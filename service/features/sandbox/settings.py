@@ -28,9 +28,9 @@ class SandboxSettings(CoreSettings):
     sandbox_listen: str = Field("unix:///run/harmonium/sandbox.sock", max_length=2048)
     """The address of `harmonium sandbox`: unix:///path or http://address:port."""
     sandbox_sessions: int = Field(32, ge=1, le=512)
-    """Sessions of one sandbox at once. A new one takes an idle one's place; while all run code, it is refused."""
+    """Sessions of one sandbox at once. A new session replaces an idle one; if all run code, the new one is refused."""
     sandbox_tenant_sessions: int = Field(8, ge=1, le=512)
-    """Sessions of one tenant at once, in the same way."""
+    """Sessions of one tenant at once, by the same rule."""
     sandbox_memory_bytes: int = Field(1024 * MIB, ge=64 * MIB, le=1024 * 1024 * MIB)
     """The memory of a session beside the shared part, in bytes."""
     sandbox_disk_bytes: int = Field(256 * MIB, ge=MIB, le=1024 * 1024 * MIB)

@@ -131,7 +131,7 @@ class SocketConnection:
         frame: bytes = (message.get("text") or "").encode()
         try:
             if message.get("bytes") is not None:
-                raise InvalidRequest("A binary frame is not read. Send JSON as text.", code="binary_frame")
+                raise InvalidRequest("Binary frames are not supported. Send JSON as text.", code="binary_frame")
             read = read_envelope(frame)
             if read.kind == CREATE:
                 self._queue(read, frame)
@@ -204,7 +204,7 @@ class SocketConnection:
         named = "No response is" if read.response_id is None else f"The response '{read.response_id[:100]}' is not"
         raise ApiError(
             404,
-            f"{named} under way on this WebSocket. Its end may just have come.",
+            f"{named} running on this WebSocket. It may just have ended.",
             code="response_not_active",
             param="response_id",
         )
@@ -219,7 +219,7 @@ class SocketConnection:
         try:
             if known is None:
                 named = sent.response_id[:100]
-                raise NotSteered("response_not_found", f"No response '{named}' was made on this WebSocket of late.")
+                raise NotSteered("response_not_found", f"No response '{named}' was made on this WebSocket lately.")
             accepted = await self._acceptance(steer, known, frame)
         except NotSteered as why:
             count_steers(self._exchange.metrics, "refused")
@@ -281,7 +281,7 @@ class SocketConnection:
             if self._busy:
                 left = seconds
             elif left <= 0:
-                reason = unavailable(f"Nothing came for {seconds:g} s. Connect again.")
+                reason = unavailable(f"The WebSocket was idle for {seconds:g} s. Connect again.")
                 self._leave(CloseCode.GOING_AWAY, reason)
                 return
             await asyncio.sleep(left)
@@ -316,7 +316,7 @@ class SocketConnection:
 
     async def _let_go(self, lane: Lane) -> None:
         """Forget what waits in a lane; what was said to be added to it is given back."""
-        over = NotSteered("successor_creation_failed", "The connection ends. Say it again on another one.")
+        over = NotSteered("successor_creation_failed", "The connection ends. Send the message again on another one.")
         pending, lane.pending = lane.pending, None
         given_back = [] if pending is None else pending.give_back(over)
         while lane.waiting:

@@ -79,7 +79,7 @@ def _name(sent: msgspec.Raw, where: str) -> str | None:
     """A short text, or None for null. Raises InvalidRequest."""
     size = len(memoryview(sent))
     if size > MAX_NAME_BYTES:
-        raise invalid_value(where, f"{size} bytes", f"At most {MAX_NAME_BYTES} are read.")
+        raise invalid_value(where, f"{size} bytes", f"At most {MAX_NAME_BYTES} bytes are allowed.")
     return decode(sent, str | None, where)
 
 

@@ -37,10 +37,11 @@ async def serve(socket: WebSocket, visit: Annotated[Visit, Depends(visiting)]) -
 
 @router.get("/responses", summary="Open a WebSocket", operation_id="openWebSocket")
 async def open_socket(_: Aside) -> Response:
-    """Make many responses over one connection. A request that opens no WebSocket, or not in the right way, is a 426."""
+    """Make many responses over one connection. A request that doesn't correctly open a WebSocket is a 426."""
     raise ApiError(
         426,
         "GET /v1/responses opens a WebSocket: send Upgrade: websocket, Connection: Upgrade, Sec-WebSocket-Version: 13 "
-        "and a Sec-WebSocket-Key of 16 bytes as base64, over HTTP/1.1. A proxy may have taken them away. Else POST.",
+        "and a Sec-WebSocket-Key of 16 bytes as base64, over HTTP/1.1. A proxy may have removed these headers. Without "
+        "a WebSocket, use POST.",
         code="upgrade_required",
     )

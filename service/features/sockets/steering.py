@@ -92,8 +92,8 @@ class Steering:
         if len(self.steers) >= MAX_STEERS or size > MAX_STEERS_BYTES:
             raise NotSteered(
                 "too_many_pending_steers",
-                f"At most {MAX_STEERS} steers of {MAX_STEERS_BYTES} bytes together wait for the end of a response. Say "
-                "it in the next request.",
+                f"At most {MAX_STEERS} steers of {MAX_STEERS_BYTES} bytes together wait for the end of a response. "
+                "Send the message with the next request.",
             )
 
     def hasten(self) -> None:

@@ -13,7 +13,7 @@ import msgspec
 import typer
 from msgspec import UNSET
 
-from service.commands.arguments import AsLines, argument, flag, option
+from service.commands.arguments import AsLines, amount, argument, flag, option
 from service.commands.options import AsJson, Row, asking, cell, fail, load, show, show_rows
 from service.commands.stores import on_store
 from service.features.tenants.audit import COMMAND_LINE, ENTRY_PREFIX, Actor, AuditFilter, done_by, page_of_entries
@@ -41,7 +41,7 @@ FOLLOW_SECONDS = 1.0
 DAY_SECONDS = 86_400
 
 projects = typer.Typer(
-    no_args_is_help=True, help="Tenants that you create while the service runs: list, create, change, end."
+    no_args_is_help=True, help="Tenants that you create while the service runs: list, create, change, archive."
 )
 keys = typer.Typer(no_args_is_help=True, help="Keys of projects and of administrators: list, create, revoke.")
 
@@ -49,7 +49,7 @@ ProjectId = Annotated[str, argument("PROJECT", "The id of a project.")]
 KeyId = Annotated[str, argument("KEY", "The id of a key, as `list` shows it.")]
 Days = Annotated[
     float | None,
-    typer.Option("--days", metavar="N", min=0.0001, max=3_660, help="The days until the key expires. Default: never."),
+    amount(0.0001, 3_660, "The days until the key expires (default: never)", "--days"),
 ]
 
 Weight = Annotated[
@@ -72,7 +72,7 @@ BY = {"project": "tenant", "key": "key", "model": "model"}
 
 @projects.command("list")
 def list_projects(
-    archived: Annotated[bool, flag("--archived", "Also list ended projects.")] = False,
+    archived: Annotated[bool, flag("--archived", "Also list archived projects.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """List all projects: first the static ones of HARMONIUM_API_KEYS, then those that were created here, in order."""
@@ -116,7 +116,7 @@ def update_project(
 
 @projects.command("archive")
 def archive_project(project: ProjectId, as_json: AsJson = False) -> None:
-    """End a project for good: its keys stop working. Its conversations expire like all others."""
+    """Archive a project permanently: its keys stop working. Its conversations expire like all others."""
     ended = _in_registry(lambda directory: directory.archive_project(ACTOR, project))
     _show_one(_project_row(ended), _PROJECT, as_json)
 
@@ -130,7 +130,7 @@ def permit_models(
     ] = None,
     deny: Annotated[
         list[str] | None,
-        typer.Option("--deny", metavar="MODEL", help="Allow all models but this. Repeatable."),
+        typer.Option("--deny", metavar="MODEL", help="Forbid this model and allow all others. Repeatable."),
     ] = None,
     clear: Annotated[bool, flag("--clear", "Allow all models.")] = False,
     as_json: AsJson = False,
@@ -201,7 +201,7 @@ def create_key(
     days: Days = None,
     as_json: AsJson = False,
 ) -> None:
-    """Create a service account with a key. The value of the key is printed only now."""
+    """Create a service account with a key, and print the key's value, which is not shown again."""
 
     async def make(directory: Directory) -> Made | None:
         wish = _wish("Secret Key", days, read_scopes(scope or ()))
@@ -230,7 +230,7 @@ def create_admin_key(
     days: Days = None,
     as_json: AsJson = False,
 ) -> None:
-    """Create a key for an administrator. Its value is printed only now.
+    """Create a key for an administrator, and print its value, which is not shown again.
 
     The service accepts such keys if `HARMONIUM_PROJECTS` is on or `HARMONIUM_ADMIN_KEY` is set.
     """
@@ -247,7 +247,7 @@ def revoke_admin_key(key: KeyId, as_json: AsJson = False) -> None:
 def audit(
     project: Annotated[str | None, option("ID", "Only in this project.")] = None,
     type: Annotated[str | None, option("TYPE", "Only entries of this type, such as api_key.deleted.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=100_000, metavar="N", help="The most rows.")] = 50,
+    limit: Annotated[int, amount(1, 100_000, "The most rows")] = 50,
     follow: Annotated[bool, flag("--follow", "Print the oldest first, then new entries until Ctrl-C.")] = False,
     as_json: AsLines = False,
 ) -> None:
@@ -274,7 +274,7 @@ def usage(
         list[Dimension] | None,
         typer.Option("--by", metavar="project|key|model", help="A dimension. Repeatable.", show_default="project"),
     ] = None,
-    days: Annotated[int, typer.Option(min=1, max=3_660, metavar="N", help="The number of days, including today.")] = 30,
+    days: Annotated[int, amount(1, 3_660, "The number of days, including today")] = 30,
     as_json: AsJson = False,
 ) -> None:
     """Show usage by project, key or model: ended responses and their tokens."""

@@ -308,7 +308,7 @@ class Directory:
         """
         project, before = await self._active(project_id), await self.key(project_id, id)
         if not before.valid(self._clock()):
-            raise InvalidRequest(f"The API key '{brief(id)}' has expired. Make another one.", code="invalid_value")
+            raise InvalidRequest(f"The API key '{brief(id)}' has expired. Create another one.", code="invalid_value")
         changes, asked = dict[str, Any](), dict[str, Any]()
         if wished.scopes is not None:
             changes["scopes"] = asked["scopes"] = wished.scopes
@@ -392,7 +392,7 @@ class Directory:
             await self.registry.change(changes, places=places, entries=entries, tell=tell)
         except RegistryFull as error:
             name = error.id.partition("/")[0]
-            reason = f"There are as many as there may be in '{name}'. Delete one that isn't needed."
+            reason = f"'{name}' has reached its limit. Delete one that you don't need."
             raise ApiError(400, reason, code="limit_reached") from None
         for each in happened:
             each.log(actor)
@@ -413,7 +413,9 @@ class Directory:
         while passed_over < MOST_PASSED_OVER:
             ids = await self.registry.page(name, after=last, limit=size, ascending=ascending)
             if ids is None:
-                message = f"Nothing with id '{brief(last)}' in this list. Give 'after' the last_id of the page before."
+                message = (
+                    f"Nothing with id '{brief(last)}' in this list. Give 'after' the last_id of the previous page."
+                )
                 raise not_allowed(message, "after")
             for id, record in zip(ids, await self._records(ids, kind), strict=True):
                 if record is not None and wanted(record):
@@ -443,15 +445,15 @@ def _key_created(key: Key, project: Project) -> AuditEvent:
 
 def _refuse_archived(project: Project) -> None:
     if project.archived_at is not None:
-        raise InvalidRequest(f"The project '{brief(project.id)}' is archived, which is for good. Make another one.")
+        raise InvalidRequest(f"The project '{brief(project.id)}' is archived, which is permanent. Create another one.")
 
 
 def _refuse_static(project: Project) -> None:
     """Raise InvalidRequest for a project that only the settings change."""
     if project.static:
         raise InvalidRequest(
-            f"The project '{brief(project.id)}' is a tenant of {variable('api_keys')}: its name and its keys are "
-            "changed there. Make another project for keys that can be made and revoked here."
+            f"The project '{brief(project.id)}' is a tenant of {variable('api_keys')}: change its name and keys in the "
+            "settings. Create another project for keys that you can create and revoke here."
         )
 
 

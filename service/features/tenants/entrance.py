@@ -108,7 +108,7 @@ class ProjectEntrance(LimitingEntrance):
         if named and named != project.id:
             raise ApiError(
                 401,
-                f"The header OpenAI-Project names '{brief(named)}', and the API key is of another project.",
+                f"The header OpenAI-Project names '{brief(named)}', but the API key belongs to another project.",
                 code="mismatched_project",
             )
         actor = Actor(key.id, key.account)

@@ -153,7 +153,7 @@ def refusal_of(allowance: Allowance, model: str, checks: Sequence[Check], found:
         return ApiError(
             429,
             f"Request too large for {model} {where} on {words}: Limit {check.limit}, Requested {refused.asked}. "
-            "Send less input, or ask whoever runs this service for a higher limit.",
+            "Send less input, or ask this service's operator for a higher limit.",
             type=kind,
             code="rate_limit_exceeded",
         )
@@ -179,10 +179,10 @@ def _quota_gone(what: str, now: float, refused: RefusedByLimit) -> ApiError:
     when = ""
     if refused.seconds is not None:
         begins = datetime.fromtimestamp(math.ceil(now + refused.seconds), UTC)
-        when = f"; it begins anew at {begins:%Y-%m-%dT%H:%M:%SZ}"
+        when = f"; it resets at {begins:%Y-%m-%dT%H:%M:%SZ}"
     return ApiError(
         429,
-        f"You exceeded your current quota for {what} Ask whoever runs this service for more{when}.",
+        f"You exceeded your current quota for {what} Ask this service's operator for more{when}.",
         type="insufficient_quota",
         code="insufficient_quota",
     )

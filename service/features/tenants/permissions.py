@@ -45,8 +45,7 @@ def read_permissions(mode: str, ids: Sequence[str]) -> ModelPermissions:
         raise invalid_value(
             "mode",
             mode,
-            "It may be 'allow_list', with which only the models on the list may be used, "
-            "or 'deny_list', with which all others may.",
+            "It is 'allow_list', which allows only the models on the list, or 'deny_list', which allows all others.",
         )
     if len(ids) > MAX_LISTED:
         raise invalid_value("model_ids", len(ids), f"A list may have {MAX_LISTED} models.")
@@ -94,4 +93,4 @@ def check_scope(scopes: tuple[str, ...], needed: str) -> None:
     """Raise ApiError 403 unless a key with these scopes may do what needs that one."""
     if not scopes or needed in scopes or (needed.endswith(".read") and READ_ALL in scopes):
         return
-    raise not_permitted(needed, "Use a key that has it, or have an administrator give it to this one.")
+    raise not_permitted(needed, "Use a key with this scope, or have an administrator add it to this key.")

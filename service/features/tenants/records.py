@@ -125,7 +125,7 @@ def place_of(kind: type[Record], id: str) -> str:
 def checked_name(name: str | None) -> str:
     """A name that people can read on one line, without blanks around it. Raises InvalidRequest."""
     if name is None:
-        raise missing("name", "Say what people are to call it.")
+        raise missing("name", "Give it a name.")
     name = name.strip()
     if not 0 < len(name) <= MAX_NAME_CHARS or not name.isprintable():
         expected = f"It should have 1 to {MAX_NAME_CHARS} characters that can be printed, on one line."
@@ -137,7 +137,9 @@ def checked_weight(weight: float) -> float:
     """The weight itself. Raises InvalidRequest where it is out of bounds."""
     if not LEAST_WEIGHT <= weight <= MOST_WEIGHT:
         raise invalid_value(
-            "weight", weight, f"It should be from {LEAST_WEIGHT:g} to {MOST_WEIGHT:,}; others have 1, and null is none."
+            "weight",
+            weight,
+            f"It should be from {LEAST_WEIGHT:g} to {MOST_WEIGHT:,}; the default is 1, and null removes it.",
         )
     return weight
 

@@ -360,13 +360,13 @@ class UsageQuery(Query):
 async def completions(request: Aside, query: Annotated[UsageQuery, InQuery()]) -> Response:
     """Tokens and requests, in buckets; of hours that are over or have begun."""
     if query.start_time is None:
-        raise missing("start_time", "Give the seconds since 1970 from which usage is wanted.")
+        raise missing("start_time", "Send the beginning of the usage in seconds since 1970.")
     if query.bucket_width == "1m":
-        raise not_served("bucket_width", query.bucket_width, "Hours are what is kept. Use 1h or 1d.")
+        raise not_served("bucket_width", query.bucket_width, "Usage is stored by the hour. Use 1h or 1d.")
     width = 1 if query.bucket_width == "1h" else DAY_HOURS
     usual, most = LIMITS[width]
     if query.limit is not None and query.limit > most:
-        raise invalid_value("limit", query.limit, f"There may be {most} buckets of {query.bucket_width} at most.")
+        raise invalid_value("limit", query.limit, f"At most {most} buckets of {query.bucket_width} are allowed.")
     first, end = _hours(query.start_time, query.end_time, query.page, width)
     asked = UsageScope(
         first=first,
@@ -399,7 +399,7 @@ def _grouping(names: list[str] | None) -> tuple[str, ...]:
     """The store's names of the fields to group by. Raises InvalidRequest."""
     for name in names or ():
         if name in ("user_id", "service_tier", "api_source"):
-            raise not_served("group_by[]", name, "Usage is kept by project, key and model.")
+            raise not_served("group_by[]", name, "Usage is stored by project, key and model.")
         if name not in FIELDS:
             raise invalid_value("group_by[]", name, f"Use {', '.join(FIELDS)}.")
     return tuple(dict.fromkeys(FIELDS[name] for name in names or ()))
@@ -417,7 +417,9 @@ def _hours(start_time: int, end_time: int | None, page: str | None, width: int) 
         place = int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= len(str(MAX_TIME)) else 0
         hour, rest = divmod(place, HOUR_SECONDS)
         if rest or digits == page or hour % width or not first < hour < end:
-            raise invalid_value("page", page, "Give the next_page of an answer, and all else as it was asked for.")
+            raise invalid_value(
+                "page", page, "Send the next_page of the last answer, with all other parameters unchanged."
+            )
         first = hour
     return first, end
 

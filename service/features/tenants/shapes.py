@@ -161,7 +161,7 @@ def _read_project(body: bytes) -> _Project:
     sent = decode(body, _Project)
     for name in _ELSEWHERE:
         if getattr(sent, name) != ABSENT:
-            raise not_served(name, "…", "Leave it out: data is where this service runs.")
+            raise not_served(name, "…", "Leave it out: all data is stored where this service runs.")
     if isinstance(sent.weight, float):
         checked_weight(sent.weight)
     return sent
@@ -185,7 +185,7 @@ def read_account(body: bytes) -> tuple[str, Wish | None]:
         raise not_served("role", sent.role, "A new service account is a member. Leave it out.")
     if sent.create_service_account_only:
         if seconds is not None:
-            message = "Without a key nothing expires: leave 'expires_in_seconds' out, or make a key."
+            message = "Only a key expires: leave 'expires_in_seconds' out, or create a key."
             raise not_allowed(message, "expires_in_seconds")
         return name, None
     return name, Wish("Secret Key", seconds=seconds)
@@ -210,7 +210,7 @@ def read_changed_key(body: bytes) -> ChangedKey:
     """The requested changes of a key. Raises InvalidRequest."""
     sent = decode(body, _Key)
     if sent.name is not None:
-        raise not_served("name", sent.name, "A key keeps its name. Leave it out.")
+        raise not_served("name", sent.name, "A key's name can't change. Leave it out.")
     scopes = None if sent.scopes is None else read_scopes(sent.scopes)
     return ChangedKey(scopes, _seconds(sent.expires_in_seconds), _limit(sent.limits))
 
@@ -219,7 +219,7 @@ def read_admin_key(body: bytes) -> Wish:
     """The requested properties of a new administrator's key. Raises InvalidRequest."""
     sent = decode(body, _Key)
     if sent.scopes is not None:
-        raise not_served("scopes", sent.scopes, "An administrator's key administers all. Leave it out.")
+        raise not_served("scopes", sent.scopes, "An administrator's key has all rights. Leave it out.")
     if sent.limits is not UNSET:
         raise not_served("limits", "…", "Administering isn't limited. Leave it out.")
     return Wish(checked_name(sent.name), seconds=_seconds(sent.expires_in_seconds))
@@ -227,7 +227,9 @@ def read_admin_key(body: bytes) -> Wish:
 
 def _seconds(seconds: int | None) -> int | None:
     if seconds is not None and not 0 < seconds <= MAX_SECONDS:
-        raise invalid_value("expires_in_seconds", seconds, f"It should be 1 to {MAX_SECONDS}; without it, no end.")
+        raise invalid_value(
+            "expires_in_seconds", seconds, f"It should be 1 to {MAX_SECONDS}; without it, the key never expires."
+        )
     return seconds
 
 

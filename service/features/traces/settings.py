@@ -54,13 +54,13 @@ class TraceSettings(CoreSettings):
     heading = "Traces"
 
     traces_url: Annotated[str, shown_as(mask_secrets)] = Field("", max_length=2048, repr=False)
-    """The URL for traces, as OTLP over HTTP, such as http://phoenix:6006/v1/traces. Empty traces nothing.
-    OTEL_EXPORTER_OTLP_TRACES_ENDPOINT or OTEL_EXPORTER_OTLP_ENDPOINT replaces it."""
+    """The URL for traces, as OTLP over HTTP, such as http://phoenix:6006/v1/traces. Default:
+    OTEL_EXPORTER_OTLP_TRACES_ENDPOINT or OTEL_EXPORTER_OTLP_ENDPOINT; without these, no traces."""
     traces_headers: Secret = SecretStr("")
-    """Headers for traces: `name=value`, comma-separated, percent-encoded. OTEL_EXPORTER_OTLP_HEADERS replaces it."""
+    """Headers for traces: `name=value`, comma-separated, percent-encoded. Default: OTEL_EXPORTER_OTLP_HEADERS."""
     traces_ratio: float = Field(1, ge=0, le=1)
-    """The sampled share of traces that begin here; a client's `traceparent` decides about its own.
-    OTEL_TRACES_SAMPLER_ARG replaces it."""
+    """The sampled share of traces that begin here; a client's `traceparent` decides about its own. Default:
+    OTEL_TRACES_SAMPLER_ARG, or 1."""
     traces_contents: bool = False
     """Whether traces contain texts: input, instructions, output, and the tools' arguments and answers."""
 

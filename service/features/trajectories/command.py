@@ -58,7 +58,7 @@ def export(
         str | None, option("TIME", "Trajectories: only of trees used since a date, or 2h or 7d ago.")
     ] = None,
     metadata: Annotated[list[str] | None, option("KEY=VALUE", "Trajectories: only of trees with this.")] = None,
-    after: Annotated[str | None, option("CURSOR", "Trajectories: those used since; 0 begins.")] = None,
+    after: Annotated[str | None, option("CURSOR", "Trajectories: those used since this cursor; 0 begins.")] = None,
 ) -> int:
     """Print whole trees as lines of JSON, for `harmonium import`: each turn with its ids, its tokens and a seal.
 
@@ -96,7 +96,7 @@ def _since(service: RemoteService, after: str, form: str) -> Generator[bytes]:
     while after != last:
         last = after
         after = (yield from service.pieces(TRAJECTORIES, AFTER, after=last, format=form)) or last
-    printing.remark(f"… --after {after} goes on")
+    printing.remark(f"… --after {after} continues")
 
 
 @app.command(name="import", rich_help_panel=LOOK)
@@ -108,7 +108,7 @@ def import_(
 ) -> int:
     """Store an export again, under its ids, or the conversations of another product. Existing turns stay as they are.
 
-    A deleted response stays deleted if the store has an archive, or others continue it.
+    A deleted response stays deleted if the store has an archive, or if other responses continue it.
     """
     outcome, lost = ImportCounts(), Counter[str]()
     try:

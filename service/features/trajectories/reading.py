@@ -40,7 +40,7 @@ def stories(file: BinaryIO, lost: Counter[str]) -> Iterator[Story]:
     first = next(values, None)
     form = None if first is None else next((form for form in FORMS if form.fits(first[0])), None)
     if first is None or form is None:
-        raise ClientError(f"that is no file of conversations; known are {KNOWN}", EXIT_USAGE)
+        raise ClientError(f"this is not a file of conversations; supported are {KNOWN}", EXIT_USAGE)
     if form.session:
         lines = [first[0], *(line for line, _ in values)]
         named = next((line for line in lines if "sessionId" in line), inner(lines[0], "payload") or lines[0])

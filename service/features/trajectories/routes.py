@@ -62,7 +62,7 @@ class TrajectoriesQuery(Query):
 
 @router.get("/trajectories", summary="Read trajectories", operation_id="listTrajectories")
 async def list_trajectories(request: Aside, query: Annotated[TrajectoriesQuery, InQuery()]) -> Response:
-    """Conversations as trainers want them, a line of JSON each: of `id`, or of a page of trees used since `after`."""
+    """Conversations for training, a line of JSON each: those with `id`, or a page of trees used since `after`."""
     store, tenant = request.service.store, request.tenant
     headers = dict[str, str]()
     if query.id is not None:
@@ -85,7 +85,7 @@ def _place_of(after: str | None) -> ScoredDigits | None:
         return None
     match = _PLACE.fullmatch(after)
     if match is None:
-        raise invalid_value("after", after, f"Give the header '{AFTER}' of the page before.")
+        raise invalid_value("after", after, f"Send the header '{AFTER}' of the previous page.")
     return ScoredDigits(int(match[1]), match[2])
 
 

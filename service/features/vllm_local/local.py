@@ -250,7 +250,7 @@ class VllmLocalEngine:
         if isinstance(error, vllm.wrapper) and isinstance(error.__cause__, Exception):
             error = error.__cause__
         if isinstance(error, vllm.overload):
-            return EngineOverloaded(f"vLLM takes no more work now: {brief(error)}")
+            return EngineOverloaded(f"vLLM is full: {brief(error)}")
         if isinstance(error, vllm.refusals):
             return EngineRefused(brief(error))
         return EngineError(f"vLLM failed: {brief(error)}")

@@ -367,7 +367,7 @@ class Machine:
         self._behind = self.feedback = None
         if ending is Ending.STOP and self.fault is None:
             if not self.calls and self.rules.choice == "required":
-                self.fault = "The model called no tool, although it had to."
+                self.fault = "The model called no tool, although one was required."
             elif self.rules.compacting and not any(isinstance(item, shapes.Compaction) for item in self.output):
                 self.fault = fault_of("")
         self.phase = ended

@@ -152,7 +152,7 @@ TRIGGER = b'{"type":"compaction_trigger"}'
 
 
 class CompactBody(msgspec.Struct, forbid_unknown_fields=True):
-    """The body of `POST /v1/responses/compact` as sent; each member is read as the one of a create request."""
+    """The body of `POST /v1/responses/compact`; the members are those of a create request."""
 
     model: msgspec.Raw = ABSENT
     input: msgspec.Raw = ABSENT
@@ -167,7 +167,7 @@ class CompactBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Compacted(msgspec.Struct):
-    """The answer of `POST /v1/responses/compact`: the input with which a new conversation begins, as it is.
+    """The answer of `POST /v1/responses/compact`: send it unchanged as the input of the next request.
 
     `output` has the user's messages, and the compaction item behind them.
     """

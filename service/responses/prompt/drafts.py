@@ -446,7 +446,7 @@ class Conversion:
         if name is None:
             raise InvalidRequest(
                 f"No tool call found for {item.kind.replace('_', ' ')} with call_id {call_id}. It stands at {where}. "
-                "Send the call too, or continue from the response that made it.",
+                "Send the call, too, or continue from the response that made it.",
                 param="input",
             )
         cut = self._calls.take_cut(call_id)

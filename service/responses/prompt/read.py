@@ -110,7 +110,7 @@ def read_request(
             added=added, loaded=[*earlier_found, *(yield from _readable(gathered.loaded, gathered))]
         )
     if tools.left_out and bounds is None:
-        raise not_served("tools", tools.left_out[0], "Nothing here runs it. Leave it out.")
+        raise not_served("tools", tools.left_out[0], "This service can't run it. Leave it out.")
     chosen = read_choice(request.tool_choice, tools)
     asked = request.format if standing.format == ABSENT else standing.format
     try:

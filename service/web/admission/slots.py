@@ -81,7 +81,7 @@ class Admission:
         aside = max(ASIDE, requests // ASIDE)
         self._metrics = metrics
         self._requests = slots(requests, "requests", "requests", "max_concurrent_requests")
-        self._aside = slots(aside, "requests", "requests besides that ask no model", "max_concurrent_requests")
+        self._aside = slots(aside, "requests", "additional requests that need no model", "max_concurrent_requests")
         self.followers = slots(followers, "followers", "streams of background responses")
         self._sockets = slots(sockets, "sockets", "WebSockets")
         self.bodies = slots(bodies, "bodies", "bytes of bodies", "max_body_bytes")
@@ -164,7 +164,7 @@ class Admission:
             self._metrics.wait_seconds.observe(monotonic() - began)
             waited(monotonic() - began)
         if not ticket.answer.done():
-            also = f" None came free for this one in {self._queue_seconds:g} s."
+            also = f" No slot was free within {self._queue_seconds:g} s."
             raise self._requests.refusal(1 + len(self._queue), also)
 
     def _not_waiting(self, tenant: str) -> ApiError | None:

@@ -75,7 +75,7 @@ async def retrieve(request: Aside, conversation_id: str) -> Response:
 
 @router.post("/conversations/{conversation_id}", summary="Update a conversation", operation_id="updateConversation")
 async def update(request: Aside, conversation_id: str) -> Response:
-    """Give a conversation other `metadata` in the place of what it has."""
+    """Replace the `metadata` of a conversation."""
     conversations, metadata = request.service.conversations, read_changed(await request.body())
     return JsonResponse(await edit_conversation.change(conversations, request.tenant, conversation_id, metadata))
 
@@ -94,7 +94,7 @@ async def delete(request: Aside, conversation_id: str) -> Response:
     operation_id="createConversationItems",
 )
 async def create_items(request: Aside, query: Annotated[Including, InQuery()], conversation_id: str) -> Response:
-    """Add 1 to 20 `items`, which the next response is given; a list of them."""
+    """Add 1 to 20 `items`, which the next response reads; returns them."""
     wanted = query.wanted
     service, exchange, body = request.service, request.exchange, await request.body()
     async with request.claim(body) as once:
@@ -121,7 +121,7 @@ async def create_items(request: Aside, query: Annotated[Including, InQuery()], c
     operation_id="listConversationItems",
 )
 async def list_items(request: Aside, query: Annotated[ItemsQuery, InQuery()], conversation_id: str) -> Response:
-    """All that was said in a conversation, page by page."""
+    """All items of a conversation, page by page."""
     service, tenant, wanted = request.service, request.tenant, query.wanted
     turns = await service.conversations.lineage(tenant, conversation_id)
     return await answer_page(request, await page_of(service.store, tenant, turns, query, remains=True), wanted)
@@ -150,8 +150,8 @@ async def retrieve_item(
 async def delete_item(
     request: Aside, query: Annotated[EraseQuery, InQuery()], conversation_id: str, item_id: str
 ) -> Response:
-    """Delete an item: the next response is not given it. Responses that were keep it, but with `erase` it is gone for
-    all, also where it was deleted before.
+    """Delete an item: later responses don't read it. Earlier responses keep it, except with `erase`, which also
+    erases an item that was deleted before.
     """
     service, tenant = request.service, request.tenant
     async with joining(service, tenant, conversation_id) as joined:
@@ -188,13 +188,13 @@ def read_filter(parameters: Iterable[tuple[str, str]]) -> Filter:
             continue
         match = _FILTER.fullmatch(name)
         if match is None:
-            raise invalid_value("metadata", f"{name}={value}", "Write what is wanted as metadata[key]=value.")
+            raise invalid_value("metadata", f"{name}={value}", "Send metadata[key]=value.")
         if match[1] in wanted:
-            raise invalid_value("metadata", match[1], "A key is given once, as a conversation has one value for it.")
+            raise invalid_value("metadata", match[1], "Send each key once: a conversation has one value for it.")
         check_pair(match[1], value)
         wanted[match[1]] = value
     if len(wanted) > MAX_METADATA_PAIRS:
-        raise invalid_value("metadata", len(wanted), f"At most {MAX_METADATA_PAIRS} pairs can be asked for.")
+        raise invalid_value("metadata", len(wanted), f"At most {MAX_METADATA_PAIRS} pairs are allowed.")
     return wanted
 
 

@@ -45,7 +45,7 @@ Read = Callable[[bytes], CreateRequest]
 
 
 class InputTokens(msgspec.Struct):
-    """How long a prompt is."""
+    """The length of a prompt."""
 
     input_tokens: int
     object: Literal["response.input_tokens"] = "response.input_tokens"
@@ -53,7 +53,7 @@ class InputTokens(msgspec.Struct):
 
 @router.post("/responses", summary="Create a response", operation_id="createResponse")
 async def create(request: Asks) -> HttpResponse:
-    """Sample a response to `input`, on top of `previous_response_id` where one is given. Streams with `stream`."""
+    """Sample a response to `input`, which can continue `previous_response_id`. Streams with `stream`."""
     return await answer_create(request, await request.body(), CreateBody)
 
 
@@ -81,7 +81,7 @@ async def answer_create(request: Received, body: bytes, kind: type[CreateBody]) 
 
 @others.post("/responses/compact", summary="Compact a conversation", operation_id="compactConversation")
 async def compact(request: Asks) -> HttpResponse:
-    """The user's messages of a conversation word by word, and all else of it as one sealed item."""
+    """The user's messages of a conversation unchanged, and a summary of everything else as one sealed item."""
     settings = request.service.settings
     async with AsyncExitStack() as resources:
         body = await request.body()
@@ -99,7 +99,7 @@ async def compact(request: Asks) -> HttpResponse:
 
 @others.post("/responses/input_tokens", summary="Count the tokens of a request", operation_id="countInputTokens")
 async def count(request: Aside) -> HttpResponse:
-    """The tokens of the prompt that a create request would be answered from, its whole conversation included."""
+    """The number of tokens in the prompt of a create request, its whole conversation included."""
     length = await count_tokens(request, await request.body())
     return request.exchange.dialect.answer(InputTokens(length))
 

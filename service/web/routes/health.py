@@ -29,19 +29,21 @@ ALSO = ["HEAD", "OPTIONS"]
 @router.api_route("/health", methods=ALSO, include_in_schema=False)
 @router.get("/health", summary="Is the process alive?", operation_id="health")
 async def health(_: Open) -> Response:
-    """Always yes; asks nobody else."""
+    """Always yes, without asking the store or the engine."""
     return JsonResponse({"status": "ok"})
 
 
 @router.api_route("/ready", methods=ALSO, include_in_schema=False)
 @router.get("/ready", summary="Can it serve?", operation_id="ready")
 async def ready(request: Open) -> Response:
-    """Asks the store and the engine; 503 says which of them does not answer, that the store takes no writes, or has
-    more shards or another layout than this process knows, or an archive that is an older copy, or not its own
-    (`usable`). `engine_waits` says for how long no server has answered, as while one loads its model. A server of a
-    release that lacks something (`engine_lacks`), a worker that is paused, as the engine was away, how many
-    conversations wait to be archived, for how long, an archive whose disk is full, and a Redis that would delete keys
-    by itself once it is full (`store_evicts`), are no reason to send requests elsewhere."""
+    """Checks the store, the engine and the archive. A 503 says which of them doesn't answer, that the store accepts no
+    writes, or has more shards or another layout than this process knows, or that the archive is an older copy or
+    another store's (`usable`). `engine_waits` says for how long no server has answered, for example while one loads
+    its model.
+
+    These don't make it a 503: a server's release without some features (`engine_lacks`), a paused worker, conversations
+    that wait for the archive, an archive with a full disk, and a Redis that would evict keys itself (`store_evicts`).
+    """
     service, background = request.service, request.process.background
     (store, (engine, waits), policy), findings = await asyncio.gather(
         asyncio.gather(
@@ -95,7 +97,7 @@ async def _engine(check: Coroutine[None, None, None]) -> tuple[str, str | None]:
         await check
     except EngineError as error:
         logs.event(logger, logging.WARNING, "not ready", reason=str(error))
-        waits = "no server has answered for {:,.0f} s; one that loads its model answers once that is loaded"
+        waits = "no server has answered for {:,.0f} s; a server answers once its model is loaded"
         return "unavailable", waits.format(error.seconds) if isinstance(error, EngineAway) else None
     return "ok", None
 

@@ -24,7 +24,7 @@ from service.web.received import Received
 
 SEALED = "reasoning.encrypted_content"
 LOGPROBS = "message.output_text.logprobs"
-_MADE_WITHOUT = "The response was made without; ask for them when you create one."
+_MADE_WITHOUT = "The response was created without them; include them when you create one."
 INCLUDES: tuple[str, ...] = get_args(Include)
 
 _REASONING = msgspec.json.Decoder(ReasoningItem)

@@ -42,7 +42,7 @@ class ModelsQuery(ModelQuery):
 
 @router.get("/models", summary="List the models", operation_id="listModels")
 async def models(request: Aside, query: Annotated[ModelsQuery, InQuery()]) -> Response:
-    """The models that a create request may name."""
+    """The models for create requests."""
     if not (anthropics := request.exchange.is_anthropics):
         refuse_unknown(request.parameters, ())
     readings = request.service.readings

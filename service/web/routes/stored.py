@@ -65,8 +65,8 @@ class DeleteQuery(Query):
     openapi_extra={"parameters": parameters_of("response_id", RetrieveQuery)},
 )
 async def retrieve(request: Aside) -> Response:
-    """The response: as it was served, or while it is under way with what is there so far. With the `ETag` of the last
-    answer in `If-None-Match`, a 304 and no body where nothing has changed since.
+    """The response as served, or with the output so far while it runs. With the `ETag` of the last answer in
+    `If-None-Match`, an unchanged response is a 304 without a body.
 
     With `stream`, the events of a background response that was created with it, those behind `starting_after`. Where
     they are no longer kept, its last event tells all.
@@ -123,10 +123,10 @@ def stream_events(request: Received, id: str, found: Found, after: int = -1, *, 
 
 @router.delete("/responses/{response_id}", summary="Delete a response", operation_id="deleteResponse")
 async def delete(request: Aside, query: Annotated[DeleteQuery, InQuery()], response_id: str) -> Response:
-    """Forget a response. Responses that continue it keep their history.
+    """Delete a response. Its continuations keep their history.
 
-    With `erase` they go on without what this response and its input added to it. With `tree` the whole conversation
-    is forgotten, with every response before and after this one and all forks.
+    With `erase` its content, and its input's, is also deleted from that history. With `tree` the whole conversation is
+    deleted, with every response before and after this one and all forks.
     """
     store, tenant = request.service.store, request.tenant
     if not await request.service.running.ended(tenant, response_id, stopped=True):
@@ -142,7 +142,7 @@ async def delete(request: Aside, query: Annotated[DeleteQuery, InQuery()], respo
 
 @router.post("/responses/{response_id}/cancel", summary="Cancel a background response", operation_id="cancelResponse")
 async def cancel(request: Aside, response_id: str) -> Response:
-    """Cancel a background response; what was said by then stays. Cancelling it again changes nothing."""
+    """Cancel a background response; its output so far is kept. Cancelling it again has no effect."""
     service = request.service
     if service.running.as_it_stands(request.tenant, response_id) is not None:
         raise NotCancellable(response_id, None)
@@ -151,12 +151,10 @@ async def cancel(request: Aside, response_id: str) -> Response:
     return request.exchange.dialect.answer(response)
 
 
-@router.post(
-    "/responses/{response_id}/steer", summary="Say something to a background response", operation_id="steerResponse"
-)
+@router.post("/responses/{response_id}/steer", summary="Steer a background response", operation_id="steerResponse")
 async def steer(request: Aside, response_id: str) -> Response:
-    """Accept something that is said to a background response while it is under way: it ends at its next boundary, and
-    another one goes on from it with that.
+    """Send a message to a running background response: it ends at its next boundary, and a successor continues with
+    the message.
     """
     body, exchange = await request.body(), request.exchange
     key = exchange.headers.get(b"idempotency-key", b"")
@@ -167,7 +165,7 @@ async def steer(request: Aside, response_id: str) -> Response:
     "/responses/{response_id}/input_items", summary="List the input items of a response", operation_id="listInputItems"
 )
 async def input_items(request: Aside, query: Annotated[ItemsQuery, InQuery()], response_id: str) -> Response:
-    """All that the model was given for a response: the conversation before it and its own input, page by page."""
+    """All input of a response, page by page: the conversation before it and its own input."""
     store, tenant, wanted = request.service.store, request.tenant, query.wanted
     turns = await store.lineage(tenant, response_id)
     return await answer_page(request, await page_of(store, tenant, turns, query, asked=response_id), wanted)

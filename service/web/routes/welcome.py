@@ -97,7 +97,7 @@ print(answer.output_text)</pre>
 DOCUMENT = """<p><a href="/docs/README.md">All documents</a> · <a href="/docs">Every route</a></p>
 {text}"""
 
-DEMO_ANSWERS = "<p>The demo engine answers here, which is no real model.</p>\n"
+DEMO_ANSWERS = "<p>The demo engine answers here; it is not a real model.</p>\n"
 
 
 @router.head("/", include_in_schema=False)
@@ -142,7 +142,7 @@ async def document(request: Open, name: str) -> Response:
     """A document as a page or as Markdown, or the list of all."""
     text = (await asyncio.to_thread(documents)).get(name)
     if text is None:
-        raise ApiError(404, f"No document is there. GET /docs/{INDEX} lists them.")
+        raise ApiError(404, f"There is no such document. GET /docs/{INDEX} lists them.")
     if name == INDEX:
         return PlainTextResponse(text, media_type="text/plain; charset=utf-8")
     if "text/html" in request.header(b"accept"):

@@ -83,7 +83,10 @@ def test_what_is_wrong_with_a_text_is_said_without_quoting_it(content: str, text
 def test_a_text_under_a_grammar_is_taken_where_that_was_enforced_alone() -> None:
     content = grammar_content('root ::= "a"')
     assert mismatch(content, "b", enforced=True) is None
-    assert mismatch(content, "a") == "its grammar was not enforced to its end, as it went on in another process"
+    assert (
+        mismatch(content, "a")
+        == "its grammar was not enforced to the end, because another process continued the response"
+    )
 
 
 def doubling(depth: int) -> str:

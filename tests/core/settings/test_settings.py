@@ -139,7 +139,7 @@ def test_a_host_that_others_can_reach_needs_a_key_and_loopback_none() -> None:
     ("wrong", "reason"),
     [
         ({"engine_url": "10.0.0.5:8000"}, "--engine-url: should be URLs that begin with http://"),
-        ({"engine_url": f"http://me:{SECRET}@10.0.0.5"}, "a key goes into HARMONIUM_ENGINE_API_KEY"),
+        ({"engine_url": f"http://me:{SECRET}@10.0.0.5"}, "put the key into HARMONIUM_ENGINE_API_KEY"),
         ({"engine_url": "http://a,http://a/"}, "names a server twice"),
         ({"engine": "llama-local"}, "llama-local needs HARMONIUM_LOCAL_MODEL"),
         ({"cors_origins": "https://chat.example.com"}, "CORS_ORIGINS lets web pages call the service, but no API"),

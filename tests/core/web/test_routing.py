@@ -47,7 +47,7 @@ async def endpoint() -> None: ...
         ("GET", "/v1/plain/ab/", [], "Did you mean /v1/plain/ab?"),
         ("POST", "/v1/v1/plain", [], "Did you mean /v1/plain?"),
         ("POST", "/chat/completions", [], "Each engine serves the Responses API: POST /v1/responses."),
-        ("GET", "/v1/files", [], "Nothing is there; /openapi.json lists each path."),
+        ("GET", "/v1/files", [], "There is no such path; /openapi.json lists all."),
     ],
 )
 def test_what_is_not_there_is_refused_with_a_way_out(method: str, path: str, allow: list[str], advice: str) -> None:
@@ -137,7 +137,7 @@ def test_a_browser_gets_a_page_that_loads_nothing_from_elsewhere(service: Servic
     assert page.headers["vary"] == "accept"
     assert f"<h1>harmonium {this_build().version}</h1>" in page.text
     assert f'base_url="{service.url}/v1"' in page.text
-    assert "The demo engine answers here, which is no real model." in page.text
+    assert "The demo engine answers here; it is not a real model." in page.text
     example = html.unescape(re.findall("<pre>(.*?)</pre>", page.text, re.DOTALL)[0])
     assert max(map(len, example.splitlines())) <= 60, "a line is out of its box"
     done = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True, timeout=60, check=True)

@@ -108,7 +108,7 @@ async def test_what_was_asked_for_and_did_not_come_fails_at_the_end(settings: Se
     wrong = Turn("", "", [("get_weather", {"town": "Paris"})])
     async with asked(settings, *says(HELLO, wrong)) as (client, _):
         none = await ask(client, "Both?", tools=[WEATHER], tool_choice="required")
-        assert (none.status, none.error.message) == ("failed", "The model called no tool, although it had to.")
+        assert (none.status, none.error.message) == ("failed", "The model called no tool, although one was required.")
         other = await ask(client, "Both?", tools=[WEATHER])
         assert other.status == "failed"
         assert "does not match the format" in other.error.message

@@ -43,7 +43,7 @@ def test_a_tree_goes_to_another_service_as_it_is(pair: tuple[ServiceBeside, str]
     assert [turn["id"] for turn in turns] == [first, second, fork]
     file = tmp_path / "tree.jsonl"
     file.write_text(exported.stdout)
-    assert said("import", str(file), "--url", other) == "3 turns imported, 0 were there\n"
+    assert said("import", str(file), "--url", other) == "3 turns imported, 0 already stored\n"
     assert said("tree", second, "--url", other) == said("tree", second)
     again = run("export", second, "--url", other).stdout
     assert [turn["turn"] for turn in lines(again)[1:]] == [turn["turn"] for turn in turns]
@@ -51,7 +51,7 @@ def test_a_tree_goes_to_another_service_as_it_is(pair: tuple[ServiceBeside, str]
     everything = run("export", "--all")
     assert everything.stderr.splitlines()[-1] == "4 turns of 2 trees"
     assert {line["id"] for line in lines(everything.stdout)} == {first, second, fork, alone}
-    assert said("import", "-", "--url", other, stdin=everything.stdout) == "1 turn imported, 3 were there\n"
+    assert said("import", "-", "--url", other, stdin=everything.stdout) == "1 turn imported, 3 already stored\n"
 
 
 def test_all_is_exported_also_what_left_memory(
@@ -94,7 +94,7 @@ def test_an_archive_that_does_not_answer_is_told_beside_what_is_in_memory(
     monkeypatch.setattr(KeptTrees, "some", away)
     listed, exported = run("ls"), run("export", "--all")
     assert listed.stdout.split()[0] == first
-    assert listed.stderr == "… without what is in the archive alone: it doesn't answer\n"
+    assert listed.stderr == "… without conversations that only the archive has: it doesn't answer\n"
     assert [line["id"] for line in lines(exported.stdout)] == [first, first]
     assert (exported.exit_code, exported.stderr.splitlines()[0]) == (1, listed.stderr.removeprefix("… ").strip())
 
@@ -112,12 +112,15 @@ def test_what_was_deleted_comes_back_from_a_file_where_no_archive_knows_that(
     said("rm", "--tree", "--yes", first)
     assert run("show", second).exit_code == 3
     if archive == "none":
-        assert said("import", str(file)) == "2 turns imported, 0 were there\n"
+        assert said("import", str(file)) == "2 turns imported, 0 already stored\n"
         assert said("show", second) == shown
         return
     outcome = run("import", str(file))
-    assert (outcome.exit_code, outcome.stdout) == (1, "0 turns imported, 0 were there, 1 stays deleted, 1 refused\n")
-    assert "Where that one stays deleted, this one can't come." in outcome.stderr
+    assert (outcome.exit_code, outcome.stdout) == (
+        1,
+        "0 turns imported, 0 already stored, 1 stays deleted, 1 refused\n",
+    )
+    assert "If the parent stays deleted, this turn can't be imported." in outcome.stderr
     assert run("show", second).exit_code == 3
 
 
@@ -139,7 +142,7 @@ def test_turns_that_are_refused_are_counted_and_the_others_come(tmp_path: Path) 
     changed = turn | {"turn": turn["turn"][:-8] + "AAAAAAAA"}
     result = run("import", "-", stdin="\n".join(map(json.dumps, [changed, turn])) + "\n\n")
     assert result.exit_code == 1
-    assert result.stdout == "0 turns imported, 1 were there, 1 refused\n"
+    assert result.stdout == "0 turns imported, 1 already stored, 1 refused\n"
     assert result.stderr.startswith("line 1: Invalid value for 'seal'")
 
 

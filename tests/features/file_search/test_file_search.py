@@ -120,8 +120,8 @@ async def test_what_is_found_has_its_bounds(searching: Settings) -> None:
     ("query", "told"),
     [
         ("fail", "Error: Error executing tool search"),
-        ("no list", "is no list of results: Object missing required field `results`"),
-        ("no name", "is no list of results: Object missing required field `filename` - at `$.results[1]`"),
+        ("no list", "is not a list of results: Object missing required field `results`"),
+        ("no name", "is not a list of results: Object missing required field `filename` - at `$.results[1]`"),
     ],
 )
 async def test_a_search_that_fails_is_shown_as_failed_and_told(
@@ -157,7 +157,7 @@ async def test_a_text_with_the_results_will_do_and_what_a_tool_does_not_take_is_
     ("tool", "why"),
     [
         ("look", "Its tool 'look' does not take 'queries'"),
-        ("gone", "It has no tool 'gone', by which it stands for file_search."),
+        ("gone", "It has no tool 'gone', which should provide file_search."),
     ],
 )
 async def test_a_server_that_can_not_stand_for_it_is_a_424_that_says_why(
@@ -245,7 +245,7 @@ async def test_the_server_of_the_document_searches_folders(settings: Settings, t
     [
         ('type = "web_search"\ntool = "a"', "HARMONIUM_SEARCH says what web_search searches"),
         ('type = "code_interpreter"\ntool = "a"', "HARMONIUM_SANDBOX runs code_interpreter"),
-        ('type = "image_generation"\ntool = "a"', "a server can stand for nothing else"),
+        ('type = "image_generation"\ntool = "a"', "a server can provide no other tool"),
         ('type = "file_search"', "tool says which of its tools that is"),
         ('tool = "a"', "tool is for a server with a type"),
         ('type = "file_search"\ntool = "a"\nallowed_tools = ["a"]', "leave allowed_tools and require_approval out"),

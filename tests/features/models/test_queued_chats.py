@@ -32,7 +32,7 @@ async def test_a_worker_reads_a_queued_response_as_it_was_planned() -> None:
 
 
 async def test_without_the_feature_such_a_plan_is_refused_and_others_are_harmonys() -> None:
-    with pytest.raises(msgspec.ValidationError, match="doesn't speak Harmony"):
+    with pytest.raises(msgspec.ValidationError, match="doesn't use Harmony"):
         await decode(await encode(planned(Rules(chat=CHAT))), Readings().restore)
     restored = await decode(await encode(planned(Rules())), Readings().restore)
     assert type(speaking_in(restored.rules).reading(3)) is Reading

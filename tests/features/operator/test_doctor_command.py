@@ -70,10 +70,15 @@ def test_json_is_one_object_with_every_finding() -> None:
     assert [each["level"] for each in report["findings"][:3]] == ["unsafe", "warn", "ok"]
 
 
+def test_it_ends_with_the_page_of_symptoms_whatever_it_finds() -> None:
+    for options in ((), ("--redis-url", NOWHERE)):
+        assert "docs/troubleshooting.md lists symptoms and remedies" in " ".join(doctor(*options).output.split())[-130:]
+
+
 def test_a_store_without_an_archive_is_warned_of_as_what_leaves_memory_is_gone_for_good() -> None:
     assert finding("archive")["level"] == "ok"  # that of an embedded server
     without = finding("archive", "--redis-url", NOWHERE)
-    assert (without["level"], "deleted for good" in without["now"]) == ("warn", True)
+    assert (without["level"], "are deleted" in without["now"]) == ("warn", True)
     assert "HARMONIUM_ARCHIVE_URL" in without["remedy"]
 
 

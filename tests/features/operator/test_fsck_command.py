@@ -80,7 +80,7 @@ def test_a_repair_without_an_archive_names_what_is_lost_and_ends_with_status_1(s
     result = fsck("--repair")
     assert result.exit_code == 1, result.output
     assert "all repaired" in result.output
-    assert "that no archive has: 1 were taken out" in result.output
+    assert "without a copy in an archive: 1 were removed" in result.output
     assert fsck().output.startswith("0 turns in 1 shard")
     (entry,) = CliRunner().invoke(app, ["audit", "--json"]).stdout.splitlines()
     told = json.loads(entry)

@@ -67,7 +67,7 @@ async def test_an_interrupt_that_comes_before_its_cell_has_begun_is_not_lost(
 @pytest.mark.parametrize(
     ("code", "why"),
     [
-        (f"{SAY}say(b'{{\"x\":' + b'[' * 20_000 + b'}}'); time.sleep(9)", "it said what no cell says"),
+        (f"{SAY}say(b'{{\"x\":' + b'[' * 20_000 + b'}}'); time.sleep(9)", "it sent an invalid message"),
         (f'{SAY}say(b\'{{"raised":false,"logs":"","images":[9,9,9,9,9]}}\')\ntime.sleep(9)', "it said what no"),
         (f'{SAY}say(b\'{{"raised":false,"logs":"","images":[9999999]}}\')\ntime.sleep(9)', "it said what no"),
         (f'{SAY}say(b\'{{"raised":false,"logs":"","images":[4]}}<svg\')\ntime.sleep(9)', "it said what no"),

@@ -157,9 +157,9 @@ def test_a_history_becomes_a_tree_that_can_be_found_and_continued(
     file = tmp_path / "history.json"
     file.write_text(text)
     told = run("import", str(file))
-    assert told.stdout == f"{turns} turn{'s' * (turns > 1)} imported, 0 were there\n", told.stderr
+    assert told.stdout == f"{turns} turn{'s' * (turns > 1)} imported, 0 already stored\n", told.stderr
     again = run("import", str(file))
-    assert again.stdout == f"0 turns imported, {turns} were there\n"
+    assert again.stdout == f"0 turns imported, {turns} already stored\n"
     (tree,) = json.loads("[" + said("ls", "--text", "rome", "--json").strip() + "]")
     assert (tree["turns"], tree["metadata"]["imported_from"]) == (turns, form)
     drawn = json.loads(said("tree", tree["id"], "--json"))
@@ -199,7 +199,7 @@ def test_a_broken_line_is_counted_and_stops_nothing(service: ServiceBeside, tmp_
     file.write_text(lines([SHARE_GPT]) + '{"conversations": [{"from"\n' + lines([{"conversations": 3}, other]))
     told = run("import", str(file))
     assert told.exit_code == 1, told.output
-    assert told.stdout == "2 turns imported, 0 were there\n"
+    assert told.stdout == "2 turns imported, 0 already stored\n"
     assert told.stderr.splitlines() == ["without 1 broken conversations", "without 1 broken lines"]
 
 

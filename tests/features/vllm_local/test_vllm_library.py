@@ -58,7 +58,7 @@ async def test_what_vllm_gives_is_what_comes(start: Start) -> None:
     ("given", "kind", "words"),
     [
         (Refusal("too  long\nby far"), EngineRefused, "^too long by far$"),
-        (Overload("later"), EngineOverloaded, "vLLM takes no more work now: later"),
+        (Overload("later"), EngineOverloaded, "vLLM is full: later"),
         (RuntimeError("x" * 9999), EngineError, "^vLLM failed: x{500}$"),
         (output([], "error"), EngineError, "vLLM ended the generation with 'error'"),
         (output([], "abort"), EngineUnavailable, "vLLM aborted the generation"),

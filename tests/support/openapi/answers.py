@@ -24,7 +24,7 @@ UNSET = msgspec.UNSET
 
 
 class ErrorDetail(Struct):
-    """A message for people, a code for programs, and the parameter that it is about."""
+    """A message for people, a code for programs, and the parameter."""
 
     message: str
     type: Literal["invalid_request_error", "rate_limit_error", "server_error"]
@@ -33,7 +33,7 @@ class ErrorDetail(Struct):
 
 
 class Error(Struct):
-    """The error envelope: every refusal is one."""
+    """The error envelope."""
 
     error: ErrorDetail
 
@@ -54,13 +54,13 @@ class MessagesError(Struct):
 
 
 class PassedOn(Struct):
-    """An answer of the engine's server, or one made here in the same API, or one event of either's stream."""
+    """An answer of the engine's server, or harmonium's in the same API, or an event of its stream."""
 
     model: str | Left = UNSET
 
 
 class ResponseDeleted(Struct):
-    """A response that is no longer there."""
+    """A deleted response."""
 
     id: str
     object: Literal["response.deleted"]
@@ -68,7 +68,7 @@ class ResponseDeleted(Struct):
 
 
 class SteerAccepted(Struct):
-    """What was said to a response is kept for its next boundary."""
+    """The steer is stored for the response's next boundary."""
 
     steer: response.SteerShown
     type: Literal["response.steer.accepted"]
@@ -103,7 +103,7 @@ class Model(Struct):
 
 
 class ModelList(Struct):
-    """The models that a create request may name."""
+    """The models for create requests."""
 
     object: Literal["list"]
     data: list[Model]
@@ -116,8 +116,8 @@ class Health(Struct):
 
 
 class Backlog(Struct):
-    """How many conversations wait to be archived, for how many seconds the first of them has, and whether the archive
-    is the store's, no older copy, and has room.
+    """How many conversations wait for the archive, how long the first has waited in seconds, and whether the archive
+    is usable.
     """
 
     waiting: int
@@ -127,7 +127,7 @@ class Backlog(Struct):
 
 
 class Readiness(Struct):
-    """Whether it can serve: how the store, the engine and the worker of this process are."""
+    """Whether the process can serve: the states of its store, engine and worker."""
 
     status: Literal["ok", "unavailable"]
     store: Literal["ok", "read-only", "mismatch", "unconfirmed", "unavailable"]

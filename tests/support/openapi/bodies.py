@@ -104,7 +104,7 @@ class InputText(Struct, tag="input_text"):
 
 
 class PlainText(Struct, tag="text"):
-    """A text, as some clients have it."""
+    """A text, in the form of some clients."""
 
     text: str
 
@@ -116,27 +116,27 @@ class AnswerText(Struct, tag="output_text"):
 
 
 class Refusal(Struct, tag="refusal"):
-    """A refusal of the assistant's."""
+    """A refusal of the assistant."""
 
     refusal: str | None = None
 
 
 class ReasoningPart(Struct):
-    """A part of reasoning that the client replays: its text."""
+    """A text part of earlier reasoning."""
 
     type: str
     text: str | None = None
 
 
 class InputImage(Struct, tag="input_image"):
-    """An image, of which the model is only told that it was here."""
+    """An image; a model that doesn't see gets a line in its place."""
 
     image_url: Annotated[str, Meta(extra_json_schema={"format": "uri"})]
     detail: _part["detail"] = None
 
 
 class InputFile(Struct, tag="input_file"):
-    """A text file, as base64 or a data URL with that."""
+    """A text file or PDF, as base64, a data URL or a file's id."""
 
     file_data: Annotated[str, Meta(extra_json_schema={"contentEncoding": "base64"})]
     filename: short(content.MAX_FILE_NAME_CHARS) | None = None
@@ -165,7 +165,7 @@ class ClientChoice(Struct):
 
 
 class HostedTool(Struct):
-    """A tool that OpenAI runs: it is left out of the prompt. Its other members are echoed, but for secrets."""
+    """A hosted tool of OpenAI's, which is left out of the prompt. Its other members are echoed, but for secrets."""
 
 
 Skill = shown(client.Skill, "ShellSkill")
@@ -173,7 +173,7 @@ Local = shown(client.LocalEnvironment, "LocalEnvironment", tag="local", skills=s
 
 
 class Container(Struct):
-    """A machine of OpenAI's: a shell in one is left out of the prompt. Its other members are echoed."""
+    """A container of OpenAI's: a shell with one is left out of the prompt. Its other members are echoed."""
 
 
 Containers = [shown(Container, f"Container_{kind}", tag=kind) for kind in ("container_auto", "container_reference")]
@@ -293,7 +293,7 @@ def input_item(kind: str) -> Any:
 
 
 class InputAnswer(Struct, tag="message", kw_only=True):
-    """A message of the assistant's that the client replays."""
+    """An earlier message of the assistant."""
 
     role: Literal["assistant"]
     content: Answered
@@ -368,7 +368,7 @@ class Upload(Struct):
 
 
 class FileUpload(Struct):
-    """A form with a file, and what it is for."""
+    """A form with a file and its purpose."""
 
     file: Binary
     purpose: Literal["assistants", "batch", "user_data", "vision"]

@@ -134,7 +134,7 @@ def _headers(*names: str) -> Json:
 
 
 _UNCHANGED: Json = {
-    "description": "It is what the client has already, as `If-None-Match` says.",
+    "description": "The client already has this response (`If-None-Match`).",
     "headers": _headers("x-request-id", "etag"),
 }
 

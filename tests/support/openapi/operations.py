@@ -18,19 +18,19 @@ BODY = (408, 413, 415)
 """Refusals of a body: it comes too slowly, is too long, or says that it is no JSON."""
 
 MEANINGS = {
-    400: "The request is wrong: the message says what, and what to do.",
+    400: "The request is wrong: the message says why, and what to do.",
     401: "No API key, or a wrong one.",
-    403: "A service without keys was called by another name than localhost.",
-    404: "There is no such thing for this key.",
+    403: "A service without keys got a Host other than localhost.",
+    404: "No such object for this key.",
     408: "The body didn't arrive in time.",
-    409: "It has ended.",
+    409: "The object has ended.",
     413: "The body is too long.",
-    415: "The body says that it isn't JSON.",
-    422: "The Idempotency-Key came with another body; or the engine's server refuses it, in its own words.",
-    426: "A WebSocket is opened here, and the request asks for none.",
+    415: "The body is not declared as JSON.",
+    422: "The Idempotency-Key was used with another body; or the engine's server rejects the request.",
+    426: "This route opens a WebSocket, and the request asks for none.",
     429: "The queue is full.",
     500: "The service or the engine failed.",
-    503: "The store or the engine is away, or there is no room: try again.",
+    503: "The store or the engine is unavailable, or there is no room: retry.",
     504: "The time was up before any output.",
     507: "The disk of the store is nearly full.",
 }
@@ -67,7 +67,7 @@ _FILE = {200: containers.ContainerFile}
 _BATCH = {200: batches.BatchResource}
 _ITEMS = {200: answers.ItemList}
 _PASSED = {200: answers.PassedOn}
-_EVENTS = "The answer as that API has it, or with `stream` its events."
+_EVENTS = "The answer in that API's form, or with `stream` its events."
 _KEYED = ("Idempotency-Key",)
 _STREAM = "The response, or with `stream` its events, each as the `data` of a server-sent event."
 
@@ -100,15 +100,17 @@ OPERATIONS: dict[str, Operation] = {
         parameters=(*_KEYED, "X-Detach"),
     ),
     "openWebSocket": Operation(None, {101: None}, (426,), "A WebSocket is open: docs/websocket.md."),
-    "compactConversation": Operation(bodies.Compact, {200: Compacted}, (404, *BODY, 504), "The conversation in short."),
-    "countInputTokens": Operation(bodies.Create, {200: InputTokens}, (404, *BODY), "How long the prompt is."),
+    "compactConversation": Operation(
+        bodies.Compact, {200: Compacted}, (404, *BODY, 504), "The compacted conversation."
+    ),
+    "countInputTokens": Operation(bodies.Create, {200: InputTokens}, (404, *BODY), "The length of the prompt."),
     "retrieveResponse": Operation(
         None, _RESPONSE, (404,), _STREAM, streams=True, validated=True, parameters=("If-None-Match",)
     ),
-    "deleteResponse": Operation(None, {200: answers.ResponseDeleted}, (404,), "It is gone."),
+    "deleteResponse": Operation(None, {200: answers.ResponseDeleted}, (404,), "The object is deleted."),
     "cancelResponse": Operation(None, _RESPONSE, (404, 415), "The response as it ended."),
     "steerResponse": Operation(
-        bodies.Steer, {200: answers.SteerAccepted}, (404, *BODY, 429), "It is kept.", parameters=_KEYED
+        bodies.Steer, {200: answers.SteerAccepted}, (404, *BODY, 429), "The steer is stored.", parameters=_KEYED
     ),
     "listInputItems": Operation(None, _ITEMS, (404,), "A page of items."),
     "createConversation": Operation(
@@ -119,37 +121,39 @@ OPERATIONS: dict[str, Operation] = {
     ),
     "retrieveConversation": Operation(None, _CONVERSATION, (404,), "The conversation."),
     "updateConversation": Operation(bodies.ChangedConversation, _CONVERSATION, (404, *BODY, 507), "The conversation."),
-    "deleteConversation": Operation(None, {200: conversation.ConversationDeleted}, (404,), "It is gone."),
+    "deleteConversation": Operation(None, {200: conversation.ConversationDeleted}, (404,), "The object is deleted."),
     "createConversationItems": Operation(
         bodies.AddedItems, _ITEMS, (404, *BODY, 422, 507), "The items that were added.", parameters=_KEYED
     ),
     "listConversationItems": Operation(None, _ITEMS, (404,), "A page of items."),
     "retrieveConversationItem": Operation(None, {200: answers.ListedItem}, (404,), "The item."),
     "deleteConversationItem": Operation(None, _CONVERSATION, (404, 507), "The conversation."),
-    "createContainer": Operation(
-        containers.NewContainer, _CONTAINER, (*BODY, 429, 503), "The new container, or that there is no room."
-    ),
+    "createContainer": Operation(containers.NewContainer, _CONTAINER, (*BODY, 429, 503), "The new container."),
     "listContainers": Operation(None, {200: answers.ContainerList}, (), "A page of containers."),
     "retrieveContainer": Operation(None, _CONTAINER, (404,), "The container."),
-    "deleteContainer": Operation(None, {200: containers.ContainerDeleted}, (404,), "It is gone."),
+    "deleteContainer": Operation(None, {200: containers.ContainerDeleted}, (404,), "The object is deleted."),
     "createContainerFile": Operation(bodies.Upload, _FILE, (404, *BODY, 503), "The file.", form=True),
     "listContainerFiles": Operation(None, {200: answers.ContainerFileList}, (404, 503), "A page of files."),
     "retrieveContainerFile": Operation(None, _FILE, (404, 503), "The file."),
     "downloadContainerFile": Operation(
-        None, {200: None}, (404, 503), "What the file has.", texts=("application/octet-stream",)
+        None, {200: None}, (404, 503), "The file's content.", texts=("application/octet-stream",)
     ),
-    "deleteContainerFile": Operation(None, {200: containers.ContainerFileDeleted}, (404, 503), "It is gone."),
+    "deleteContainerFile": Operation(
+        None, {200: containers.ContainerFileDeleted}, (404, 503), "The object is deleted."
+    ),
     "createFile": Operation(
         bodies.FileUpload,
         {200: files.FileResource},
         (*BODY, 503, 507),
-        "The file, which may be named from now on.",
+        "The file.",
         form=True,
     ),
     "listFiles": Operation(None, {200: answers.FileList}, (503,), "A page of files."),
     "retrieveFile": Operation(None, {200: files.FileResource}, (404, 503), "The file."),
-    "downloadFile": Operation(None, {200: None}, (404, 503), "What the file has.", texts=("application/octet-stream",)),
-    "deleteFile": Operation(None, {200: files.FileDeleted}, (404, 503), "It is gone."),
+    "downloadFile": Operation(
+        None, {200: None}, (404, 503), "The file's content.", texts=("application/octet-stream",)
+    ),
+    "deleteFile": Operation(None, {200: files.FileDeleted}, (404, 503), "The object is deleted."),
     "createBatch": Operation(bodies.NewBatch, _BATCH, (*BODY, 429, 503), "The batch, which is validated next."),
     "listBatches": Operation(None, {200: answers.BatchList}, (), "A page of batches."),
     "retrieveBatch": Operation(None, _BATCH, (404,), "The batch."),
@@ -172,10 +176,10 @@ OPERATIONS: dict[str, Operation] = {
     "createTranscription": Operation(
         *(bodies.Sound, _PASSED, (404, *BODY, 422, 504), _EVENTS), streams="PassedOn", form=True, texts=("text/plain",)
     ),
-    "welcome": Operation(None, {200: answers.Welcome}, (), "What this is.", open=True, texts=("text/html",)),
+    "welcome": Operation(None, {200: answers.Welcome}, (), "The service.", open=True, texts=("text/html",)),
     "health": Operation(None, {200: answers.Health}, (), "It is alive.", open=True),
     "ready": Operation(
-        None, {200: answers.Readiness, 503: answers.Readiness}, (), "What can serve, and what can't.", open=True
+        None, {200: answers.Readiness, 503: answers.Readiness}, (), "The states of the service's parts.", open=True
     ),
     "metrics": Operation(None, {200: None}, (), "The metrics.", texts=("text/plain", "application/openmetrics-text")),
 }

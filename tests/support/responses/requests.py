@@ -33,7 +33,7 @@ class Envelopes:
     def open(self, text: str) -> tuple[str, bytes]:
         kind, separator, payload = text.partition(":")
         if not separator:
-            raise ForeignSeal("it is no sealed content of this service")
+            raise ForeignSeal("it is not sealed content of this service")
         return kind, bytes.fromhex(payload)
 
 

@@ -91,7 +91,7 @@ class Fetcher:
         """All bytes of a file. Raises SearchFailure, for a longer one too."""
         found = await self.fetch(url, domains)
         if not found.whole:
-            raise SearchFailure(f"it has {self._limits.bytes:,} bytes or more, or comes in too small pieces")
+            raise SearchFailure(f"it has {self._limits.bytes:,} bytes or more, or arrives in too small pieces")
         return found.body
 
     async def _send(self, url: str, domains: tuple[str, ...], check: Callable[[str], None]) -> Fetched:
@@ -114,7 +114,7 @@ class Fetcher:
         kind = answer.content_type or "application/octet-stream"
         check(kind)
         if answer.headers.get("content-encoding", "identity").lower() != "identity":
-            raise SearchFailure("it is compressed, which nobody asked for")
+            raise SearchFailure("it is compressed, although the request didn't allow that")
         typed = Message()
         typed["content-type"] = answer.headers.get("content-type", "")
         left, parts, whole = self._limits.bytes, list[bytes](), True
@@ -135,7 +135,7 @@ class Fetcher:
         except (ForbiddenAddress, OSError):
             raise SearchFailure(NO_PUBLIC_ADDRESS) from None
         if port not in PORTS:
-            raise SearchFailure(f"it is at port {port}, where no page of the web is")
+            raise SearchFailure(f"it is at port {port}, which isn't a port of the web")
         return addresses
 
 
@@ -150,9 +150,9 @@ def _target(url: str, domains: tuple[str, ...]) -> WebAddress:
     try:
         target = WebAddress.of(url)
     except ValueError:
-        raise SearchFailure("it is no http:// or https:// address of a page") from None
+        raise SearchFailure("it is not an http:// or https:// address") from None
     if len(target.url) > MAX_URL_CHARS:
         raise SearchFailure(f"its address has more than {MAX_URL_CHARS} characters")
     if not is_within(target.host, domains):
-        raise SearchFailure("it is not among the domains that were allowed")
+        raise SearchFailure("it is not in an allowed domain")
     return target

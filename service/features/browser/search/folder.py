@@ -66,7 +66,7 @@ class Folder:
     async def page(self, url: str, domains: tuple[str, ...] = ()) -> Page:
         """The document at an address. Raises SearchFailure."""
         if not is_within(host_of(url), domains):
-            raise SearchFailure("it is not among the domains that were allowed")
+            raise SearchFailure("it is not in an allowed domain")
         async with self._turn:
             return await asyncio.to_thread(self._page, url)
 

@@ -142,11 +142,11 @@ async def _answer(url: str, headers: dict[str, str], sent: dict[str, Any] | None
                 raise SearchFailure(f"the search service answers with HTTP {connection.answer.status}")
             found = await read_bounded(connection.read, MAX_BYTES)
             if len(found) > MAX_BYTES:
-                raise SearchFailure("the search service says too much")
+                raise SearchFailure("the search service's answer is too long")
             return msgspec.json.decode(found, type=_Answer)
     except TimeoutError:
         raise SearchFailure(f"the search service did not answer within {SECONDS:g} s") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise SearchFailure("the search service gave an answer that it should not") from None
+        raise SearchFailure("the search service's answer is invalid") from None
     except BROKEN as error:
         raise SearchFailure(f"the search service can't be reached ({type(error).__name__})") from None

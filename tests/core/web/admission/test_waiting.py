@@ -86,7 +86,7 @@ async def test_who_waits_for_too_long_is_told_for_how_long_and_when_to_come_back
     first, second = await clients(gate, "acme", "acme")
     refused = await second.refusal()
     assert refused.status == 503
-    assert "serves 1 requests already. None came free for this one in 0.05 s." in refused.message
+    assert "serves 1 requests already. No slot was free within 0.05 s." in refused.message
     assert "HARMONIUM_MAX_CONCURRENT_REQUESTS" in refused.message
     assert refused.retry_after is not None
     assert second.waited[0] >= SOON
@@ -118,7 +118,7 @@ async def test_what_asks_no_model_never_waits_and_has_slots_of_its_own() -> None
     taken = [gate.slot("acme") for _ in range(ASIDE)]
     for each in taken:
         each.__enter__()
-    with pytest.raises(ApiError, match="serves 8 requests besides that ask no model"), gate.slot("acme"):
+    with pytest.raises(ApiError, match="serves 8 additional requests that need no model"), gate.slot("acme"):
         pass
     for each in taken:
         each.__exit__(None, None, None)

@@ -111,7 +111,7 @@ async def test_texts_are_shown_as_they_are(port: str, path: str, text: str) -> N
         ("to?url=http://meta.example/", "no public address"),
         ("to?url=//[::1]/", "no public address"),
         ("to?url=http://nowhere.example/", "^its host has no public address$"),
-        ("to?url=http://8.8.8.8:22/", "port 22, where no page of the web is"),
+        ("to?url=http://8.8.8.8:22/", "port 22, which isn't a port of the web"),
         ("x" * MAX_URL_CHARS, "more than .* characters"),
     ],
 )

@@ -197,7 +197,7 @@ def test_bad_input_is_refused_by_name_and_changes_nothing(service: ServiceProces
 
 def test_a_number_out_of_bounds_is_refused_with_the_way_to_have_none() -> None:
     for seconds in (0, MAX_SECONDS + 1):
-        with pytest.raises(InvalidRequest, match=f"1 to {MAX_SECONDS}; without it, no end"):
+        with pytest.raises(InvalidRequest, match=f"1 to {MAX_SECONDS}; without it, the key never expires"):
             read_key(msgspec.json.encode({"expires_in_seconds": seconds}))
     for most in (-1, MAX_LIMIT + 1):
         with pytest.raises(InvalidRequest, match=f"0 to {MAX_LIMIT}, or null for no limit"):
