@@ -61,7 +61,7 @@ class ChainTooLong(NotContinuable):
     """The turn can't have children, because its chain has the most turns, messages or bytes allowed."""
 
     def __init__(self, id: str) -> None:
-        StoreError.__init__(self, f"turn {id!r} ends a chain that is too long to be continued")
+        StoreError.__init__(self, f"turn {id!r} ends a chain that is too long to continue")
         self.id = id
         self.status = "at the limit of its chain"
 

@@ -430,7 +430,7 @@ async def test_only_a_llama_with_llguidance_holds_another_model_to_a_constraint(
         ({}, ServerTerms("other"), "does not serve the model 'other'"),
         ({"/v1/models": {"data": []}}, ServerTerms(), "does not serve the model"),
         ({"/v1/models": {"data": [{"id": "x"}]}}, ServerTerms(), "HARMONIUM_CONTEXT_TOKENS"),
-        ({"/v1/models": "?"}, ServerTerms(), "does not say what it serves; is it one"),
+        ({"/v1/models": "?"}, ServerTerms(), "does not list its models; is it a"),
     ],
 )
 async def test_a_server_that_is_not_the_wanted_one_is_not_let_in(

@@ -60,7 +60,7 @@ async def test_a_demo_engine_that_is_named_answers_by_its_own_name_alone(setting
         listed = [model.id async for model in client.models.list()]
         answered = await client.responses.create(model="demo", input="Hi")
     assert (listed, answered.model) == (["demo"], "demo")
-    assert "this service serves 'demo'. That is the demo engine, with no real model" in refusal.value.message
+    assert "this service serves 'demo'. That is the demo engine, without a real model" in refusal.value.message
     assert "HARMONIUM_ENGINE" in refusal.value.message
 
 

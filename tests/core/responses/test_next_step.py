@@ -134,7 +134,7 @@ def test_a_call_that_nothing_holds_to_its_grammar_any_more_fails(taken_over: boo
         machine.feed(opened)
     machine.feed(harmony("b<|call|>"))
 
-    assert (machine.fault is not None and "not enforced to its end" in machine.fault) is taken_over
+    assert (machine.fault is not None and "not enforced to the end" in machine.fault) is taken_over
 
 
 # --- several calls ---

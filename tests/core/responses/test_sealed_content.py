@@ -70,7 +70,7 @@ async def test_what_another_tenant_has_or_somebody_made_up_is_one_and_the_same_r
         foreign = await refused(service, item, GLOBEX_KEY)
         assert foreign == await refused(service, forged, ACME_KEY)
         assert "not sealed by this service for you" in foreign
-        assert "is no sealed content" in await refused(service, {**item, "encrypted_content": "gAAAAAB"}, ACME_KEY)
+        assert "is not sealed content" in await refused(service, {**item, "encrypted_content": "gAAAAAB"}, ACME_KEY)
 
 
 async def test_a_key_that_the_store_made_is_that_of_all_who_share_it(settings: Settings) -> None:

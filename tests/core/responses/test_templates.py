@@ -190,5 +190,5 @@ async def test_a_request_s_own_instructions_go_before_and_without_messages_it_ne
     mine, bare = (read_create(asks % more, store=True) for more in (b',"instructions":"Mine."', b""))
     asked = prompt(goods="tea", who="Ann")
     assert (await templates.apply_template(mine, asked, str(folder))).instructions == "Mine."
-    with pytest.raises(InvalidRequest, match="so the request needs some"):
+    with pytest.raises(InvalidRequest, match="so the request needs input"):
         await templates.apply_template(bare, prompt("bare"), str(folder))

@@ -59,7 +59,7 @@ async def test_an_engine_that_is_not_ready_is_named(settings: Settings) -> None:
         engine.unready = EngineAway("the server at a host can't be reached", 131.2)
         away = (await http.get("/ready")).json()
         assert (away["engine"], "a host" in str(away)) == ("unavailable", False)
-        assert away["engine_waits"].startswith("no server has answered for 131 s; one that loads its model")
+        assert away["engine_waits"].startswith("no server has answered for 131 s; a server answers once its model")
         assert (await http.get("/health")).status_code == 200
 
 

@@ -163,7 +163,7 @@ async def test_domains_of_a_request_hold(searching: Settings) -> None:
 
     assert [item.to_dict().get("status") for item in response.output[:2]] == ["completed", "failed"]
     assert "No results." in prompts(engine)[1]
-    assert "not among the domains" in prompts(engine)[-1]
+    assert "not in an allowed domain" in prompts(engine)[-1]
     assert response.tools[0].to_dict()["filters"] == {"allowed_domains": ["Tides.example"]}
 
 

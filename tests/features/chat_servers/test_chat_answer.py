@@ -226,7 +226,7 @@ FAULTS: dict[str, tuple[bytes, type[EngineError], str]] = {
     "another type": (event({"choices": [{"delta": {"content": 5}}]}), EngineError, "no event"),
     "several answers": (event({"choices": [{"index": 1, "delta": {"content": "x"}}]}), EngineError, "several"),
     "another finish": (delta({}, "content_filter"), EngineError, "content_filter"),
-    "a name that is none": (call(0, "a", "x " * 100, ""), EngineError, "named a tool"),
+    "a name that is none": (call(0, "a", "x " * 100, ""), EngineError, "an impossible name"),
 }
 
 

@@ -49,7 +49,7 @@ def test_an_interrupted_answer_is_kept_and_continued(service: ServiceProcess, tm
         terminal.press(b"Count to 1000.\n")
         terminal.shows("20\n")
         terminal.press(CTRL_C)
-        terminal.shows("the next words continue it")
+        terminal.shows("the next message continues it")
         terminal.press(b"/id\n")
         id = wait_until(
             lambda: next(word for word in terminal.text.split() if word.startswith("resp_")), passing=StopIteration

@@ -153,7 +153,7 @@ def test_turns_that_are_refused_are_counted_and_the_others_come(tmp_path: Path) 
         (("export",), "", 2, "give the id of a response, or --all"),
         (("export", NOBODYS), "", 3, "not found"),
         (("import", "-"), '\n{"object":"harmonium.tree","version":2}', 1, "in version 2; this release reads 1"),
-        (("import", "-"), '{"turn":7}', 2, "line 1 is no turn"),
+        (("import", "-"), '{"turn":7}', 2, "line 1 is not a turn"),
     ],
 )
 def test_what_makes_no_sense_is_told(arguments: tuple[str, ...], stdin: str, status: int, message: str) -> None:

@@ -246,7 +246,7 @@ async def test_the_server_of_the_document_searches_folders(settings: Settings, t
         ('type = "web_search"\ntool = "a"', "HARMONIUM_SEARCH says what web_search searches"),
         ('type = "code_interpreter"\ntool = "a"', "HARMONIUM_SANDBOX runs code_interpreter"),
         ('type = "image_generation"\ntool = "a"', "a server can provide no other tool"),
-        ('type = "file_search"', "tool says which of its tools that is"),
+        ('type = "file_search"', "tool names the server's tool"),
         ('tool = "a"', "tool is for a server with a type"),
         ('type = "file_search"\ntool = "a"\nallowed_tools = ["a"]', "leave allowed_tools and require_approval out"),
         (

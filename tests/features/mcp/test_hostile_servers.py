@@ -175,7 +175,7 @@ async def pinging(request: web.Request, asked: Any) -> web.StreamResponse:
         (silent, "did not answer within"),
         (dripping, "more than 100000 bytes"),
         (unauthorized, "HTTP 401"),
-        (broken, "none of the protocol's"),
+        (broken, "violates the protocol"),
         (deep, ""),
     ],
 )

@@ -186,7 +186,7 @@ async def test_an_operators_program_serves_responses_and_one_too_many_is_refused
 
     assert kinds(done) == kinds(second) == ["mcp_list_tools", "mcp_call", "message"]
     assert done.output[1].to_dict()["output"] == "fine"
-    assert "No place is free" in str(second.output[1].to_dict()["error"])
+    assert "already runs" in str(second.output[1].to_dict()["error"])
     assert "fine<|end|>" in prompts(engine)[-1]
     assert other.status_code == 400
 

@@ -113,5 +113,5 @@ async def test_a_request_names_a_private_address_only_where_the_operator_did(
     toolbox = Toolbox({"maths": OperatorServer(url=URL)}, allow, Stubs().open, allowing="X")
     found = await toolbox.discover("tenant", declared("maths"))
     assert [each["trusted"] for each in msgspec.json.decode(found.connections)] == [trusted]
-    with pytest.raises(ApiError, match="The operator's servers have theirs"):
+    with pytest.raises(ApiError, match="The operator configures this"):
         await toolbox.discover("tenant", declared("maths", server_url=None, headers={"X": "a"}))

@@ -80,7 +80,7 @@ async def test_a_chat_completion_goes_on_from_what_was_read_and_sampled(settings
 
 
 async def test_what_its_template_refuses_is_the_caller_s_to_mend(client: AsyncOpenAI) -> None:
-    with pytest.raises(BadRequestError, match="chat template doesn't take the input: roles must alternate") as error:
+    with pytest.raises(BadRequestError, match="chat template rejects the input: roles must alternate") as error:
         await ask(client, "refuse me")
     assert error.value.param == "input"
 

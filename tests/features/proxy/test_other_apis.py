@@ -127,8 +127,8 @@ async def test_where_servers_know_no_salts_one_tenant_alone_is_served(settings: 
             sent: dict[str, Any] = {"data": body, "files": {"file": WAV}} if path == SOUND else {"json": body}
             refused = await http.post(path, headers=headers, **sent)
         assert refused.status_code == 404
-        assert "one tenant alone" in refused.json()["error"]["message"]
-        assert "Ask by POST /v1/responses" in refused.json()["error"]["message"]
+        assert "only with a single tenant" in refused.json()["error"]["message"]
+        assert "Use POST /v1/responses" in refused.json()["error"]["message"]
         counted = await ask(behind, {"model": "talker", **BODIES[COUNT]}, COUNT, authorization=f"Bearer {ACME_KEY}")
         assert counted.json()["input_tokens"] == 7
 

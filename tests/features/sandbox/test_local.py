@@ -55,7 +55,7 @@ def test_users_are_taken_until_they_are_given_back(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr("service.features.sandbox.local.tasks_of", lambda users: 0)  # of other tests' sandboxes
     taken = [take_users([tmp_path]) or (0, 0) for _ in FIRST_UIDS]
     assert [first for first, _ in taken] == list(FIRST_UIDS)
-    with pytest.raises(Unusable, match="sandboxes of this machine have all users"):
+    with pytest.raises(Unusable, match="sandboxes of this machine use all users"):
         take_users([tmp_path])
     os.close(taken[5][1])
     again = take_users([tmp_path])

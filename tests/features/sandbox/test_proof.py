@@ -110,7 +110,7 @@ def test_without_a_namespace_sessions_are_told_the_path_of_their_folder(base: Pa
             (CONFINE, f"{LIMIT}NPROC: bounds.threads,\n", "", "root", "more than 64 threads"),
             (CONFINE, f"{LIMIT}AS: begun + bounds.memory_bytes,\n", "", "root", "more memory than|ended early"),
             (CONFINE, f"{LIMIT}FSIZE: bounds.file_bytes,\n", "", "root", "a file that is too large"),
-            (CALLS, *SOCKET, "root", "a session can: call socket|didn't say what came"),
+            (CALLS, *SOCKET, "root", "a session can: call socket|didn't report their results"),
             (CALLS, *TIMER, "user", "call timer_create"),
             (CALLS, *CHMOD, "user", "another process or file was changed"),
             (CALLS, *allowing("FCNTL", "_without_locks()"), "user", "signalled by a pipe"),

@@ -63,7 +63,7 @@ def test_a_quota_that_is_gone_says_when_it_begins_anew() -> None:
     error = refusal_of(Allowance("acme"), "m", [month], found, NOW)
     assert (error.type, error.code, error.retry, error.retry_after) == ("insufficient_quota",) * 2 + (False, None)
     assert "Limit 500, Used 400, Requested 200" in error.message
-    assert "begins anew at 2026-09-22T" in error.message
+    assert "resets at 2026-09-22T" in error.message
 
 
 def test_the_setting_names_limits_once() -> None:

@@ -88,7 +88,7 @@ FRAMES: dict[str, BadFrame] = {
     "a binary frame": BadFrame(json.dumps(ASKED).encode(), "binary_frame", None, "text"),
     "a body within": frame(STRANGE, "response", "response", type="response.create", response=ASKED),
     "in the background": create(UNSUPPORTED, "background", "POST", background=True),
-    "no stream": create(VALUE, "stream", "always a stream", stream=False),
+    "no stream": create(VALUE, "stream", "always streams", stream=False),
     "a warm-up that is wrong": create(VALUE, "temperature", "2", generate=False, temperature=9),
     "an unknown response": create(
         "previous_response_not_found", "previous_response_id", "not found", previous_response_id=UNKNOWN_ID

@@ -115,7 +115,7 @@ SERVERS: Table = {
         VALUE, "server_url", "HARMONIUM_MCP_ALLOW", server_url="http://169.254.169.254/latest"
     ),
     "a URL beside one that is allowed": server(VALUE, "server_url", "HARMONIUM_MCP_ALLOW", server_url="{mcp}x"),
-    "a server of nobody": server(VALUE, "server_label", "no server of this label", server_url=...),
+    "a server of nobody": server(VALUE, "server_label", "no server with this label", server_url=...),
     "too many headers": server(VALUE, "headers", "32", headers={f"X-{n}": "a" for n in range(33)}),
     "a header of the connection": server(VALUE, "headers", "Host", headers={"Host": "a"}),
     "a header of two lines": server(VALUE, "headers", "X", headers={"X": "a\r\nHost: b"}),

@@ -102,7 +102,7 @@ ASKED = {"role": "user", "content": "hi"}
 
 HISTORIES: Table = {
     "a history that is a text": create(WHERE, "hi", TYPE, "got a string"),
-    "history beside a store": create(WHERE, [ASKED], VALUE, "the one or from the other", previous_response_id=UNKNOWN),
+    "history beside a store": create(WHERE, [ASKED], VALUE, "Send one of the two", previous_response_id=UNKNOWN),
     "a history of nobody": history(MISSING, f"{WHERE}[0].role", "'user'", {"content": "hi"}),
     "a history of robots": history(VALUE, f"{WHERE}[1].role", "robot", ASKED, {"role": "robot", "content": "hi"}),
     "a history without words": history(MISSING, f"{WHERE}[0].content", "a text", {"role": "user"}),

@@ -114,8 +114,11 @@ async def becomes(engine: ServersEngine, *, ready: bool) -> None:
 SICK: dict[str, tuple[dict[str, Instead], str]] = {
     "no health": ({"/health": Instead((), 503)}, "not healthy (status 503); it answers once its model is loaded"),
     "no answer": ({"/health": Instead((), 0, Then.STALL)}, "can't be reached"),
-    "an answer that never ends": ({"/v1/models": Instead((b"x" * 65_536,), 200, Then.AGAIN)}, "does not say what"),
-    "a list that is no text": ({"/v1/models": Instead((b'{"data":[{"id":"\xff"}]}',))}, "does not say what it serves"),
+    "an answer that never ends": (
+        {"/v1/models": Instead((b"x" * 65_536,), 200, Then.AGAIN)},
+        "does not list its models",
+    ),
+    "a list that is no text": ({"/v1/models": Instead((b'{"data":[{"id":"\xff"}]}',))}, "does not list its models"),
     "an empty list": ({"/v1/models": Instead((b'{"data":[]}',))}, "does not serve the model"),
     "no length": ({"/v1/models": Instead((b'{"data":[{"id":"talker"}]}',))}, "how long"),
     "strange defaults": ({"/v1/completions/render": Instead((b"[]",))}, "how it samples"),
