@@ -8,9 +8,8 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 import type { Scoped, scopes } from "../highlight";
 import { said } from "../state";
 
-/** Control characters but tab and newline, marks of direction, spaces of no width, and tags that hide text. */
-const UNSEEN =
-  /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|[\u{e0000}-\u{e007f}]/gu;
+/** What nobody sees, but tabs, newlines, joiners of letters, and what gives a picture its colours. */
+const UNSEEN = /[[\p{Cc}\p{DI}\u2028\u2029\ufff9-\ufffb]--[\t\n\u180b-\u180d\u200c\u200d\ufe0e\ufe0f]]/gv;
 
 /** How much of a text is shown at first. */
 const SHOWN_CHARS = 20_000;

@@ -180,9 +180,11 @@ def test_an_approval_that_was_answered_says_so_is_not_offered_again_and_the_bran
         expect(approval.get_by_role("heading")).to_have_text("Approved")
         expect(approval.get_by_role("button", name="Deny")).to_have_count(0)
         expect(page.locator(".branches a")).to_have_text("Approved")
-        request = service.client().responses.retrieve(other).output[-1].id
-        answer = {"type": "mcp_approval_response", "approval_request_id": request, "approve": False}
-        denied = said(service, [answer | {"reason": "Not today"}], other, tools=tools)
+        page.goto(f"{service.url}/console#/c/{other}")
+        approval.get_by_label("Reason to deny").fill(" Not today ")
+        approval.get_by_role("button", name="Deny").click()
+        expect(words).to_have_text(["Use the add tool with 3 and 40.", "Denied: Not today"])
+        denied = re.findall("resp_[0-9a-f]+", page.url)[0]
         page.goto(f"{service.url}/console#/c/{other}")
         expect(page.locator(".branches a")).to_have_text("Denied: Not today")
         approval.get_by_role("link", name="Denied: Not today").click()

@@ -102,6 +102,28 @@ def test_in_markdown_of_an_answer(service: ServiceProcess, visit: Open) -> None:
     untouched(page)
 
 
+@pytest.mark.parametrize(
+    "hidden", ["\u034f", "\u115f", "\u3164", "\U000e0101", "\ufe05", "\ufff9", "\u2028", "\u200b", "\U000e0041"]
+)
+def test_a_character_that_nobody_sees_is_named_and_what_joins_letters_or_colours_a_picture_stays(
+    service: ServiceProcess, visit: Open, hidden: str
+) -> None:
+    page = visit(service, f"#/c/{said(service, f'a{hidden}b ❤️ 👩‍💻 می‌خواهم')}")
+    user = page.locator(".item.user").first
+    expect(user.locator(".unseen")).to_have_text([f"U+{ord(hidden):04X}"])
+    expect(user).to_contain_text("❤️ 👩‍💻 می‌خواهم")
+
+
+def test_a_link_names_its_host_however_long_it_is_and_no_name_before_it(service: ServiceProcess, visit: Open) -> None:
+    long = ".".join(["a" * 60, "b" * 60, "c" * 60, "evil.example"])
+    links = f"[bank](https://bank.example.{long}/) [bank](https://bank.example%2Flogin:x@evil.example/)"
+    answer = {"role": "assistant", "content": links}
+    id = service.client().responses.create(model=MODEL, input=[answer, {"role": "user", "content": "Hi"}]).id  # type: ignore[list-item]
+    page = visit(service, f"#/c/{id}")
+    shown = page.locator(".item.assistant .target")
+    expect(shown).to_have_text([f"(https://bank.example.{long}/)", "(https://evil.example/)"])
+
+
 NESTED = "".join(f"{' ' * 2 * depth}- a\n" for depth in range(198))
 """A list within a list within a list, of 40,000 characters."""
 
