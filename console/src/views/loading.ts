@@ -72,7 +72,7 @@ export function useDoing(): Doing {
     try {
       await act();
     } catch (caught) {
-      setError(wordsOf(caught));
+      if (!isAborted(caught)) setError(wordsOf(caught));
     }
     setBusy(false);
   }

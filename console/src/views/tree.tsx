@@ -238,7 +238,6 @@ function Archived({ ends, complete }: { ends: string[]; complete: boolean }) {
 
 /** How many turns go on in several ways. */
 function forksOf(turns: Turn[]): number {
-  const seen = new Set<string>();
-  const parents = turns.flatMap(({ parent, kind }) => (parent !== null && kind !== "conversation" ? [parent] : []));
-  return new Set(parents.filter((each) => seen.has(each) || !seen.add(each))).size;
+  const children = Map.groupBy(turns.filter(({ parent, kind }) => parent !== null && kind !== "conversation"), ({ parent }) => parent);
+  return [...children.values()].filter(({ length }) => length > 1).length;
 }

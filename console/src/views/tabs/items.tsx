@@ -17,12 +17,8 @@ type Answers = Map<string, (GivenAnswer & { turn: string })[]>;
 export const Answered = createContext<Answers>(new Map());
 
 /** The answers that the turns of a tree give. */
-export function answersIn(turns: Turn[]): Answers {
-  const found: Answers = new Map();
-  for (const turn of turns)
-    for (const answer of turn.answers ?? []) found.set(answer.to, [...(found.get(answer.to) ?? []), { ...answer, turn: turn.id }]);
-  return found;
-}
+export const answersIn = (turns: Turn[]): Answers =>
+  Map.groupBy(turns.flatMap(({ id, answers = [] }) => answers.map((each) => ({ ...each, turn: id }))), ({ to }) => to);
 
 const pretty = (value: unknown): string => JSON.stringify(value, null, 2);
 const textIn = (value: unknown): string => (typeof value === "string" ? value : "");

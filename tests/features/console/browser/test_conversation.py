@@ -131,6 +131,14 @@ def test_an_answer_is_shown_as_what_it_is(service: ServiceProcess, visit: Open) 
     assert page.locator("img").evaluate("(image) => image.decode().then(() => image.naturalWidth)") == 10
 
 
+def test_a_text_that_is_too_long_for_a_page_is_saved_as_a_file(service: ServiceProcess, visit: Open) -> None:
+    page = visit(service, f"#/c/{said(service, 'walrus ' * 60_000)}")
+    expect(page.locator(".item.user .text")).to_have_text(("walrus " * 2_858)[:20_000].strip())
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Save all 420,000 characters").click()
+    assert saved.value.path().read_text() == "walrus " * 60_000
+
+
 def test_calls_of_tools_have_what_came_of_them_and_an_approval_its_buttons(
     service: ServiceProcess, visit: Open
 ) -> None:
