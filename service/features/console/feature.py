@@ -16,7 +16,7 @@ class ConsoleFeature(Feature):
         from service.features.console import health, listing, page, tools, trees, turns
 
         parts = [page, listing, tools, trees, turns]
-        return [part.router for part in (parts + [health] if offered.administers else parts)]
+        return [part.router for part in ([*parts, health] if offered.administers else parts)]
 
 
 FEATURE = ConsoleFeature()

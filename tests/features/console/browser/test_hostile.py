@@ -86,6 +86,39 @@ def test_in_what_is_asked_and_comes_and_is_compared(service: ServiceProcess, vis
     untouched(page)
 
 
+SVG = "data:image/svg+xml;base64,PHN2ZyBvbmxvYWQ9ImhpdD0xIi8+"
+SCRIPT = "javascript:window.hit=1"
+SOURCES = [{"url": SCRIPT}, {"url": SVG}, {"url": "//evil.example/"}]
+CITED = [{"type": "url_citation", "title": HOSTILE, "url": url} for url in (SCRIPT, SVG)]
+FILE = {"type": "container_file_citation", "container_id": "../..", "file_id": "../models", "filename": HOSTILE}
+CALLED = [
+    {"type": "mcp_list_tools", "server_label": HOSTILE, "tools": [{"name": HOSTILE, "description": HOSTILE}]},
+    {"type": "mcp_call", "server_label": HOSTILE, "name": HOSTILE, "arguments": HOSTILE, "output": HOSTILE},
+    {"type": "mcp_call", "name": "__proto__", "arguments": "{}", "error": {"content": [{"text": HOSTILE}]}},
+    {"type": "mcp_approval_request", "id": "__proto__", "server_label": HOSTILE, "name": HOSTILE, "arguments": HOSTILE},
+    {"type": "code_interpreter_call", "code": HOSTILE, "outputs": [{"logs": HOSTILE}, {"type": "image", "url": SVG}]},
+    {"type": "web_search_call", "action": {"type": HOSTILE, "query": HOSTILE, "sources": SOURCES}},
+    {"type": f"<b>_{MARKUP}_call", "status": HOSTILE, "name": HOSTILE, "input": HOSTILE},
+    {"type": "message", "role": MARKUP, "content": [{"type": "input_image", "image_url": SVG}]},
+    {"type": "message", "role": "user", "content": [{"type": "input_file", "filename": HOSTILE, "file_data": SVG}]},
+    {"type": "message", "role": "assistant", "content": [{"text": HOSTILE, "annotations": [*CITED, FILE]}]},
+]
+
+
+def test_in_calls_their_results_sources_files_and_pictures(service: ServiceProcess, visit: Open) -> None:
+    id = said(service, "My name is Ada.")
+    told = service.http().get(f"/v1/responses/{id}").json() | {"output": CALLED}
+    page = visit(service)
+    page.route(f"**/v1/responses/{id}", lambda route: route.fulfill(json=told))
+    page.goto(f"{service.url}/console#/c/{id}")
+    expect(page.locator(".item.call")).to_have_count(7)
+    page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
+    expect(page.locator(".attached")).to_have_count(3)
+    assert page.get_by_role("button", name="Show", exact=True).count() == 0
+    assert page.locator("a[href^='data:'], .sources a").count() == 0
+    untouched(page)
+
+
 LINKS = "[safe](https://evil.example/‮) [b](javascript:window.hit=1) [c](data:text/html,x) <https://evil.example/>"
 READ = f"{MARKUP}\n\n# {MARKUP} {MARKS}\n\n| {MARKUP} |\n|--|\n| {LINKS} |\n\n```{MARKUP}\n{HOSTILE}\n```\n$x {MARKUP}$"
 

@@ -149,6 +149,13 @@ def test_no_words_are_left_in_the_page_when_the_key_is_forgotten(start: START, v
     assert page.locator("[aria-live=polite]").text_content() == ""
 
 
+def test_a_search_that_finds_nothing_says_which_words_are_looked_at(service: ServiceProcess, visit: Open) -> None:
+    page = visit(service)
+    page.get_by_label("Find words or an id").fill("nobody-said-this")
+    page.keyboard.press("Enter")
+    expect(page.locator(".empty")).to_contain_text("unless HARMONIUM_SEARCH_WORDS is all")
+
+
 def test_keys_lead_to_the_search_a_new_conversation_and_their_own_list(service: ServiceProcess, visit: Open) -> None:
     said(service, "My name is Ada.")
     page = visit(service, f"#/c/{said(service, 'Count to 3.')}")
