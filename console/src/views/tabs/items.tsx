@@ -278,7 +278,7 @@ function Call({ name, passed, status, result, children }: Called & { status: str
         <code>
           <Line text={name} />
         </code>{" "}
-        {status && status !== "completed" && <span class="hint">{status.replaceAll("_", " ")} </span>}
+        {status && status !== "completed" && <span class="hint"><Line text={status.replaceAll("_", " ")} /> </span>}
         <Line text={passed.slice(0, LINE_CHARS)} />
         {typeof result === "string" && result && <span class="after"> → <Line text={result.slice(0, LINE_CHARS)} /></span>}
       </summary>
