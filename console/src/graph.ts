@@ -25,14 +25,9 @@ export interface Graph {
 
 /** The rows of turns, which are in any order. A turn whose parent isn't among them begins a line of its own. */
 export function graphOf(turns: Turn[]): Graph {
-  const known = new Map(turns.map((turn) => [turn.id, turn]));
-  const children = new Map<string, Turn[]>();
-  const roots: Turn[] = [];
-  for (const turn of turns) {
-    const parent = turn.parent !== null && known.has(turn.parent) ? turn.parent : null;
-    if (parent === null) roots.push(turn);
-    else append(children, parent, turn);
-  }
+  const known = new Set(turns.map((turn) => turn.id));
+  const children = Map.groupBy(turns, ({ parent }) => (parent !== null && known.has(parent) ? parent : null));
+  const roots = children.get(null) ?? [];
   const sizes = sizesOf(roots, children);
   const rows: Row[] = [];
   const at = new Map<string, number>();
@@ -57,7 +52,7 @@ export function graphOf(turns: Turn[]): Graph {
 }
 
 /** How many turns each branch has. */
-function sizesOf(roots: Turn[], children: Map<string, Turn[]>): Map<string, number> {
+function sizesOf(roots: Turn[], children: Map<string | null, Turn[]>): Map<string, number> {
   const order: Turn[] = [];
   const open = [...roots];
   for (let top = open.pop(); top; top = open.pop()) {
@@ -84,10 +79,4 @@ export function leafOf(graph: Graph, row: Row): Row {
   let leaf = row;
   for (let next = graph.rows[row.next]; next && next.turn.kind !== "conversation"; next = graph.rows[next.next]) leaf = next;
   return leaf;
-}
-
-function append(children: Map<string, Turn[]>, parent: string, turn: Turn): void {
-  const known = children.get(parent);
-  if (known) known.push(turn);
-  else children.set(parent, [turn]);
 }

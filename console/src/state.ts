@@ -5,6 +5,16 @@ import { signal } from "@preact/signals";
 const KEY = "harmonium.key";
 const THEME = "harmonium.theme";
 
+/** When a tab forgot the key for all: each keeps its key with it. */
+const FORGOTTEN = "harmonium.forgotten";
+
+/** Whether another tab forgot the key for this one, which may have been elsewhere then. */
+const isForgotten = (): boolean =>
+  sessionStorage.getItem(KEY) !== null && sessionStorage.getItem(FORGOTTEN) !== localStorage.getItem(FORGOTTEN);
+
+if (isForgotten()) sessionStorage.clear();
+for (const event of ["storage", "pageshow"]) addEventListener(event, () => isForgotten() && forgetKey());
+
 export const key = signal(sessionStorage.getItem(KEY) ?? "");
 
 /** Whether the service asks for a key: unknown until it was asked. */
@@ -19,15 +29,15 @@ export const refused = signal("");
 export function useKey(value: string): void {
   key.value = value;
   sessionStorage.setItem(KEY, value);
+  const last = localStorage.getItem(FORGOTTEN);
+  if (last) sessionStorage.setItem(FORGOTTEN, last);
 }
 
 /** The other tabs of this origin, which no page of another can hear. */
 const others = new BroadcastChannel(KEY);
 const ASK = "ask";
-const FORGET = "forget";
 others.onmessage = ({ data }: MessageEvent<string>) => {
   if (data === ASK) key.value && locked.value === false && others.postMessage(`key ${key.value}`);
-  else if (data === FORGET) key.value && forgetKey();
   else if (locked.value === null && !key.value) useKey(data.slice(4));
 };
 
@@ -46,7 +56,7 @@ export async function askOthers(): Promise<boolean> {
 
 /** Have all tabs forget their keys. */
 export function leave(): void {
-  others.postMessage(FORGET);
+  localStorage.setItem(FORGOTTEN, new Date().toISOString());
   forgetKey();
   location.hash = toList;
 }
@@ -55,6 +65,7 @@ export function forgetKey(why = ""): void {
   key.value = "";
   administers.value = false;
   refused.value = why;
+  said.value = "";
   sessionStorage.clear(); // drafts, too
   localStorage.removeItem(VERSIONS);
   versions.value = [];

@@ -57,9 +57,7 @@ function Row({ entry, names }: { entry: AuditEntry; names: Map<string, string> |
         <span class="mono"><Line text={actor} /></span>
       </td>
       <td>
-        {entry.project ? <a href={toProject(entry.project.id)}><Line text={entry.project.name} /></a> : (
-          "–"
-        )}
+        {entry.project ? <a href={toProject(entry.project.id)}><Line text={entry.project.name} /></a> : "–"}
       </td>
       <td class="mono">
         {typeof id === "string" && <Line text={id} />}

@@ -104,8 +104,7 @@ type Group = [id: string, used: Used[]];
 
 /** What was used by each, the one with the most tokens first. */
 function groupsOf(buckets: Bucket[], by: Grouping): Group[] {
-  const groups = new Map<string, Used[]>();
-  for (const used of buckets.flatMap((bucket) => bucket.results)) groups.set(used[by] ?? "", [...(groups.get(used[by] ?? "") ?? []), used]);
+  const groups = Map.groupBy(buckets.flatMap((bucket) => bucket.results), (used) => used[by] ?? "");
   const tokens = ([, all]: Group) => all.reduce((sum, used) => sum + used.input_tokens + used.output_tokens, 0);
   return [...groups].sort((left, right) => tokens(right) - tokens(left));
 }

@@ -41,7 +41,7 @@ export function Conversation({ graph, here, words, onAct, onChanged }: Reading) 
           parent={chain[index - 1] ?? null}
           isShown={shown.has(row.turn.id) || row.turn.id === id}
           isHere={row.turn.id === id}
-          asides={asides.get(row.turn.id) ?? []}
+          asides={asides.get(row.turn.id)}
           onAct={onAct}
           onChanged={onChanged}
         />
@@ -57,7 +57,7 @@ interface Standing extends Pick<Acting, "onAct" | "onChanged"> {
   parent: Row | null;
   isShown: boolean;
   isHere: boolean;
-  asides: Aside[];
+  asides: Aside[] | undefined;
 }
 
 function Place({ row, parent, isShown, isHere, asides, onAct, onChanged }: Standing) {
@@ -67,7 +67,7 @@ function Place({ row, parent, isShown, isHere, asides, onAct, onChanged }: Stand
       {isShown && (
         <>
           <TurnView turn={turn} parent={parent?.turn ?? null} isHere={isHere} onAct={onAct} onChanged={onChanged} />
-          {asides.length > 0 && <Branches asides={asides} isEnd={isHere} />}
+          {asides && <Branches asides={asides} isEnd={isHere} />}
         </>
       )}
     </article>

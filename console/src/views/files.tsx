@@ -5,68 +5,50 @@ import { type Imported, imported, nothing } from "../import";
 import { said } from "../state";
 import { type Turn, type WholeTree, isWhole } from "../wire";
 import { ChooseFiles } from "./dialog";
-import { Failure, Line, count, isAborted, wordsOf } from "./text";
+import { useDoing } from "./loading";
+import { Failure, Line, count } from "./text";
 import { wholeOf } from "./turn";
 
-interface Work<T> {
-  /** How far it is; null before it begins. */
-  so: T | null;
-  busy: boolean;
-  error: string;
-  begin: (work: (signal: AbortSignal, tell: (so: T) => void) => Promise<void>) => void;
-  stop: () => void;
-}
-
-/** Work that takes a while, and ends when it is stopped, or with what shows it. */
-function useWork<T>(): Work<T> {
+/** Work that takes a while, and ends when it is stopped, or with what shows it; `so` is how far it is, null before it begins. */
+function useWork<T>() {
   const [so, setSo] = useState<T | null>(null);
-  const [busy, setBusy] = useState(false);
-  const [error, setError] = useState("");
+  const { busy, error, attempt } = useDoing();
   const at = useRef<AbortController | null>(null);
   useEffect(() => () => at.current?.abort(), []);
-  async function begin(work: (signal: AbortSignal, tell: (so: T) => void) => Promise<void>) {
-    const controller = new AbortController();
-    at.current = controller;
+  function begin(work: (signal: AbortSignal, tell: (so: T) => void) => Promise<void>): Promise<void> {
+    const { signal } = (at.current = new AbortController());
     setSo(null);
-    setBusy(true);
-    setError("");
-    try {
-      await work(controller.signal, (so) => controller.signal.aborted || setSo(so));
-    } catch (caught) {
-      if (!isAborted(caught)) setError(wordsOf(caught));
-    }
-    setBusy(false);
+    return attempt(() => work(signal, (so) => signal.aborted || setSo(so)));
   }
   return { so, busy, error, begin, stop: () => at.current?.abort() };
 }
 
 /** Buttons that save a tree as lines of JSON, and the turns that are read as a text. */
 export function Export({ tree, title, turns }: { tree: WholeTree; title: string; turns: Turn[] }) {
-  const { so, busy, error, begin, stop } = useWork<number>();
-  const [file, setFile] = useState<{ of: number; missing: number; isWhole: boolean }>({ of: 0, missing: 0, isWhole: true });
+  const { so, busy, error, begin, stop } = useWork<{ done: number; of: number }>();
+  const [file, setFile] = useState({ missing: 0, isWhole: true });
   const start = () =>
     begin(async (signal, tell) => {
-      setFile({ of: tree.turns.length, missing: 0, isWhole: true });
-      const { lines, missing } = await exported(tree, signal, tell);
+      const { lines, missing } = await exported(tree, signal, (done) => tell({ done, of: tree.turns.length }));
       save(`${tree.id}.jsonl`, lines.map((line) => `${line}\n`));
-      setFile({ of: tree.turns.length, missing, isWhole: isWhole(tree) });
+      setFile({ missing, isWhole: isWhole(tree) });
       said.value = "Exported";
     });
   const write = () =>
     begin(async (signal, tell) => {
-      setFile({ of: turns.length, missing: 0, isWhole: true });
       const parts = [`# ${title}\n`];
       for (const { id } of turns) {
         const { answer, items } = await wholeOf(id, signal);
-        tell(parts.push(markdownOf([...items, ...answer.output])) - 1);
+        tell({ done: parts.push(markdownOf([...items, ...answer.output])) - 1, of: turns.length });
       }
       save(`${turns.at(-1)?.id}.md`, [parts.join("\n")]);
+      setFile({ missing: 0, isWhole: true });
       said.value = "Exported";
     });
-  const { of, missing } = file;
+  const { missing } = file;
   return (
     <>
-      {busy ? <button onClick={stop}>Stop at {so ?? 0} of {of}</button> : (
+      {busy ? <button onClick={stop}>Stop{so && ` at ${so.done} of ${so.of}`}</button> : (
         <>
           <button onClick={start} title="Every turn, as lines of JSON that can be imported">Export</button>
           <button onClick={write} title="The turns that are read here, as a text for people">Markdown</button>

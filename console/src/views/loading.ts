@@ -15,7 +15,7 @@ export interface Loaded<T> {
 
 /**
  * What `load` gives for this `key`. It is loaded again `every` so many milliseconds, 0 for never, while the page is seen; also
- * where the service is away meanwhile, or its answer breaks off, but not where it refuses.
+ * where the service is away meanwhile, or its answer breaks off, but not where it refuses. Nothing is left of what is gone.
  */
 export function useLoaded<T>(key: string, load: (signal: AbortSignal) => Promise<T>, every: (value: T) => number): Loaded<T> {
   const [state, setState] = useState<{ key: string; value: T | null; error: string }>({ key, value: null, error: "" });
@@ -35,7 +35,8 @@ export function useLoaded<T>(key: string, load: (signal: AbortSignal) => Promise
         pause.ms = latest.current.every(value);
       } catch (error) {
         if (isAborted(error)) return;
-        setState((before) => ({ key, value: before.key === key ? before.value : null, error: wordsOf(error) }));
+        const isGone = error instanceof ApiError && error.status === 404;
+        setState((before) => ({ key, value: before.key === key && !isGone ? before.value : null, error: wordsOf(error) }));
         const refuses = error instanceof ApiError && error.status >= 400 && error.status < 500;
         pause.ms = pause.ms && !refuses ? AWAY_MS : 0;
       }
@@ -71,7 +72,7 @@ export function useDoing(): Doing {
     try {
       await act();
     } catch (caught) {
-      setError(wordsOf(caught));
+      if (!isAborted(caught)) setError(wordsOf(caught));
     }
     setBusy(false);
   }

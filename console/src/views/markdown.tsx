@@ -143,14 +143,16 @@ const READINGS: Record<string, Reading> = {
 /** What a token looks like; the text of one that isn't known, as HTML. */
 const node: Reading = (token, depth) => READINGS[token.type]?.(token, depth) ?? (token.type === "space" ? null : plain(token.raw));
 
-/** How much of an address is shown. */
+/** How much of an address is shown beside its host. */
 const MAX_SHOWN = 80;
 
 /** A link that says where it leads. One that leads elsewhere than to the web is its words. */
 export function Link({ href, children }: { href: string; children?: ComponentChildren }) {
   const url = URL.canParse(href) ? new URL(href) : null;
   if (!url || !["https:", "http:", "mailto:"].includes(url.protocol)) return <>{children ?? plain(href)}</>;
-  const target = url.href.length > MAX_SHOWN ? `${url.href.slice(0, MAX_SHOWN)}…` : url.href;
+  url.username = url.password = ""; // they would stand where the host does
+  const most = url.host.length + MAX_SHOWN;
+  const target = url.href.length > most ? `${url.href.slice(0, most)}…` : url.href;
   return (
     <>
       <a href={url.href} target="_blank" rel="noreferrer noopener" title={url.href}>{children ?? target}</a>

@@ -6,14 +6,15 @@ import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import type { Scoped, scopes } from "../highlight";
+import { save } from "../export";
 import { said } from "../state";
 
-/** Control characters but tab and newline, marks of direction, spaces of no width, and tags that hide text. */
-const UNSEEN =
-  /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|[\u{e0000}-\u{e007f}]/gu;
+/** What nobody sees, but tabs, newlines, joiners of letters, and what gives a picture its colours. */
+const UNSEEN = /[[\p{Cc}\p{DI}\u2028\u2029\ufff9-\ufffb]--[\t\n\u180b-\u180d\u200c\u200d\ufe0e\ufe0f]]/gv;
 
-/** How much of a text is shown at first. */
+/** How much of a text is shown at first, and at most: to lay it out takes the square of it, here some 0.4 s. */
 const SHOWN_CHARS = 20_000;
+const MAX_CHARS = 300_000;
 
 /** How many characters that can't be seen are named before the rest is shown as it is. */
 const MAX_NAMED = 5_000;
@@ -40,7 +41,7 @@ export function Line({ text }: { text: string }) {
   return <bdi>{plain(text)}</bdi>;
 }
 
-/** A text of users, whole; a long one as far as it is asked for. */
+/** A text of users, whole; a long one as far as it is asked for, and a very long one as a file. */
 export function Text({ text, mono = false, code = false }: { text: string; mono?: boolean; code?: boolean }) {
   const [whole, setWhole] = useState(false);
   const cut = !whole && text.length > SHOWN_CHARS;
@@ -52,8 +53,8 @@ export function Text({ text, mono = false, code = false }: { text: string; mono?
         {code ? <code>{shown}</code> : shown}
       </Box>
       {cut && (
-        <button class="quiet" onClick={() => setWhole(true)}>
-          Show all {text.length.toLocaleString("en")} characters
+        <button class="quiet" onClick={() => (text.length > MAX_CHARS ? save("text.txt", [text]) : setWhole(true))}>
+          {text.length > MAX_CHARS ? "Save" : "Show"} all {text.length.toLocaleString("en")} characters
         </button>
       )}
     </>

@@ -5,7 +5,7 @@ import { type Extent, tree } from "../api";
 import { chainOf, graphOf } from "../graph";
 import { type Said, again as theSame, asked, edited, going, inputOf } from "../request";
 import { EDITED_FROM, addVersion, dropVersion, locked, place, toCompare, toList, toTurn, versionsOf } from "../state";
-import { RUNNING, type Turn, type WholeTree, ended } from "../wire";
+import { type Item, RUNNING, type Turn, type WholeTree, ended } from "../wire";
 import { Composer, type Draft, writing } from "./composer";
 import { Conversation } from "./conversation";
 import { Folded } from "./dialog";
@@ -29,16 +29,17 @@ const withGraph = signal(false);
 
 export function TreeView({ id, words }: { id: string; words: string }) {
   const [wanted, setWanted] = useState(id);
+  const kept = useRef<WholeTree | null>(null);
   const loaded = useLoaded(
     wanted,
     (signal) => {
       if (RESPONSE.test(id)) wholeOf(id, signal).catch(() => undefined); // read at the same time; its view says what is wrong
-      return tree(wanted, signal);
+      const shown = kept.current;
+      return tree(shown?.turns.some((turn) => turn.id === wanted) ? shown.id : wanted, signal); // the turn may be gone by now
     },
     (tree) => (tree.turns.some((turn) => RUNNING.has(turn.status)) ? REFRESH_MS : 0),
   );
   const { error, again } = loaded;
-  const kept = useRef<WholeTree | null>(null);
   if (loaded.value) kept.current = loaded.value;
   const value = loaded.value ?? (error ? null : kept.current); // the tree that was shown, until another one is there
   const before = useRef("");
@@ -47,7 +48,7 @@ export function TreeView({ id, words }: { id: string; words: string }) {
   const [failed, setFailed] = useState("");
   const graph = useMemo(() => value && graphOf(value.turns), [value]);
   const answers = useMemo(() => answersIn(value?.turns ?? []), [value]);
-  const selected = id === wanted && loaded.value ? loaded.value.asked : id;
+  const selected = !graph?.at.has(id) && id === wanted && loaded.value ? loaded.value.asked : id;
   const isKnown = graph?.at.has(selected);
   useEffect(() => {
     if (loaded.value && !isKnown && id !== wanted) setWanted(id); // another tree's, or one that was just made
@@ -64,7 +65,7 @@ export function TreeView({ id, words }: { id: string; words: string }) {
   before.current = turn?.id ?? "";
   const parentOf = (of: Turn): Turn | null => graph.rows[graph.rows[graph.at.get(of.id) ?? -1]?.parent ?? -1]?.turn ?? null;
 
-  async function act(what: Act, on: Turn, request = "") {
+  async function act(what: Act, on: Turn, given?: Item) {
     setFailed("");
     setDraft(null);
     if (what === "compare") compared.value = on.id;
@@ -73,7 +74,7 @@ export function TreeView({ id, words }: { id: string; words: string }) {
     if (what === "continue") writing.value = on.id;
     if (what === "continue" || what === "compare" || what === "remove" || what === "inspect") return;
     try {
-      setDraft(draftOf(what, on, parentOf(on), await wholeOf(on.id, new AbortController().signal), request));
+      setDraft(draftOf(what, on, parentOf(on), await wholeOf(on.id, new AbortController().signal), given));
     } catch (caught) {
       setFailed(wordsOf(caught));
     }
@@ -154,18 +155,15 @@ const MAX_METADATA = 16;
 
 /** What is asked at once, or where somebody has written. */
 function draftOf(
-  what: "approve" | "deny" | "retry" | "edit",
+  what: "answer" | "retry" | "edit",
   turn: Turn,
   parent: Turn | null,
   { answer, items }: Whole,
-  request: string,
+  given?: Item,
 ): Draft {
   const before = parent?.id ?? null;
   const at = { at: turn.id, model: answer.model };
-  if (what === "approve" || what === "deny") {
-    const item = { type: "mcp_approval_response", approval_request_id: request, approve: what === "approve" };
-    return { ...at, title: what === "approve" ? "Approve" : "Deny", text: null, body: () => going(answer, [item]) };
-  }
+  if (given) return { ...at, title: given["approve"] ? "Approve" : "Deny", text: null, body: () => going(answer, [given]) };
   if (what === "retry")
     return { ...at, title: "Retry", text: null, background: Boolean(answer.background), body: () => theSame(answer, items, before) };
   const isVersion = before === null;
@@ -240,7 +238,6 @@ function Archived({ ends, complete }: { ends: string[]; complete: boolean }) {
 
 /** How many turns go on in several ways. */
 function forksOf(turns: Turn[]): number {
-  const seen = new Set<string>();
-  const parents = turns.flatMap(({ parent, kind }) => (parent !== null && kind !== "conversation" ? [parent] : []));
-  return new Set(parents.filter((each) => seen.has(each) || !seen.add(each))).size;
+  const children = Map.groupBy(turns.filter(({ parent, kind }) => parent !== null && kind !== "conversation"), ({ parent }) => parent);
+  return [...children.values()].filter(({ length }) => length > 1).length;
 }

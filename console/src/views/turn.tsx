@@ -66,7 +66,7 @@ export function forgetRead(): void {
   asking.clear();
 }
 
-export type Act = "approve" | "deny" | "continue" | "retry" | "edit" | "compare" | "inspect" | "remove";
+export type Act = "answer" | "continue" | "retry" | "edit" | "compare" | "inspect" | "remove";
 
 export interface Acting {
   turn: Turn;
@@ -74,8 +74,8 @@ export interface Acting {
   parent: Turn | null;
   /** Whether the conversation is read as far as this turn. */
   isHere: boolean;
-  /** `request` is the id of what is approved. */
-  onAct: (act: Act, turn: Turn, request?: string) => void;
+  /** `given` is the item that answers. */
+  onAct: (act: Act, turn: Turn, given?: Item) => void;
   onChanged: (id?: string) => void;
 }
 
@@ -137,7 +137,7 @@ function ResponseView({ turn, parent, isHere, onAct, onChanged }: Acting) {
   }
 
   return (
-    <Approving.Provider value={ended(answer.status) ? (request, approve) => onAct(approve ? "approve" : "deny", turn, request) : null}>
+    <Approving.Provider value={ended(answer.status) ? (given) => onAct("answer", turn, given) : null}>
       <div class="above">
         <About answer={answer} isHere={isHere} />
         <Actions answer={answer} items={items} parent={parent} complete={complete} isHere={isHere} onAct={(act) => onAct(act, turn)}>

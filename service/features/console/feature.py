@@ -15,14 +15,8 @@ class ConsoleFeature(Feature):
     def routers(self, offered: Offered) -> Iterable[APIRouter]:
         from service.features.console import health, listing, page, tools, trees, turns
 
-        return (
-            page.router,
-            listing.router,
-            tools.router,
-            trees.router,
-            turns.router,
-            *((health.router,) if offered.administers else ()),
-        )
+        parts = [page, listing, tools, trees, turns]
+        return [part.router for part in ([*parts, health] if offered.administers else parts)]
 
 
 FEATURE = ConsoleFeature()

@@ -144,11 +144,10 @@ async def page_of(
             raise
         page.archive_away = True  # what is in memory can still be shown
     here = {tree.id: search.places[tree.id] for tree in page.data}
-    kept = {
-        name_of(tree.root): tree.place for tree in found if name_of(tree.root) not in here
-    }  # it left memory just now
+    left = [tree for tree in found if name_of(tree.root) not in here]  # others left memory just now
+    kept = {name_of(tree.root): tree.place for tree in left}
     both = [(here[tree.id].score, tree) for tree in page.data]
-    both += [(tree.used, shown_kept(tree, wanted.is_filter)) for tree in found if name_of(tree.root) in kept]
+    both += [(tree.used, shown_kept(tree, wanted.is_filter)) for tree in left]
     both.sort(key=lambda each: -each[0])
     page.data = [tree for _, tree in both[:limit]]
     page.has_more = page.has_more or more or len(both) > limit

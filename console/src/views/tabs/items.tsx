@@ -10,19 +10,15 @@ import { Link, Markdown } from "../markdown";
 import { Code, Failure, Line, Text, count, size } from "../text";
 
 /** What answers a request for an approval, where somebody can. */
-export const Approving = createContext<((request: string, approve: boolean) => void) | null>(null);
+export const Approving = createContext<((given: Item) => void) | null>(null);
 
 /** What later turns give, by the ids of the requests for approval and the calls that wait for it, each with its turn. */
 type Answers = Map<string, (GivenAnswer & { turn: string })[]>;
 export const Answered = createContext<Answers>(new Map());
 
 /** The answers that the turns of a tree give. */
-export function answersIn(turns: Turn[]): Answers {
-  const found: Answers = new Map();
-  for (const turn of turns)
-    for (const answer of turn.answers ?? []) found.set(answer.to, [...(found.get(answer.to) ?? []), { ...answer, turn: turn.id }]);
-  return found;
-}
+export const answersIn = (turns: Turn[]): Answers =>
+  Map.groupBy(turns.flatMap(({ id, answers = [] }) => answers.map((each) => ({ ...each, turn: id }))), ({ to }) => to);
 
 const pretty = (value: unknown): string => JSON.stringify(value, null, 2);
 const textIn = (value: unknown): string => (typeof value === "string" ? value : "");
@@ -282,7 +278,7 @@ function Call({ name, passed, status, result, children }: Called & { status: str
         <code>
           <Line text={name} />
         </code>{" "}
-        {status && status !== "completed" && <span class="hint">{status.replaceAll("_", " ")} </span>}
+        {status && status !== "completed" && <span class="hint"><Line text={status.replaceAll("_", " ")} /> </span>}
         <Line text={passed.slice(0, LINE_CHARS)} />
         {typeof result === "string" && result && <span class="after"> → <Line text={result.slice(0, LINE_CHARS)} /></span>}
       </summary>
@@ -295,6 +291,8 @@ function Call({ name, passed, status, result, children }: Called & { status: str
 function Approval({ item }: { item: Item }) {
   const answer = useContext(Approving);
   const given = useContext(Answered).get(item.id ?? "") ?? [];
+  const [reason, setReason] = useState("");
+  const give = (more: object) => answer?.({ type: "mcp_approval_response", approval_request_id: item.id, ...more });
   return (
     <section class={given.length ? "item call approval answered" : "item call approval"}>
       {given.length ? (
@@ -310,10 +308,9 @@ function Approval({ item }: { item: Item }) {
       <Code text={laidOut(item.arguments ?? "")} />
       {answer && !given.length && (
         <p>
-          <button class="main" onClick={() => answer(item.id ?? "", true)}>
-            Approve
-          </button>{" "}
-          <button onClick={() => answer(item.id ?? "", false)}>Deny</button>
+          <button class="main" onClick={() => give({ approve: true })}>Approve</button>{" "}
+          <button onClick={() => give({ approve: false, ...(reason.trim() && { reason: reason.trim() }) })}>Deny</button>{" "}
+          <input aria-label="Reason to deny" placeholder="Reason, if you deny" value={reason} onInput={(event) => setReason(event.currentTarget.value)} />
         </p>
       )}
     </section>

@@ -175,6 +175,35 @@ def test_a_response_is_deleted_and_what_continues_it_stays(service: ServiceProce
     assert service.client().responses.retrieve(leaf).output_text == "Your name is Ada."
 
 
+def test_after_its_last_turn_is_deleted_a_conversation_is_shown_up_to_the_one_before(
+    service: ServiceProcess, visit: Open
+) -> None:
+    root = said(service, "My name is Ada.")
+    page = visit(service, f"#/c/{said(service, 'What is my name?', root)}")
+    page.locator(".here").get_by_role("button", name="Delete…").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete", exact=True).click()
+    expect(page.locator(".row")).to_have_count(1)
+    expect(page.locator(".here .item.user")).to_contain_text("My name is Ada.")
+    expect(page.get_by_role("alert")).to_have_count(0)
+
+
+def test_what_was_deleted_elsewhere_is_shown_no_more_once_it_is_asked_for_again(
+    service: ServiceProcess, visit: Open
+) -> None:
+    root = said(service, "My name is Ada.")
+    leaf = said(service, "What is my name?", root)
+    page = visit(service, f"#/c/{leaf}")
+    expect(page.locator(".here .item.assistant")).to_contain_text("Your name is Ada.")
+    service.client().responses.delete(leaf)
+    page.get_by_role("button", name="Refresh").click()
+    expect(page.locator(".row")).to_have_count(1)
+    expect(page.locator(".here .item.user")).to_contain_text("My name is Ada.")
+    service.http().delete(f"/v1/responses/{root}?tree=true")
+    page.get_by_role("button", name="Refresh").click()
+    expect(page.get_by_role("heading", name="Can't show this conversation")).to_be_visible()
+    assert "Ada" not in (page.locator("#console").text_content() or "")
+
+
 def test_a_conversation_is_deleted_after_one_question(service: ServiceProcess, visit: Open) -> None:
     root = said(service, "My name is Ada.")
     leaf = said(service, "What is my name?", root)

@@ -131,6 +131,14 @@ def test_an_answer_is_shown_as_what_it_is(service: ServiceProcess, visit: Open) 
     assert page.locator("img").evaluate("(image) => image.decode().then(() => image.naturalWidth)") == 10
 
 
+def test_a_text_that_is_too_long_for_a_page_is_saved_as_a_file(service: ServiceProcess, visit: Open) -> None:
+    page = visit(service, f"#/c/{said(service, 'walrus ' * 60_000)}")
+    expect(page.locator(".item.user .text")).to_have_text(("walrus " * 2_858)[:20_000].strip())
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Save all 420,000 characters").click()
+    assert saved.value.path().read_text() == "walrus " * 60_000
+
+
 def test_calls_of_tools_have_what_came_of_them_and_an_approval_its_buttons(
     service: ServiceProcess, visit: Open
 ) -> None:
@@ -180,9 +188,11 @@ def test_an_approval_that_was_answered_says_so_is_not_offered_again_and_the_bran
         expect(approval.get_by_role("heading")).to_have_text("Approved")
         expect(approval.get_by_role("button", name="Deny")).to_have_count(0)
         expect(page.locator(".branches a")).to_have_text("Approved")
-        request = service.client().responses.retrieve(other).output[-1].id
-        answer = {"type": "mcp_approval_response", "approval_request_id": request, "approve": False}
-        denied = said(service, [answer | {"reason": "Not today"}], other, tools=tools)
+        page.goto(f"{service.url}/console#/c/{other}")
+        approval.get_by_label("Reason to deny").fill(" Not today ")
+        approval.get_by_role("button", name="Deny").click()
+        expect(words).to_have_text(["Use the add tool with 3 and 40.", "Denied: Not today"])
+        denied = re.findall("resp_[0-9a-f]+", page.url)[0]
         page.goto(f"{service.url}/console#/c/{other}")
         expect(page.locator(".branches a")).to_have_text("Denied: Not today")
         approval.get_by_role("link", name="Denied: Not today").click()

@@ -86,6 +86,39 @@ def test_in_what_is_asked_and_comes_and_is_compared(service: ServiceProcess, vis
     untouched(page)
 
 
+SVG = "data:image/svg+xml;base64,PHN2ZyBvbmxvYWQ9ImhpdD0xIi8+"
+SCRIPT = "javascript:window.hit=1"
+SOURCES = [{"url": SCRIPT}, {"url": SVG}, {"url": "//evil.example/"}]
+CITED = [{"type": "url_citation", "title": HOSTILE, "url": url} for url in (SCRIPT, SVG)]
+FILE = {"type": "container_file_citation", "container_id": "../..", "file_id": "../models", "filename": HOSTILE}
+CALLED = [
+    {"type": "mcp_list_tools", "server_label": HOSTILE, "tools": [{"name": HOSTILE, "description": HOSTILE}]},
+    {"type": "mcp_call", "server_label": HOSTILE, "name": HOSTILE, "arguments": HOSTILE, "output": HOSTILE},
+    {"type": "mcp_call", "name": "__proto__", "arguments": "{}", "error": {"content": [{"text": HOSTILE}]}},
+    {"type": "mcp_approval_request", "id": "__proto__", "server_label": HOSTILE, "name": HOSTILE, "arguments": HOSTILE},
+    {"type": "code_interpreter_call", "code": HOSTILE, "outputs": [{"logs": HOSTILE}, {"type": "image", "url": SVG}]},
+    {"type": "web_search_call", "action": {"type": HOSTILE, "query": HOSTILE, "sources": SOURCES}},
+    {"type": f"<b>_{MARKUP}_call", "status": HOSTILE, "name": HOSTILE, "input": HOSTILE},
+    {"type": "message", "role": MARKUP, "content": [{"type": "input_image", "image_url": SVG}]},
+    {"type": "message", "role": "user", "content": [{"type": "input_file", "filename": HOSTILE, "file_data": SVG}]},
+    {"type": "message", "role": "assistant", "content": [{"text": HOSTILE, "annotations": [*CITED, FILE]}]},
+]
+
+
+def test_in_calls_their_results_sources_files_and_pictures(service: ServiceProcess, visit: Open) -> None:
+    id = said(service, "My name is Ada.")
+    told = service.http().get(f"/v1/responses/{id}").json() | {"output": CALLED}
+    page = visit(service)
+    page.route(f"**/v1/responses/{id}", lambda route: route.fulfill(json=told))
+    page.goto(f"{service.url}/console#/c/{id}")
+    expect(page.locator(".item.call")).to_have_count(7)
+    page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
+    expect(page.locator(".attached")).to_have_count(3)
+    assert page.get_by_role("button", name="Show", exact=True).count() == 0
+    assert page.locator("a[href^='data:'], .sources a").count() == 0
+    untouched(page)
+
+
 LINKS = "[safe](https://evil.example/‮) [b](javascript:window.hit=1) [c](data:text/html,x) <https://evil.example/>"
 READ = f"{MARKUP}\n\n# {MARKUP} {MARKS}\n\n| {MARKUP} |\n|--|\n| {LINKS} |\n\n```{MARKUP}\n{HOSTILE}\n```\n$x {MARKUP}$"
 
@@ -100,6 +133,28 @@ def test_in_markdown_of_an_answer(service: ServiceProcess, visit: Open) -> None:
     expect(read.locator("td a")).to_have_count(2)
     expect(read.locator(".code header")).to_contain_text("<img")
     untouched(page)
+
+
+@pytest.mark.parametrize(
+    "hidden", ["\u034f", "\u115f", "\u3164", "\U000e0101", "\ufe05", "\ufff9", "\u2028", "\u200b", "\U000e0041"]
+)
+def test_a_character_that_nobody_sees_is_named_and_what_joins_letters_or_colours_a_picture_stays(
+    service: ServiceProcess, visit: Open, hidden: str
+) -> None:
+    page = visit(service, f"#/c/{said(service, f'a{hidden}b ❤️ 👩‍💻 می‌خواهم')}")
+    user = page.locator(".item.user").first
+    expect(user.locator(".unseen")).to_have_text([f"U+{ord(hidden):04X}"])
+    expect(user).to_contain_text("❤️ 👩‍💻 می‌خواهم")
+
+
+def test_a_link_names_its_host_however_long_it_is_and_no_name_before_it(service: ServiceProcess, visit: Open) -> None:
+    long = ".".join(["a" * 60, "b" * 60, "c" * 60, "evil.example"])
+    links = f"[bank](https://bank.example.{long}/) [bank](https://bank.example%2Flogin:x@evil.example/)"
+    answer = {"role": "assistant", "content": links}
+    id = service.client().responses.create(model=MODEL, input=[answer, {"role": "user", "content": "Hi"}]).id  # type: ignore[list-item]
+    page = visit(service, f"#/c/{id}")
+    shown = page.locator(".item.assistant .target")
+    expect(shown).to_have_text([f"(https://bank.example.{long}/)", "(https://evil.example/)"])
 
 
 NESTED = "".join(f"{' ' * 2 * depth}- a\n" for depth in range(198))

@@ -1,5 +1,6 @@
 """Reading in a browser: words are found where they stand, answers are taken along, and small screens have room."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from tests.support.service.process import ACME_KEY, ServiceProcess
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.clients
+
+START = Callable[..., ServiceProcess]
 
 WORDS_OF = """() => [...CSS.highlights.get('found') ?? []].map(String)"""
 IS_SEEN = """() => {
@@ -113,6 +116,44 @@ def test_a_new_tab_has_the_key_of_another_and_all_forget_it_together(tenants: Se
     third = page.context.new_page()
     third.goto(f"{tenants.url}/console")
     expect(third.get_by_label("API key")).to_be_visible()
+
+
+def test_a_tab_that_was_elsewhere_when_the_key_was_forgotten_has_it_no_more(
+    tenants: ServiceProcess, visit: Open
+) -> None:
+    page = visit(tenants)
+    page.get_by_label("API key").fill(ACME_KEY)
+    page.get_by_role("button", name="Open").click()
+    expect(page.get_by_role("heading", name="Conversations", exact=True)).to_be_visible()
+    other = page.context.new_page()
+    other.goto(f"{tenants.url}/console")
+    expect(other.get_by_role("heading", name="Conversations", exact=True)).to_be_visible()
+    other.goto("about:blank")
+    page.get_by_role("button", name="Forget the key").click()
+    expect(page.get_by_label("API key")).to_be_visible()
+    other.goto(f"{tenants.url}/console")
+    expect(other.get_by_label("API key")).to_be_visible()
+    assert other.evaluate("sessionStorage.length") == 0
+
+
+def test_no_words_are_left_in_the_page_when_the_key_is_forgotten(start: START, visit: Open) -> None:
+    service = start(api_keys=f"acme:{ACME_KEY}", demo_tokens_per_second=50)
+    page = visit(service, "#/new")
+    page.get_by_label("API key").fill(ACME_KEY)
+    page.get_by_role("button", name="Open").click()
+    page.get_by_label("Message").fill("Count to 500.")
+    page.get_by_role("button", name="Send").click()
+    expect(page.locator("[aria-live=polite]")).to_contain_text("2")
+    page.get_by_role("button", name="Forget the key").click()
+    expect(page.get_by_label("API key")).to_be_visible()
+    assert page.locator("[aria-live=polite]").text_content() == ""
+
+
+def test_a_search_that_finds_nothing_says_which_words_are_looked_at(service: ServiceProcess, visit: Open) -> None:
+    page = visit(service)
+    page.get_by_label("Find words or an id").fill("nobody-said-this")
+    page.keyboard.press("Enter")
+    expect(page.locator(".empty")).to_contain_text("unless HARMONIUM_SEARCH_WORDS is all")
 
 
 def test_keys_lead_to_the_search_a_new_conversation_and_their_own_list(service: ServiceProcess, visit: Open) -> None:
