@@ -23,6 +23,9 @@ MOST_PROBLEMS = 100
 """The most problems that are shown."""
 
 MAX_ID_CHARS = 512
+MAX_MODEL_BYTES = 256
+"""The longest name of a model that a batch shows."""
+
 DIGEST_BYTES = 12
 
 
@@ -110,7 +113,8 @@ class LineScanner:
         self._ids.add(name)
         group = self._groups.setdefault(_digest_of(beginning), len(self._groups))
         self.places.append(LinePlace(group, self._at, len(line)))
-        if not self.model and bytes(memoryview(beginning.model)[:1]) == b'"':
+        model = memoryview(beginning.model)
+        if not self.model and len(model) <= MAX_MODEL_BYTES and bytes(model[:1]) == b'"':
             self.model = msgspec.json.decode(beginning.model, type=str)
 
     def _note(self, code: str, message: str, line: int | None, param: str | None = None) -> None:

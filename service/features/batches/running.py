@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from service import logs
 from service.api.request import CreateRequest, Window, read_create
-from service.api.response import ResponseStatus, Usage, decode_response
+from service.api.response import ResponseError, ResponseStatus, Usage, decode_response
 from service.background.control import cancel
 from service.background.submit import reserve, submit
 from service.backoff import Backoff
@@ -54,7 +54,7 @@ from service.store_away import tolerate
 from service.web.dialect import OPENAI, Dialect, Translate, no_translation
 from service.web.errors import envelope
 from store.errors import Conflict, NotCancellable, NotFound, NotTerminal, StoreError
-from store.files.files import FileRecord, Files, new_id
+from store.files.files import FileGone, FileRecord, Files, new_id
 from store.history.records import TenantRecords
 from store.turn import TERMINAL
 
@@ -83,22 +83,33 @@ PAUSES = Backoff(0.5, 20.0)
 HOUR = 3600
 OUTPUT_PURPOSE = "batch_output"
 
-LATE = ApiError(410, "The batch was over before this line was made.", code="batch_expired")
-
 
 class BatchLost(Exception):
     """Another process holds the batch, or it was deleted."""
 
 
+class LineAnswer(NamedTuple):
+    """The answer of a line: the status and the body that its request would have."""
+
+    status: int
+    body: bytes
+
+
+LATE = LineAnswer(410, b'{"code":"batch_expired","message":"The batch was over before this line was made."}')
+"""Of a line that has none. Its body is the error of the line itself."""
+
+
 class LineUnderWay(NamedTuple):
-    """A line whose response is queued or made, or the failure of one that can't be."""
+    """A line whose response is queued or made, or that has an answer without one. Many are in memory, so never a
+    request, nor an exception, whose frames have one.
+    """
 
     custom_id: str
     id: str
     dialect: Dialect
     keeps: bool
     """Whether its response stays when its answer is in a file."""
-    failure: ApiError | None
+    answer: LineAnswer | None
 
 
 class AnswerPart:
@@ -116,15 +127,14 @@ class AnswerPart:
         much = self.lines >= PART_LINES or len(self.answers) + len(self.failures) >= PART_BYTES
         return much or (self.lines > 0 and asyncio.get_running_loop().time() > self._since + PART_SECONDS)
 
-    def add(self, id: str, custom_id: str, answer: bytes | ApiError) -> None:
+    def add(self, id: str, custom_id: str, answer: LineAnswer) -> None:
         """A line of the output, or of the errors."""
         shown: dict[str, Any] = {"id": id, "custom_id": custom_id, "response": None, "error": None}
         if answer is LATE:
-            shown["error"] = {"code": LATE.code, "message": LATE.message}
+            shown["error"] = msgspec.Raw(answer.body)
         else:
-            status, body = (answer.status, envelope(answer).body) if isinstance(answer, ApiError) else (200, answer)
-            shown["response"] = {"status_code": status, "request_id": id, "body": msgspec.Raw(body)}
-        kept = self.failures if isinstance(answer, ApiError) else self.answers
+            shown["response"] = {"status_code": answer.status, "request_id": id, "body": msgspec.Raw(answer.body)}
+        kept = self.answers if answer.status == 200 else self.failures
         kept += msgspec.json.encode(shown) + b"\n"
         self.completed += kept is self.answers
         self.failed += kept is self.failures
@@ -306,7 +316,7 @@ class BatchRun:
                 else:
                     number, refused, pause = number + 1, 0, 0.0
                     waiting.append(line)
-                    if is_stopped and line.failure is None:
+                    if is_stopped and line.answer is None:
                         await self._cancel(line.id)
             await self._gather(pause)
         is_late = self._store.clock() >= self._shown.expires_at
@@ -314,23 +324,22 @@ class BatchRun:
 
     async def _begin(self, number: int, *, may_be_there: bool) -> LineUnderWay | None:
         """Queue a line that isn't there; None where it has to wait. Raises StoreError."""
-        line, id, dialect, failure = await self._reader.read(number), "", OPENAI, None
+        line, id, dialect, answer = await self._reader.read(number), "", OPENAI, None
         try:
-            if self._is_stopped and not may_be_there:
-                raise LATE
-            request, dialect = await self._read(line)
-            id = self._id_of(number, _members(line).parent)
-            if not may_be_there or not await self._is_there(id):
-                if self._is_stopped:
-                    raise LATE
-                await self._submit(request, id)
+            if may_be_there or not self._is_stopped:
+                request, dialect = await self._read(line)
+                id = self._id_of(number, _members(line).parent)
+                if not may_be_there or not await self._is_there(id):
+                    answer = LATE if self._is_stopped else await self._submit(request, id)
+            else:
+                answer = LATE
         except Exception as error:
-            failure = refusal_of(error)
             if not isinstance(error, ApiError | EngineError | StoreError):
                 logger.exception("a line of a batch can't be queued", extra={"fields": {"batch": self.id}})
-            elif failure.retry:
+            elif refusal_of(error).retry:
                 return None
-        return LineUnderWay(line.custom_id, id, dialect, _members(line).keeps, failure)
+            answer = _failed(error)
+        return LineUnderWay(line.custom_id, id, dialect, _members(line).keeps, answer)
 
     async def _read(self, line: BatchLine) -> tuple[CreateRequest, Dialect]:
         """The request of a line as it is queued, and the dialect of its answer. Raises ApiError."""
@@ -390,7 +399,7 @@ class BatchRun:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._look.wait()
-        while self._waiting and (self._look.is_set() or clock() >= self._look_at or self._waiting[0].failure):
+        while self._waiting and (self._look.is_set() or clock() >= self._look_at or self._waiting[0].answer):
             self._look.clear()
             if not await self._settle(self._waiting[0]):
                 self._look_at = clock() + LOOK_SECONDS
@@ -406,35 +415,34 @@ class BatchRun:
 
     async def _settle(self, line: LineUnderWay) -> bool:
         """Take the answer of the first line that waits, unless it hasn't ended. Raises StoreError."""
-        part, answer = self._part, line.failure
+        part, answer = self._part, line.answer
         if answer is None:
             try:
                 found = await self._store.find(self.tenant, line.id, touches=False)
+            except NotFound:
+                gone = ApiError(410, "The response was deleted before its answer was written.", code="response_gone")
+                answer = _failed(gone)
+            else:
                 if found.under_way or found.status not in TERMINAL:
                     return False
                 if not line.keeps:
                     part.ids.append(line.id)
                 answer = self._answer_of(found.response, line)
-            except NotFound:
-                answer = ApiError(410, "The response was deleted before its answer was written.", code="response_gone")
-            except ApiError as failure:
-                answer = failure
         if answer is not LATE or self._shown.status != "cancelling":
             part.add(f"{self.id}_{self._record.until + part.lines}", line.custom_id, answer)
         part.lines += 1
         return True
 
-    def _answer_of(self, stored: bytes, line: LineUnderWay) -> bytes:
-        """The body of the answer that a line has by its response. Raises ApiError for one that failed."""
+    def _answer_of(self, stored: bytes, line: LineUnderWay) -> LineAnswer:
+        """The answer that a line has by its response."""
         response = decode_response(stored)
         if response.status is ResponseStatus.CANCELLED and self._is_stopped:
-            raise LATE
-        if response.status in (ResponseStatus.FAILED, ResponseStatus.CANCELLED):
-            if response.error is None:
-                raise server_failure("The response was cancelled.", code="cancelled")
-            raise server_failure(response.error.message, code=response.error.code)
+            return LATE
+        if response.error is not None or response.status is ResponseStatus.CANCELLED:
+            why = response.error or ResponseError("cancelled", "The response was cancelled.")
+            return _failed(server_failure(why.message, code=why.code))
         self._part.usage = sum_of(self._part.usage, response.usage)
-        return bytes(line.dialect.answer(replace(response, store=line.keeps)).body)
+        return LineAnswer(200, bytes(line.dialect.answer(replace(response, store=line.keeps)).body))
 
     async def _write(self) -> None:
         """Put the answers that were taken into files. Raises BatchLost, StoreError."""
@@ -475,13 +483,17 @@ class BatchRun:
         return file.id if file.bytes else None
 
     async def _fail(self, *problems: BatchProblem) -> None:
-        """End without answers, and delete the responses of lines, but for those that continue others."""
+        """End with the answers so far, and delete the responses of other lines, but for those that continue others."""
         until = self._record.until
         for number in range(until, min(until + WINDOW, self._shown.request_counts.total)):
             await self._cancel(id := self._id_of(number, None))
             with suppress(NotFound, NotTerminal):
                 await self._store.forget(self.tenant, id)
-        await self._end("failed", errors=BatchProblems(problems))
+        output = errors = None
+        with suppress(FileGone):  # they may be what was lost
+            output = await self._whole("output", self._record.output)
+            errors = await self._whole("error", self._record.errors)
+        await self._end("failed", errors=BatchProblems(problems), output_file_id=output, error_file_id=errors)
 
     async def _end(self, status: BatchStatus, **shown: object) -> None:
         now = self._store.clock()
@@ -495,6 +507,12 @@ def endpoints_of(service: Service) -> Mapping[str, Translate]:
     """The endpoints whose requests a batch may have, with the readers of their bodies."""
     translations = [feature.translations(service.settings) for feature in features()]
     return {"/v1/responses": no_translation} | {path: reads for each in translations for path, reads in each.items()}
+
+
+def _failed(error: Exception) -> LineAnswer:
+    """The answer of a line that is refused, or has failed."""
+    refusal = refusal_of(error)
+    return LineAnswer(refusal.status, bytes(envelope(refusal).body))
 
 
 def _as_it_is(record: BatchRecord) -> BatchRecord:

@@ -1,6 +1,7 @@
 """Batches as the official SDK has them made: an uploaded file of requests, and files of what came of each."""
 
 import json
+import tracemalloc
 from typing import Any, cast
 
 import openai
@@ -196,6 +197,22 @@ async def test_an_expiry_goes_on_when_its_holder_dies_amid_it(
         assert (await answers_of(client, batch.output_file_id)).keys() == {"line-0"}
 
 
+async def test_lines_that_are_refused_or_late_keep_no_request_in_memory(settings: Settings) -> None:
+    engine = scripted([opened("Hm"), Stall()])
+    vast = [{"input": "a" * (1 << 20), "temperature": 7}] * 30
+    asked = lines({"input": "a"}, *vast, {"input": "b"}, *[{"input": "a" * 1000}] * 520, *[{"input": "b" * 1000}] * 200)
+    async with serving(changed(settings, worker_concurrency=2), engine) as inside, inside.client() as client:
+        batch = await begun(client, asked)
+        tracemalloc.start()
+        try:
+            await until(lambda: len(engine.generations) >= 2, 60)
+            assert tracemalloc.get_traced_memory()[0] < 16 << 20
+        finally:
+            tracemalloc.stop()
+        await client.batches.cancel(batch.id)
+        assert counts_of(await ended(client, batch.id)) == (752, 0, 30)
+
+
 async def test_its_lines_wait_until_no_other_response_does(settings: Settings) -> None:
     engine = scripted([answer("Hello.")])
     asked = lines(*({"input": str(number)} for number in range(60)))
@@ -226,18 +243,20 @@ async def test_another_process_goes_on_where_one_was_stopped(settings: Settings)
         assert len(again.generations) <= 200 - 123
 
 
-async def test_a_batch_whose_input_was_deleted_fails_and_leaves_no_responses(settings: Settings) -> None:
+async def test_a_batch_whose_input_was_deleted_keeps_its_answers_so_far_and_no_responses(settings: Settings) -> None:
     engine = scripted(*[[answer("Hello.")]] * 3, [opened("Hm"), Stall()])
-    asked = lines(*({"input": str(number)} for number in range(40)))
+    asked = lines({"input": "a", "temperature": 7}, *({"input": str(number)} for number in range(40)))
     async with serving(changed(settings, worker_concurrency=1), engine) as inside, inside.client() as client:
         batch = await begun(client, asked)
-        await until(lambda: len(engine.generations) >= 4, 30)
+        await until(lambda: client.batches.retrieve(batch.id), 30, wanted=lambda found: counts_of(found)[1] >= 3)
     async with serving(settings, scripted([answer("Hello.")])) as inside, inside.client() as client:
         await client.files.delete(batch.input_file_id)
         batch = await ended(client, batch.id)
         assert batch.errors is not None
         assert batch.errors.data is not None
         assert (batch.status, [each.code for each in batch.errors.data]) == ("failed", ["file_gone"])
+        assert len(await answers_of(client, batch.output_file_id)) == counts_of(batch)[1] == 3
+        assert (await answers_of(client, batch.error_file_id)).keys() == {"line-0"}
 
         async def left() -> int:
             async with Redis.from_url(settings.redis_url) as redis:

@@ -70,3 +70,8 @@ def test_a_batch_has_a_bounded_number_of_lines() -> None:
     content = b"\n".join(line_of(str(number)) for number in range(MOST_LINES + 2))
     [problem] = scanned(content).problems
     assert (problem.code, problem.line) == ("too_many_lines", MOST_LINES + 1)
+
+
+def test_a_model_with_a_vast_name_isn_t_that_of_the_batch() -> None:
+    scanner = scanned(line_of("a", model="m" * 10_000) + b"\n" + line_of("b", model="n"))
+    assert (scanner.model, scanner.problems) == ("n", [])
