@@ -286,6 +286,8 @@ class BatchRun:
                 await self._fail(*scanned.problems)
                 return
             self._reader = LineReader(self._files, self.tenant, file, scanned.places)
+            for place, model in self._record.put_off:
+                self._reader.put_off(place, model)
             self._entry = await self._service.tenants.entrance.returning(self.tenant, self._record.key)
             resumes = shown.in_progress_at is not None
             if not resumes:
@@ -294,7 +296,7 @@ class BatchRun:
 
     async def _make_lines(self, begun: int) -> None:
         """Queue the lines and take their answers, until all are in files, or it is cancelled. An earlier holder may
-        have queued those before the number `begun`.
+        have queued those before the place `begun`.
         """
         number, total, waiting = self._record.until, self._shown.request_counts.total, self._waiting
         refused, is_stopped = 0, False
@@ -322,24 +324,37 @@ class BatchRun:
         is_late = self._store.clock() >= self._shown.expires_at
         await self._finish("cancelled" if self._shown.status == "cancelling" else "expired" if is_late else "completed")
 
-    async def _begin(self, number: int, *, may_be_there: bool) -> LineUnderWay | None:
-        """Queue a line that isn't there; None where it has to wait. Raises StoreError."""
-        line, id, dialect, answer = await self._reader.read(number), "", OPENAI, None
+    async def _begin(self, place: int, *, may_be_there: bool) -> LineUnderWay | None:
+        """Queue the line of a place, unless it is there; None where it has to wait. Raises BatchLost, StoreError."""
+        line, id, dialect, answer = await self._reader.read(place), "", OPENAI, None
         try:
-            if may_be_there or not self._is_stopped:
-                request, dialect = await self._read(line)
-                id = self._id_of(number, _members(line).parent)
-                if not may_be_there or not await self._is_there(id):
-                    answer = LATE if self._is_stopped else await self._submit(request, id)
-            else:
+            if self._is_stopped and not may_be_there:
                 answer = LATE
+            else:
+                request, dialect = await self._read(line)
+                id = self._id_of(self._reader.order[place], _members(line).parent)
+                if may_be_there and await self._is_there(id):
+                    pass
+                elif self._is_stopped:
+                    answer = LATE
+                else:
+                    await self._submit(request, id)
         except Exception as error:
             if not isinstance(error, ApiError | EngineError | StoreError):
                 logger.exception("a line of a batch can't be queued", extra={"fields": {"batch": self.id}})
             elif refusal_of(error).retry:
+                if isinstance(error, EngineError):
+                    await self._put_off(place)
                 return None
             answer = _failed(error)
         return LineUnderWay(line.custom_id, id, dialect, _members(line).keeps, answer)
+
+    async def _put_off(self, place: int) -> None:
+        """Have the lines for a model whose engine is away come last, once. Raises BatchLost, StoreError."""
+        model, known = self._reader.model(place), self._record.put_off
+        if all(model != each for _, each in known):
+            await self._change(lambda record: replace(record, put_off=(*known, (place, model))))
+            self._reader.put_off(place, model)
 
     async def _read(self, line: BatchLine) -> tuple[CreateRequest, Dialect]:
         """The request of a line as it is queued, and the dialect of its answer. Raises ApiError."""
@@ -382,12 +397,12 @@ class BatchRun:
         with suppress(NotFound, NotCancellable):  # it was refused, or has ended
             await cancel(self._service, self.tenant, id)
 
-    async def _forget(self, number: int) -> None:
+    async def _forget(self, place: int) -> None:
         """Delete the response of a line that an earlier holder may have kept, when it died. Raises StoreError."""
-        line = await self._reader.read(number)
+        line = await self._reader.read(place)
         with suppress(NotFound, NotTerminal):  # a line that was refused has none
             if not _members(line).keeps:
-                await self._store.forget(self.tenant, self._id_of(number, _members(line).parent))
+                await self._store.forget(self.tenant, self._id_of(self._reader.order[place], _members(line).parent))
 
     # --- its answers ---
 
@@ -483,7 +498,9 @@ class BatchRun:
         return file.id if file.bytes else None
 
     async def _fail(self, *problems: BatchProblem) -> None:
-        """End with the answers so far, and delete the responses of other lines, but for those that continue others."""
+        """End with the answers so far, and delete the responses of other lines, but for those that continue others or
+        were put off.
+        """
         until = self._record.until
         for number in range(until, min(until + WINDOW, self._shown.request_counts.total)):
             await self._cancel(id := self._id_of(number, None))

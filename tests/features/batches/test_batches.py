@@ -2,6 +2,7 @@
 
 import json
 import tracemalloc
+from pathlib import Path
 from typing import Any, cast
 
 import openai
@@ -211,6 +212,24 @@ async def test_lines_that_are_refused_or_late_keep_no_request_in_memory(settings
             tracemalloc.stop()
         await client.batches.cancel(batch.id)
         assert counts_of(await ended(client, batch.id)) == (752, 0, 30)
+
+
+async def test_lines_for_an_engine_that_is_away_come_last_whoever_goes_on(settings: Settings, tmp_path: Path) -> None:
+    path = tmp_path / "engines.toml"
+    away = 'kind = "chat"\nurls = ["http://127.0.0.1:1"]\ncontext_tokens = 8000\n'
+    path.write_text(f'[[engines]]\nname = "demo"\nkind = "demo"\n[[engines]]\nname = "away"\n{away}')
+    asked = lines(*({"input": "Count to 1.", "model": ("away", "demo")[n % 2]} for n in range(1_200)))
+    both = load_settings(redis_url=settings.redis_url, key_prefix=settings.key_prefix, engines=str(path))
+    async with serving(both) as inside, inside.client() as client:
+        batch = await begun(client, asked)
+        await until(lambda: client.batches.retrieve(batch.id), 30, wanted=lambda found: counts_of(found)[1] > 100)
+    async with serving(both) as inside, inside.client() as client:
+        await until(lambda: client.batches.retrieve(batch.id), 60, wanted=lambda found: counts_of(found)[1] == 600)
+        await client.batches.cancel(batch.id)
+        batch = await ended(client, batch.id)
+        made = await answers_of(client, batch.output_file_id)
+        assert made.keys() == {f"line-{n}" for n in range(1, 1_200, 2)}
+        assert (counts_of(batch), batch.error_file_id) == ((1_200, 600, 0), None)
 
 
 async def test_its_lines_wait_until_no_other_response_does(settings: Settings) -> None:
