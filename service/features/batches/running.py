@@ -366,9 +366,8 @@ class BatchRun:
             raise not_served("conversation", request.conversation, advice)
         left = self._shown.expires_at - self._store.clock()
         window: Window = "8h" if left > 8 * HOUR else "2h" if left > HOUR else "soonest"
-        request = replace(
-            request, background=True, store=True, stream=False, tier="default", window=window, continuation_id=self.id
-        )
+        wanted: dict[str, Any] = {"background": True, "store": True, "stream": False, "tier": "default"}
+        request = replace(request, **wanted, window=window, continuation_id=self.id, announced=False)
         return request, translated.dialect
 
     def _id_of(self, number: int, parent: str | None) -> str:

@@ -14,6 +14,7 @@ from service.features.batches import shapes
 from service.process import Settings, load_settings
 from store.errors import StoreUnavailable
 from store.files.files import Files
+from store.jobs.outbox import Outbox
 from tests.support.batches import answers_of, begun, ended, lines
 from tests.support.engine.scripted import Stall
 from tests.support.service import background
@@ -230,6 +231,19 @@ async def test_lines_for_an_engine_that_is_away_come_last_whoever_goes_on(settin
         made = await answers_of(client, batch.output_file_id)
         assert made.keys() == {f"line-{n}" for n in range(1, 1_200, 2)}
         assert (counts_of(batch), batch.error_file_id) == ((1_200, 600, 0), None)
+
+
+async def test_no_webhook_reports_a_line(settings: Settings) -> None:
+    where = {"redis_url": settings.redis_url, "key_prefix": settings.key_prefix}
+    told = load_settings(**where, webhook_url="private+http://127.0.0.1:1/", webhook_secret="whsec_" + 32 * "A")
+    async with serving(told, scripted([answer("Hello.")])) as inside, inside.client() as client:
+        plain = await background.ended(client, (await submitted(client)).id)
+        assert (
+            await ended(client, (await begun(client, lines({"input": "a"}, {"input": "b"}))).id)
+        ).status == "completed"
+        ask, outbox = inside.store.server.command, Outbox(inside.store)
+        told_of = [each for shard in outbox.shards for each in await ask("ZRANGE", shard.key_named("outbox"), 0, -1)]
+        assert [plain.id.removeprefix("resp_") in each.decode() for each in told_of] == [True]
 
 
 async def test_its_lines_wait_until_no_other_response_does(settings: Settings) -> None:
