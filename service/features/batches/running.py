@@ -28,7 +28,6 @@ from service.background.submit import reserve, submit
 from service.backoff import Backoff
 from service.decoding import ABSENT
 from service.engine.port import EngineError
-from service.entrance import Entry
 from service.errors import ApiError, not_served, server_failure
 from service.features.batches.lines import BatchLine, LineReader, scan
 from service.features.batches.shapes import (
@@ -196,7 +195,7 @@ class BatchRun:
         self._batches, self._files = batches, batches.files
         # a line says itself what it continues
         self._service = replace(batches.service, recogniser=None)
-        self._store, self._entry = batches.service.store, Entry(tenant)
+        self._store, self._entrance = batches.service.store, batches.service.tenants.entrance
         self._token, self._lease = self._store.token(), batches.service.jobs.limits.lease_seconds
         self._changing, self._safe = asyncio.Lock(), asyncio.timeout(SAFE * self._lease)
         self._waiting = deque[LineUnderWay]()
@@ -288,7 +287,6 @@ class BatchRun:
             self._reader = LineReader(self._files, self.tenant, file, scanned.places)
             for place, model in self._record.put_off:
                 self._reader.put_off(place, model)
-            self._entry = await self._service.tenants.entrance.returning(self.tenant, self._record.key)
             resumes = shown.in_progress_at is not None
             if not resumes:
                 await self._change(partial(_begin_lines, lines=len(scanned.places), model=scanned.model, now=now))
@@ -376,10 +374,12 @@ class BatchRun:
         return self._store.new_id(parent, together=together, seed=f"{together}/{number}".encode())
 
     async def _submit(self, request: CreateRequest, id: str) -> None:
-        """Queue the response of a line. Raises ApiError, EngineError, StoreError."""
+        """Queue the response of a line, with what its batch's key may do by now. Raises ApiError, EngineError,
+        StoreError.
+        """
+        entry = await self._entrance.returning(self.tenant, self._record.key)
         async with AsyncExitStack() as resources:
-            reserving = partial(reserve, self._service.tenants.entrance, self._entry)
-            maker = Maker(self._service, Caller(self._entry, response_id=id), reserving)
+            maker = Maker(self._service, Caller(entry, response_id=id), partial(reserve, self._entrance, entry))
             made = await make(maker, lambda: request, resources)
             assert isinstance(made, Queued)  # it is a background response
             with suppress(Conflict):  # an earlier holder has queued it
