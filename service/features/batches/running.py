@@ -94,7 +94,8 @@ class LineAnswer(NamedTuple):
     body: bytes
 
 
-LATE = LineAnswer(410, b'{"code":"batch_expired","message":"The batch was over before this line was made."}')
+_late = ApiError(410, "The batch was over before this line was made.", code="batch_expired")
+LATE = LineAnswer(_late.status, msgspec.json.encode({"code": _late.code, "message": _late.message}))
 """Of a line that has none. Its body is the error of the line itself."""
 
 
@@ -344,7 +345,7 @@ class BatchRun:
                 if isinstance(error, EngineError):
                     await self._put_off(place)
                 return None
-            answer = _failed(error)
+            answer = _failure_of(error)
         return LineUnderWay(line.custom_id, id, dialect, _members(line).keeps, answer)
 
     async def _put_off(self, place: int) -> None:
@@ -435,7 +436,7 @@ class BatchRun:
                 found = await self._store.find(self.tenant, line.id, touches=False)
             except NotFound:
                 gone = ApiError(410, "The response was deleted before its answer was written.", code="response_gone")
-                answer = _failed(gone)
+                answer = _failure_of(gone)
             else:
                 if found.under_way or found.status not in TERMINAL:
                     return False
@@ -454,7 +455,7 @@ class BatchRun:
             return LATE
         if response.error is not None or response.status is ResponseStatus.CANCELLED:
             why = response.error or ResponseError("cancelled", "The response was cancelled.")
-            return _failed(server_failure(why.message, code=why.code))
+            return _failure_of(server_failure(why.message, code=why.code))
         self._part.usage = sum_of(self._part.usage, response.usage)
         return LineAnswer(200, bytes(line.dialect.answer(replace(response, store=line.keeps)).body))
 
@@ -525,7 +526,7 @@ def endpoints_of(service: Service) -> Mapping[str, Translate]:
     return {"/v1/responses": no_translation} | {path: reads for each in translations for path, reads in each.items()}
 
 
-def _failed(error: Exception) -> LineAnswer:
+def _failure_of(error: Exception) -> LineAnswer:
     """The answer of a line that is refused, or has failed."""
     refusal = refusal_of(error)
     return LineAnswer(refusal.status, bytes(envelope(refusal).body))
