@@ -95,7 +95,9 @@ class Entrance:
         return Entry(tenant)
 
     async def returning(self, tenant: str, key: str) -> Entry:
-        """The entry of a tenant whose work continues, which began with the key of this id. Raises StoreUnavailable."""
+        """The entry of a tenant whose work continues, which began with the key of this id. Raises WrongKey where that
+        key opens nothing any more, and StoreUnavailable.
+        """
         return Entry(tenant, key)
 
     def weight(self, tenant: str) -> float | None:

@@ -314,6 +314,8 @@ class CreateRequest(msgspec.Struct, frozen=True):
     window: Window = "soonest"
     continuation_id: str | None = None
     """The client's name for background responses that belong together: the later ones start before others."""
+    announced: bool = True
+    """Whether a webhook reports its end, where there is a receiver: not that of a line of a batch."""
     template_options: dict[str, TemplateOption] = {}
     """The wished variables of the chat template, of a model that has one."""
     begins_at: int = 0

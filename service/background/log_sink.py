@@ -224,7 +224,7 @@ class LogSink:
         entry = LogEntry(batch.events[-1].sequence_number, encode_batch(batch))
         said = self.service.said_after(plan.said, response.output)
         turn, after = turn_of(plan, self.machine, response, said), batch.events[0].sequence_number - 1
-        announced = self.service.announces
+        announced = self.service.announces and plan.announced
         store = self._jobs.finish if successor is None else partial(self._jobs.succeed, successor=successor)
         end = partial(store, self.lease, turn, entry, after=after, announced=announced, steers=steers)
         with spans.current.get().child("store.append"):

@@ -62,6 +62,8 @@ class _Planned(msgspec.Struct, frozen=True, kw_only=True):
     said: bytes = b""
     """The digest of the visible transcript up to the answer, where the conversation may be recognised by it; else
     empty."""
+    announced: bool = True
+    """Whether a webhook reports its end, where there is a receiver."""
     reserved: bool = False
     """Whether something is reserved for it of limits, which the process that ends it settles."""
 

@@ -240,6 +240,7 @@ class _Preparation:
             connections=opener.seal(CONNECTIONS, looked.connections) if looked.connections else "",
             root=parent.root or "",
             key=self.caller.entry.key,
+            announced=request.announced,
             said=self.continuation.said if self.continuation is not None and request.store else b"",
         )
         telling = (listed.ForeignItem, listed.ToolSearchCallItem)

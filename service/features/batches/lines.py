@@ -23,6 +23,9 @@ MOST_PROBLEMS = 100
 """The most problems that are shown."""
 
 MAX_ID_CHARS = 512
+MAX_MODEL_BYTES = 256
+"""The longest name of a model that a batch shows."""
+
 DIGEST_BYTES = 12
 
 
@@ -36,11 +39,14 @@ class BatchLine(msgspec.Struct):
 
 
 class LinePlace(NamedTuple):
-    """The place of a line among the bytes of an input. Lines that begin alike are of one `group`."""
+    """The place of a line among the bytes of an input. Lines that begin alike are of one `group`, those for the same
+    model have one `model`.
+    """
 
     group: int
     start: int
     size: int
+    model: int
 
 
 class _Beginning(msgspec.Struct):
@@ -64,7 +70,7 @@ class LineScanner:
         """Whether the rest of the input matters."""
         self._endpoint, self._most = endpoint, most_bytes
         self._rest, self._at, self._number = b"", 0, 0
-        self._ids, self._groups = set[bytes](), dict[bytes, int]()
+        self._ids, self._groups, self._models = set[bytes](), dict[bytes, int](), dict[bytes, int]()
 
     def feed(self, piece: bytes) -> None:
         *whole, self._rest = (self._rest + piece).split(b"\n")
@@ -109,8 +115,10 @@ class LineScanner:
             self._note("invalid_line", "A line of a batch can't stream.", self._number, "body.stream")
         self._ids.add(name)
         group = self._groups.setdefault(_digest_of(beginning), len(self._groups))
-        self.places.append(LinePlace(group, self._at, len(line)))
-        if not self.model and bytes(memoryview(beginning.model)[:1]) == b'"':
+        named = self._models.setdefault(_digest_of(_Beginning(beginning.model)), len(self._models))
+        self.places.append(LinePlace(group, self._at, len(line), named))
+        model = memoryview(beginning.model)
+        if not self.model and len(model) <= MAX_MODEL_BYTES and bytes(model[:1]) == b'"':
             self.model = msgspec.json.decode(beginning.model, type=str)
 
     def _note(self, code: str, message: str, line: int | None, param: str | None = None) -> None:
@@ -131,16 +139,26 @@ def _digest_of(beginning: _Beginning) -> bytes:
 
 
 class LineReader:
-    """Reads the lines of an input by their places in the order of work."""
+    """Reads the lines of an input in the order of work."""
 
     def __init__(self, files: Files, tenant: str, file: FileRecord, places: Sequence[LinePlace]) -> None:
         self._files, self._tenant, self._file, self._places = files, tenant, file, places
+        self.order = [*range(len(places))]
+        """The numbers of the lines as they are made; a number is a line's own, whenever that is."""
         self._pieces = dict[int, bytes]()
         """The two pieces that were read last."""
 
-    async def read(self, number: int) -> BatchLine:
-        """The line that is made as this number. Raises StoreError, ArchiveUnavailable."""
-        _, start, size = self._places[number]
+    def model(self, place: int) -> int:
+        """The model of the line that is made in this place."""
+        return self._places[self.order[place]].model
+
+    def put_off(self, place: int, model: int) -> None:
+        """Have the lines for a model come last among those from a place on."""
+        self.order[place:] = sorted(self.order[place:], key=lambda number: self._places[number].model == model)
+
+    async def read(self, place: int) -> BatchLine:
+        """The line that is made in this place. Raises StoreError, ArchiveUnavailable."""
+        _, start, size, _ = self._places[self.order[place]]
         first, last = start // PIECE_BYTES, (start + size - 1) // PIECE_BYTES
         content = b"".join([await self._piece(each) for each in range(first, last + 1)])
         behind = start - first * PIECE_BYTES

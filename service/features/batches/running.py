@@ -22,13 +22,12 @@ from msgspec.structs import replace
 
 from service import logs
 from service.api.request import CreateRequest, Window, read_create
-from service.api.response import ResponseStatus, Usage, decode_response
+from service.api.response import ResponseError, ResponseStatus, Usage, decode_response
 from service.background.control import cancel
 from service.background.submit import reserve, submit
 from service.backoff import Backoff
 from service.decoding import ABSENT
 from service.engine.port import EngineError
-from service.entrance import Entry
 from service.errors import ApiError, not_served, server_failure
 from service.features.batches.lines import BatchLine, LineReader, scan
 from service.features.batches.shapes import (
@@ -54,7 +53,7 @@ from service.store_away import tolerate
 from service.web.dialect import OPENAI, Dialect, Translate, no_translation
 from service.web.errors import envelope
 from store.errors import Conflict, NotCancellable, NotFound, NotTerminal, StoreError
-from store.files.files import FileRecord, Files, new_id
+from store.files.files import FileGone, FileRecord, Files, new_id
 from store.history.records import TenantRecords
 from store.turn import TERMINAL
 
@@ -83,22 +82,34 @@ PAUSES = Backoff(0.5, 20.0)
 HOUR = 3600
 OUTPUT_PURPOSE = "batch_output"
 
-LATE = ApiError(410, "The batch's time was over before this line was answered.", code="batch_expired")
-
 
 class BatchLost(Exception):
     """Another process holds the batch, or it was deleted."""
 
 
+class LineAnswer(NamedTuple):
+    """The answer of a line: the status and the body that its request would have."""
+
+    status: int
+    body: bytes
+
+
+_late = ApiError(410, "The batch was over before this line was made.", code="batch_expired")
+LATE = LineAnswer(_late.status, msgspec.json.encode({"code": _late.code, "message": _late.message}))
+"""Of a line that has none. Its body is the error of the line itself."""
+
+
 class LineUnderWay(NamedTuple):
-    """A line whose response is queued or made, or the failure of one that can't be."""
+    """A line whose response is queued or made, or that has an answer without one. Many are in memory, so never a
+    request, nor an exception, whose frames have one.
+    """
 
     custom_id: str
     id: str
     dialect: Dialect
     keeps: bool
     """Whether its response stays when its answer is in a file."""
-    failure: ApiError | None
+    answer: LineAnswer | None
 
 
 class AnswerPart:
@@ -116,15 +127,14 @@ class AnswerPart:
         much = self.lines >= PART_LINES or len(self.answers) + len(self.failures) >= PART_BYTES
         return much or (self.lines > 0 and asyncio.get_running_loop().time() > self._since + PART_SECONDS)
 
-    def add(self, id: str, custom_id: str, answer: bytes | ApiError) -> None:
+    def add(self, id: str, custom_id: str, answer: LineAnswer) -> None:
         """A line of the output, or of the errors."""
         shown: dict[str, Any] = {"id": id, "custom_id": custom_id, "response": None, "error": None}
         if answer is LATE:
-            shown["error"] = {"code": LATE.code, "message": LATE.message}
+            shown["error"] = msgspec.Raw(answer.body)
         else:
-            status, body = (answer.status, envelope(answer).body) if isinstance(answer, ApiError) else (200, answer)
-            shown["response"] = {"status_code": status, "request_id": id, "body": msgspec.Raw(body)}
-        kept = self.failures if isinstance(answer, ApiError) else self.answers
+            shown["response"] = {"status_code": answer.status, "request_id": id, "body": msgspec.Raw(answer.body)}
+        kept = self.answers if answer.status == 200 else self.failures
         kept += msgspec.json.encode(shown) + b"\n"
         self.completed += kept is self.answers
         self.failed += kept is self.failures
@@ -186,7 +196,7 @@ class BatchRun:
         self._batches, self._files = batches, batches.files
         # a line says itself what it continues
         self._service = replace(batches.service, recogniser=None)
-        self._store, self._entry = batches.service.store, Entry(tenant)
+        self._store, self._entrance = batches.service.store, batches.service.tenants.entrance
         self._token, self._lease = self._store.token(), batches.service.jobs.limits.lease_seconds
         self._changing, self._safe = asyncio.Lock(), asyncio.timeout(SAFE * self._lease)
         self._waiting = deque[LineUnderWay]()
@@ -276,7 +286,8 @@ class BatchRun:
                 await self._fail(*scanned.problems)
                 return
             self._reader = LineReader(self._files, self.tenant, file, scanned.places)
-            self._entry = await self._service.tenants.entrance.returning(self.tenant, self._record.key)
+            for place, model in self._record.put_off:
+                self._reader.put_off(place, model)
             resumes = shown.in_progress_at is not None
             if not resumes:
                 await self._change(partial(_begin_lines, lines=len(scanned.places), model=scanned.model, now=now))
@@ -284,7 +295,7 @@ class BatchRun:
 
     async def _make_lines(self, begun: int) -> None:
         """Queue the lines and take their answers, until all are in files, or it is cancelled. An earlier holder may
-        have queued those before the number `begun`.
+        have queued those before the place `begun`.
         """
         number, total, waiting = self._record.until, self._shown.request_counts.total, self._waiting
         refused, is_stopped = 0, False
@@ -306,31 +317,43 @@ class BatchRun:
                 else:
                     number, refused, pause = number + 1, 0, 0.0
                     waiting.append(line)
-                    if is_stopped and line.failure is None:
+                    if is_stopped and line.answer is None:
                         await self._cancel(line.id)
             await self._gather(pause)
         is_late = self._store.clock() >= self._shown.expires_at
         await self._finish("cancelled" if self._shown.status == "cancelling" else "expired" if is_late else "completed")
 
-    async def _begin(self, number: int, *, may_be_there: bool) -> LineUnderWay | None:
-        """Queue a line that isn't there; None where it has to wait. Raises StoreError."""
-        line, id, dialect, failure = await self._reader.read(number), "", OPENAI, None
+    async def _begin(self, place: int, *, may_be_there: bool) -> LineUnderWay | None:
+        """Queue the line of a place, unless it is there; None where it has to wait. Raises BatchLost, StoreError."""
+        line, id, dialect, answer = await self._reader.read(place), "", OPENAI, None
         try:
             if self._is_stopped and not may_be_there:
-                raise LATE
-            request, dialect = await self._read(line)
-            id = self._id_of(number, _members(line).parent)
-            if not may_be_there or not await self._is_there(id):
-                if self._is_stopped:
-                    raise LATE
-                await self._submit(request, id)
+                answer = LATE
+            else:
+                request, dialect = await self._read(line)
+                id = self._id_of(self._reader.order[place], _members(line).parent)
+                if may_be_there and await self._is_there(id):
+                    pass
+                elif self._is_stopped:
+                    answer = LATE
+                else:
+                    await self._submit(request, id)
         except Exception as error:
-            failure = refusal_of(error)
             if not isinstance(error, ApiError | EngineError | StoreError):
                 logger.exception("a line of a batch can't be queued", extra={"fields": {"batch": self.id}})
-            elif failure.retry:
+            elif refusal_of(error).retry:
+                if isinstance(error, EngineError):
+                    await self._put_off(place)
                 return None
-        return LineUnderWay(line.custom_id, id, dialect, _members(line).keeps, failure)
+            answer = _failure_of(error)
+        return LineUnderWay(line.custom_id, id, dialect, _members(line).keeps, answer)
+
+    async def _put_off(self, place: int) -> None:
+        """Have the lines for a model whose engine is away come last, once. Raises BatchLost, StoreError."""
+        model, known = self._reader.model(place), self._record.put_off
+        if all(model != each for _, each in known):
+            await self._change(lambda record: replace(record, put_off=(*known, (place, model))))
+            self._reader.put_off(place, model)
 
     async def _read(self, line: BatchLine) -> tuple[CreateRequest, Dialect]:
         """The request of a line as it is queued, and the dialect of its answer. Raises ApiError."""
@@ -342,9 +365,8 @@ class BatchRun:
             raise not_served("conversation", request.conversation, advice)
         left = self._shown.expires_at - self._store.clock()
         window: Window = "8h" if left > 8 * HOUR else "2h" if left > HOUR else "soonest"
-        request = replace(
-            request, background=True, store=True, stream=False, tier="default", window=window, continuation_id=self.id
-        )
+        wanted: dict[str, Any] = {"background": True, "store": True, "stream": False, "tier": "default"}
+        request = replace(request, **wanted, window=window, continuation_id=self.id, announced=False)
         return request, translated.dialect
 
     def _id_of(self, number: int, parent: str | None) -> str:
@@ -353,10 +375,12 @@ class BatchRun:
         return self._store.new_id(parent, together=together, seed=f"{together}/{number}".encode())
 
     async def _submit(self, request: CreateRequest, id: str) -> None:
-        """Queue the response of a line. Raises ApiError, EngineError, StoreError."""
+        """Queue the response of a line, with what its batch's key may do by now. Raises ApiError, EngineError,
+        StoreError.
+        """
+        entry = await self._entrance.returning(self.tenant, self._record.key)
         async with AsyncExitStack() as resources:
-            reserving = partial(reserve, self._service.tenants.entrance, self._entry)
-            maker = Maker(self._service, Caller(self._entry, response_id=id), reserving)
+            maker = Maker(self._service, Caller(entry, response_id=id), partial(reserve, self._entrance, entry))
             made = await make(maker, lambda: request, resources)
             assert isinstance(made, Queued)  # it is a background response
             with suppress(Conflict):  # an earlier holder has queued it
@@ -373,12 +397,12 @@ class BatchRun:
         with suppress(NotFound, NotCancellable):  # it was refused, or has ended
             await cancel(self._service, self.tenant, id)
 
-    async def _forget(self, number: int) -> None:
+    async def _forget(self, place: int) -> None:
         """Delete the response of a line that an earlier holder may have kept, when it died. Raises StoreError."""
-        line = await self._reader.read(number)
+        line = await self._reader.read(place)
         with suppress(NotFound, NotTerminal):  # a line that was refused has none
             if not _members(line).keeps:
-                await self._store.forget(self.tenant, self._id_of(number, _members(line).parent))
+                await self._store.forget(self.tenant, self._id_of(self._reader.order[place], _members(line).parent))
 
     # --- its answers ---
 
@@ -390,7 +414,7 @@ class BatchRun:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._look.wait()
-        while self._waiting and (self._look.is_set() or clock() >= self._look_at or self._waiting[0].failure):
+        while self._waiting and (self._look.is_set() or clock() >= self._look_at or self._waiting[0].answer):
             self._look.clear()
             if not await self._settle(self._waiting[0]):
                 self._look_at = clock() + LOOK_SECONDS
@@ -406,35 +430,34 @@ class BatchRun:
 
     async def _settle(self, line: LineUnderWay) -> bool:
         """Take the answer of the first line that waits, unless it hasn't ended. Raises StoreError."""
-        part, answer = self._part, line.failure
+        part, answer = self._part, line.answer
         if answer is None:
             try:
                 found = await self._store.find(self.tenant, line.id, touches=False)
+            except NotFound:
+                gone = ApiError(410, "The response was deleted before its answer was written.", code="response_gone")
+                answer = _failure_of(gone)
+            else:
                 if found.under_way or found.status not in TERMINAL:
                     return False
                 if not line.keeps:
                     part.ids.append(line.id)
                 answer = self._answer_of(found.response, line)
-            except NotFound:
-                answer = ApiError(410, "The response was deleted before its answer was written.", code="response_gone")
-            except ApiError as failure:
-                answer = failure
         if answer is not LATE or self._shown.status != "cancelling":
             part.add(f"{self.id}_{self._record.until + part.lines}", line.custom_id, answer)
         part.lines += 1
         return True
 
-    def _answer_of(self, stored: bytes, line: LineUnderWay) -> bytes:
-        """The body of the answer that a line has by its response. Raises ApiError for one that failed."""
+    def _answer_of(self, stored: bytes, line: LineUnderWay) -> LineAnswer:
+        """The answer that a line has by its response."""
         response = decode_response(stored)
         if response.status is ResponseStatus.CANCELLED and self._is_stopped:
-            raise LATE
-        if response.status in (ResponseStatus.FAILED, ResponseStatus.CANCELLED):
-            if response.error is None:
-                raise server_failure("The response was cancelled.", code="cancelled")
-            raise server_failure(response.error.message, code=response.error.code)
+            return LATE
+        if response.error is not None or response.status is ResponseStatus.CANCELLED:
+            why = response.error or ResponseError("cancelled", "The response was cancelled.")
+            return _failure_of(server_failure(why.message, code=why.code))
         self._part.usage = sum_of(self._part.usage, response.usage)
-        return bytes(line.dialect.answer(replace(response, store=line.keeps)).body)
+        return LineAnswer(200, bytes(line.dialect.answer(replace(response, store=line.keeps)).body))
 
     async def _write(self) -> None:
         """Put the answers that were taken into files. Raises BatchLost, StoreError."""
@@ -475,13 +498,19 @@ class BatchRun:
         return file.id if file.bytes else None
 
     async def _fail(self, *problems: BatchProblem) -> None:
-        """End without answers, and delete the responses of lines, but for those that continue others."""
+        """End with the answers so far, and delete the responses of other lines, but for those that continue others or
+        were put off.
+        """
         until = self._record.until
         for number in range(until, min(until + WINDOW, self._shown.request_counts.total)):
             await self._cancel(id := self._id_of(number, None))
             with suppress(NotFound, NotTerminal):
                 await self._store.forget(self.tenant, id)
-        await self._end("failed", errors=BatchProblems(problems))
+        output = errors = None
+        with suppress(FileGone):  # they may be what was lost
+            output = await self._whole("output", self._record.output)
+            errors = await self._whole("error", self._record.errors)
+        await self._end("failed", errors=BatchProblems(problems), output_file_id=output, error_file_id=errors)
 
     async def _end(self, status: BatchStatus, **shown: object) -> None:
         now = self._store.clock()
@@ -495,6 +524,12 @@ def endpoints_of(service: Service) -> Mapping[str, Translate]:
     """The endpoints whose requests a batch may have, with the readers of their bodies."""
     translations = [feature.translations(service.settings) for feature in features()]
     return {"/v1/responses": no_translation} | {path: reads for each in translations for path, reads in each.items()}
+
+
+def _failure_of(error: Exception) -> LineAnswer:
+    """The answer of a line that is refused, or has failed."""
+    refusal = refusal_of(error)
+    return LineAnswer(refusal.status, bytes(envelope(refusal).body))
 
 
 def _as_it_is(record: BatchRecord) -> BatchRecord:

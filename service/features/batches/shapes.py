@@ -112,6 +112,8 @@ class BatchRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     until: int = 0
     output: OpenFile = OpenFile()
     errors: OpenFile = OpenFile()
+    put_off: tuple[tuple[int, int], ...] = ()
+    """Models whose engines were away, and the places from which on their lines were put behind all others."""
     holder: str = ""
     held_until: float = 0.0
 

@@ -28,7 +28,7 @@ class FilesFeature(Feature):
         elsewhere = parts.store.elsewhere
         archive = elsewhere.archive if isinstance(elsewhere, ArchivedTurns) else None
         files = Files(parts.store, archive, FileSettings.of(parts.settings).file_limits)
-        parts.attachments = StoredAttachments(files)
+        parts.attachments = StoredAttachments(files, several=partial(getattr, parts.settings, "several_tenants"))
         parts.chores.append(Chore("files", partial(keep_for_ever, files, parts.store)))
 
     def routers(self, offered: Offered) -> Iterable[APIRouter]:

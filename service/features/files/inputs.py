@@ -10,7 +10,7 @@ All else is left to whoever reads the items: an id that leads to no file, too, a
 import asyncio
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -22,6 +22,7 @@ from service.errors import InvalidRequest, not_allowed
 from service.features.files.pdf import MOST_TEXT_BYTES, PdfReading, UnreadablePdf
 from service.responses.attachments import AttachedFile, Attachments, may_name_files
 from service.responses.service import Service
+from service.shares import Room
 from service.steps import in_steps
 from store.files.files import FileGone, Files
 
@@ -30,7 +31,7 @@ MOST_BYTES = 32 << 20
 """The most files of a request, and their bytes together."""
 
 AT_ONCE = 4
-"""How many requests of a process have files read at once."""
+"""How many requests of a process have files read at once. Tenants share them, as each may take minutes."""
 
 SCOPE = "api.files.read"
 
@@ -46,9 +47,10 @@ _part = msgspec.json.Decoder(dict[str, Any])
 class StoredAttachments(Attachments):
     """The files that tenants uploaded."""
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: Files, *, several: Callable[[], bool]) -> None:
+        """`several` says whether there is more than one tenant."""
         self.files = files
-        self._pdfs, self._places = PdfReading(), asyncio.Semaphore(AT_ONCE)
+        self._pdfs, self._places = PdfReading(), Room(AT_ONCE, several=several)
 
     async def find(self, entry: Entry, id: str) -> AttachedFile | None:
         entry.require(SCOPE)
@@ -56,7 +58,7 @@ class StoredAttachments(Attachments):
         return record and AttachedFile(record.filename, record.bytes, self.files.read(entry.tenant, record))
 
     async def put_into(self, entry: Entry, items: msgspec.Raw) -> msgspec.Raw:
-        async with self._places:
+        async with self._places.space(entry.tenant, 1):
             with suppress(msgspec.MsgspecError):  # whoever reads the items says what is wrong
                 return msgspec.Raw(await _Reading(self, entry, self._pdfs).items(bytes(items)))
         return items

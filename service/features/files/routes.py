@@ -4,7 +4,7 @@ store/files/files.py keeps them. Never answer for a file of another tenant: it i
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
@@ -17,7 +17,6 @@ from starlette.responses import Response, StreamingResponse
 
 from service.decoding import decode
 from service.errors import ApiError, ClientGone, InvalidRequest, server_failure, unavailable
-from service.features.files.form import UploadForm
 from service.features.files.inputs import files_of
 from service.features.files.settings import FileSettings
 from service.settings.sources import variable
@@ -25,11 +24,21 @@ from service.web.entering import Aside, UploadsAside
 from service.web.errors import JsonResponse
 from service.web.queries import ListPage, Query
 from service.web.received import Received
+from service.web.uploads import MOST_FIELD_BYTES, UploadForm
 from store.files.files import PIECE_BYTES, FileGone, FileRecord, FilesFull, FileTooLarge
 
 MOST_PAGE = 10_000
 HELD_BYTES = 2 * PIECE_BYTES
 """About what an upload or a download has in memory."""
+
+MOST_BESIDE = MOST_FIELD_BYTES + PIECE_BYTES
+"""The most bytes of a form beside its file."""
+
+MOST_NAME_CHARS = 255
+"""Of a longer name its end is kept, which says what the file is."""
+
+MOST_DIGITS = 16
+"""Of a number in a field."""
 
 router = APIRouter(prefix="/v1", tags=["Files"])
 
@@ -89,16 +98,18 @@ async def create(request: UploadsAside) -> Response:
     """Store a file: a form with a part `file`, a `purpose` and perhaps `expires_after`."""
     limits = FileSettings.of(request.service.settings).file_limits
     announced = request.header(b"content-length")
-    if announced.isdecimal() and int(announced[:20]) > limits.file_bytes + HELD_BYTES:
+    if announced.isdecimal() and int(announced[:20]) > limits.file_bytes + MOST_BESIDE:
         raise too_large(limits.file_bytes)
     request.admitted.slot.take_body(HELD_BYTES)
-    form = UploadForm(request.header(b"content-type"), _body(request))
+    form = UploadForm(request.header(b"content-type"), _body(request, limits.file_bytes))
     files = files_of(request.service)
 
     def complete(record: FileRecord) -> FileRecord:
-        fields = decode(form.fields_as_json(), UploadFields)
+        fields = decode(_as_json(form.fields), UploadFields)
         until = fields.expires_after and record.created_at + fields.expires_after.seconds
-        return msgspec.structs.replace(record, filename=form.filename, purpose=fields.purpose, expires_at=until)
+        return msgspec.structs.replace(
+            record, filename=form.name[-MOST_NAME_CHARS:], purpose=fields.purpose, expires_at=until
+        )
 
     try:
         made = await files.store(request.tenant, FileRecord(), form.file(), complete)
@@ -176,8 +187,24 @@ async def _found(request: Received, id: str) -> FileRecord:
     return record
 
 
-async def _body(request: Received) -> AsyncGenerator[bytes]:
-    """The body as it comes, at least as fast as any other has to. Raises ApiError 408, ClientGone."""
+def _as_json(fields: Iterable[tuple[str, str]]) -> bytes:
+    """Fields as an object; one with a name such as `a[b]` is a member of another."""
+    made: dict[str, Any] = {}
+    for name, value in fields:
+        outer, _, inner = name.partition("[")
+        members = made.setdefault(outer, {}) if inner else None
+        if isinstance(members, dict):
+            sent = int(value) if value.isdecimal() and len(value) < MOST_DIGITS else value
+            members[inner.rstrip("]")] = sent
+        else:
+            made[outer] = value
+    return msgspec.json.encode(made)
+
+
+async def _body(request: Received, most: int) -> AsyncGenerator[bytes]:
+    """The body with a file of `most` bytes as it comes, at least as fast as any other has to. Raises ApiError 408 and
+    413, ClientGone.
+    """
     settings, size = request.service.settings, 0
     began = asyncio.get_running_loop().time()
     while True:
@@ -193,6 +220,8 @@ async def _body(request: Received) -> AsyncGenerator[bytes]:
             raise ClientGone
         chunk = message.get("body", b"")
         size += len(chunk)
+        if size > most + MOST_BESIDE:
+            raise too_large(most)
         yield chunk
         if not message.get("more_body", False):
             return

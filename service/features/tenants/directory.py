@@ -301,6 +301,11 @@ class Directory:
         found = await self._read(Key, id)
         return found if found is not None and found.project == project_id else None
 
+    async def valid_key(self, project_id: str, id: str) -> Key | None:
+        """A key of a project; None where it has expired, or was revoked."""
+        found = await self.find_key(project_id, id)
+        return found if found is not None and found.valid(self._clock()) else None
+
     @repeat
     async def change_key(self, actor: Actor, project_id: str, id: str, wished: ChangedKey) -> Key:
         """A key with other scopes or limits, or that expires so many seconds from now. Raises ApiError, also for one

@@ -116,9 +116,11 @@ class ProjectEntrance(LimitingEntrance):
 
     async def returning(self, tenant: str, key: str) -> Entry:
         project = await self.ring.project(tenant)
-        found = await self.directory.find_key(tenant, key) if key else None
-        limit = None if found is None else found.limit
-        return ProjectEntry(tenant, key, actor=Actor(key or tenant), project=project, limit=limit)
+        found = await self.directory.valid_key(tenant, key) if key else None
+        if (key and found is None) or (project is not None and project.archived_at is not None):
+            raise WrongKey
+        scopes, limit = ((), None) if found is None else (found.scopes, found.limit)
+        return ProjectEntry(tenant, key, actor=Actor(key or tenant), project=project, scopes=scopes, limit=limit)
 
     def weight(self, tenant: str) -> float | None:
         return self.ring.weight(tenant)

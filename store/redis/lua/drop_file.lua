@@ -17,7 +17,7 @@ redis.call('HDEL', shard_key('files:' .. tenant), file)
 local size = redis.call('HGET', room, file)
 if size then
   redis.call('HDEL', room, file)
-  if redis.call('HINCRBY', room, '*', -size) == 0 and redis.call('HLEN', room) == 1 then
+  if redis.call('HINCRBY', room, '*', 0 - size) == 0 and redis.call('HLEN', room) == 1 then -- Redis 7.0 takes no -0
     redis.call('DEL', room)
   end
   if redis.call('EXISTS', pieces) == 1 and redis.call('DECRBY', shard_key('files-held'), size) == 0 then

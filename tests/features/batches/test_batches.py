@@ -1,6 +1,8 @@
 """Batches as the official SDK has them made: an uploaded file of requests, and files of what came of each."""
 
 import json
+import tracemalloc
+from pathlib import Path
 from typing import Any, cast
 
 import openai
@@ -12,6 +14,7 @@ from service.features.batches import shapes
 from service.process import Settings, load_settings
 from store.errors import StoreUnavailable
 from store.files.files import Files
+from store.jobs.outbox import Outbox
 from tests.support.batches import answers_of, begun, ended, lines
 from tests.support.engine.scripted import Stall
 from tests.support.service import background
@@ -196,6 +199,53 @@ async def test_an_expiry_goes_on_when_its_holder_dies_amid_it(
         assert (await answers_of(client, batch.output_file_id)).keys() == {"line-0"}
 
 
+async def test_lines_that_are_refused_or_late_keep_no_request_in_memory(settings: Settings) -> None:
+    engine = scripted([opened("Hm"), Stall()])
+    vast = [{"input": "a" * (1 << 20), "temperature": 7}] * 30
+    asked = lines({"input": "a"}, *vast, {"input": "b"}, *[{"input": "a" * 1000}] * 520, *[{"input": "b" * 1000}] * 200)
+    async with serving(changed(settings, worker_concurrency=2), engine) as inside, inside.client() as client:
+        batch = await begun(client, asked)
+        tracemalloc.start()
+        try:
+            await until(lambda: len(engine.generations) >= 2, 60)
+            assert tracemalloc.get_traced_memory()[0] < 16 << 20
+        finally:
+            tracemalloc.stop()
+        await client.batches.cancel(batch.id)
+        assert counts_of(await ended(client, batch.id)) == (752, 0, 30)
+
+
+async def test_lines_for_an_engine_that_is_away_come_last_whoever_goes_on(settings: Settings, tmp_path: Path) -> None:
+    path = tmp_path / "engines.toml"
+    away = 'kind = "chat"\nurls = ["http://127.0.0.1:1"]\ncontext_tokens = 8000\n'
+    path.write_text(f'[[engines]]\nname = "demo"\nkind = "demo"\n[[engines]]\nname = "away"\n{away}')
+    asked = lines(*({"input": "Count to 1.", "model": ("away", "demo")[n % 2]} for n in range(300)))
+    both = load_settings(redis_url=settings.redis_url, key_prefix=settings.key_prefix, engines=str(path))
+    async with serving(both) as inside, inside.client() as client:
+        batch = await begun(client, asked)
+        await until(lambda: client.batches.retrieve(batch.id), 30, wanted=lambda found: counts_of(found)[1] > 0)
+    async with serving(both) as inside, inside.client() as client:
+        await until(lambda: client.batches.retrieve(batch.id), 60, wanted=lambda found: counts_of(found)[1] == 150)
+        await client.batches.cancel(batch.id)
+        batch = await ended(client, batch.id)
+        made = await answers_of(client, batch.output_file_id)
+        assert made.keys() == {f"line-{n}" for n in range(1, 300, 2)}
+        assert (counts_of(batch), batch.error_file_id) == ((300, 150, 0), None)
+
+
+async def test_no_webhook_reports_a_line(settings: Settings) -> None:
+    where = {"redis_url": settings.redis_url, "key_prefix": settings.key_prefix}
+    told = load_settings(**where, webhook_url="private+http://127.0.0.1:1/", webhook_secret="whsec_" + 32 * "A")
+    async with serving(told, scripted([answer("Hello.")])) as inside, inside.client() as client:
+        plain = await background.ended(client, (await submitted(client)).id)
+        assert (
+            await ended(client, (await begun(client, lines({"input": "a"}, {"input": "b"}))).id)
+        ).status == "completed"
+        ask, outbox = inside.store.server.command, Outbox(inside.store)
+        told_of = [each for shard in outbox.shards for each in await ask("ZRANGE", shard.key_named("outbox"), 0, -1)]
+        assert [plain.id.removeprefix("resp_") in each.decode() for each in told_of] == [True]
+
+
 async def test_its_lines_wait_until_no_other_response_does(settings: Settings) -> None:
     engine = scripted([answer("Hello.")])
     asked = lines(*({"input": str(number)} for number in range(60)))
@@ -226,18 +276,20 @@ async def test_another_process_goes_on_where_one_was_stopped(settings: Settings)
         assert len(again.generations) <= 200 - 123
 
 
-async def test_a_batch_whose_input_was_deleted_fails_and_leaves_no_responses(settings: Settings) -> None:
+async def test_a_batch_whose_input_was_deleted_keeps_its_answers_so_far_and_no_responses(settings: Settings) -> None:
     engine = scripted(*[[answer("Hello.")]] * 3, [opened("Hm"), Stall()])
-    asked = lines(*({"input": str(number)} for number in range(40)))
+    asked = lines({"input": "a", "temperature": 7}, *({"input": str(number)} for number in range(40)))
     async with serving(changed(settings, worker_concurrency=1), engine) as inside, inside.client() as client:
         batch = await begun(client, asked)
-        await until(lambda: len(engine.generations) >= 4, 30)
+        await until(lambda: client.batches.retrieve(batch.id), 30, wanted=lambda found: counts_of(found)[1] >= 3)
     async with serving(settings, scripted([answer("Hello.")])) as inside, inside.client() as client:
         await client.files.delete(batch.input_file_id)
         batch = await ended(client, batch.id)
         assert batch.errors is not None
         assert batch.errors.data is not None
         assert (batch.status, [each.code for each in batch.errors.data]) == ("failed", ["file_gone"])
+        assert len(await answers_of(client, batch.output_file_id)) == counts_of(batch)[1] == 3
+        assert (await answers_of(client, batch.error_file_id)).keys() == {"line-0"}
 
         async def left() -> int:
             async with Redis.from_url(settings.redis_url) as redis:

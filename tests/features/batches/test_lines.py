@@ -24,7 +24,7 @@ def scanned(content: bytes, size: int = 1 << 20, most: int = 1 << 20) -> LineSca
 
 def order_of(lines: list[bytes]) -> list[str]:
     content = b"\n".join(lines)
-    return [json.loads(content[start : start + size])["custom_id"] for _, start, size in scanned(content).places]
+    return [json.loads(content[start : start + size])["custom_id"] for _, start, size, _ in scanned(content).places]
 
 
 @given(
@@ -36,7 +36,7 @@ def test_each_line_is_found_wherever_pieces_end(texts: list[str], size: int, end
     lines = [line_of(str(number), input=text) for number, text in enumerate(texts)]
     content = end.join(lines)
     places = scanned(content, size).places
-    found = [content[start : start + length] for _, start, length in places]
+    found = [content[start : start + length] for _, start, length, _ in places]
     assert sorted(map(json.loads, found), key=str) == sorted(map(json.loads, lines), key=str)
 
 
@@ -70,3 +70,8 @@ def test_a_batch_has_a_bounded_number_of_lines() -> None:
     content = b"\n".join(line_of(str(number)) for number in range(MOST_LINES + 2))
     [problem] = scanned(content).problems
     assert (problem.code, problem.line) == ("too_many_lines", MOST_LINES + 1)
+
+
+def test_a_model_with_a_vast_name_isn_t_that_of_the_batch() -> None:
+    scanner = scanned(line_of("a", model="m" * 10_000) + b"\n" + line_of("b", model="n"))
+    assert (scanner.model, scanner.problems) == ("n", [])

@@ -1,5 +1,6 @@
 """Files in inputs: what was read of one stands in the conversation, through every door, and goes on without it."""
 
+import asyncio
 from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator
 from functools import partial
@@ -20,6 +21,7 @@ from tests.support.service.inside import Inside, answer, opened, scripted, servi
 from tests.support.service.process import MODEL
 from tests.support.service.sockets import socket
 from tests.support.service.steered import Paused
+from tests.support.waiting import until
 
 NOBODY = "file-" + 24 * "0"
 TEXT = b"The word is heron.\n"
@@ -278,3 +280,31 @@ async def test_a_new_container_of_a_response_has_copies_of_files(settings: Setti
             await client.files.delete(id)
             with pytest.raises(BadRequestError, match="no file with this id"):
                 await client.responses.create(model=MODEL, input="Read.", tools=[tool])
+
+
+async def test_no_tenant_keeps_others_from_having_their_files_read(settings: Settings) -> None:
+    """A slow PDF takes its time in each of many requests, and another tenant's text is read meanwhile."""
+    keys = load_settings(redis_url=settings.redis_url, key_prefix=settings.key_prefix, api_keys="ada:sk-ada,bob:sk-bob")
+    begun, goes_on = list[str](), asyncio.Event()
+
+    async def slow(self: PdfReading, content: bytes) -> bytes:
+        begun.append("")
+        await goes_on.wait()
+        return b"text"
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PdfReading, "text", slow)
+        async with (
+            serving(keys, scripted([answer("Yes.")])) as inside,
+            inside.client("sk-ada") as ada,
+            inside.client("sk-bob") as bob,
+        ):
+            asked = named(filename="a.pdf", file_data=b64encode(pdf_of("a")).decode())
+            slow_ones = [
+                asyncio.create_task(ada.responses.create(model=MODEL, input=asked)) for _ in range(inputs.AT_ONCE + 1)
+            ]
+            await until(lambda: len(begun) >= inputs.AT_ONCE - 1, 20)
+            made = await bob.responses.create(model=MODEL, input=named(file_id=await upload(bob)))
+            assert made.status == "completed"
+            goes_on.set()
+            assert {each.status for each in await asyncio.gather(*slow_ones)} == {"completed"}

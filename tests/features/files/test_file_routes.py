@@ -11,6 +11,7 @@ import httpx
 import pytest
 from openai import APIStatusError, AsyncOpenAI, BadRequestError, NotFoundError, OpenAI
 
+from service.features.files.routes import MOST_BESIDE
 from service.process import Settings, load_settings
 from tests.support.service.inside import Inside, answer, scripted, serving
 from tests.support.service.process import ServiceProcess
@@ -112,8 +113,8 @@ PURPOSE = b'name="purpose"\r\n\r\nuser_data'
         ([FILE, PURPOSE, b'name="more"; filename="b.txt"\r\n\r\nabc'], "file", "invalid_value"),
         ([b'name="file"; filename=""\r\n\r\nabc', PURPOSE], "file", "invalid_value"),
         ([b'name="file"; filename="a\x07b"\r\n\r\nabc', PURPOSE], "file", "invalid_value"),
-        ([FILE, PURPOSE, b'name="long"\r\n\r\n' + bytes(5000)], "file", "invalid_value"),
-        ([FILE, PURPOSE, *(b'name="f%d"\r\n\r\n' % number for number in range(20))], "file", "invalid_value"),
+        ([FILE, PURPOSE, b'name="long"\r\n\r\n' + bytes(1 << 20) + b"x"], "file", "invalid_value"),
+        ([FILE, PURPOSE, *(b'name="f%d"\r\n\r\n' % number for number in range(70))], "file", "invalid_value"),
         (
             [FILE, PURPOSE, b'name="expires_after[seconds]"\r\n\r\n3600'],
             "expires_after.anchor",
@@ -149,11 +150,40 @@ async def test_a_wrong_form_is_refused_and_leaves_nothing(
         assert (await client.get("/v1/files")).json()["data"] == []
 
 
-@pytest.mark.parametrize("kind", ["application/json", "multipart/form-data", "text/plain"])
+LONG_BOUNDARY = f"multipart/form-data; boundary={'b' * 300}"
+
+
+@pytest.mark.parametrize("kind", ["application/json", "multipart/form-data", LONG_BOUNDARY, "text/plain"])
 async def test_what_is_no_form_is_refused(service: Inside, kind: str) -> None:
     async with httpx.AsyncClient(base_url=service.url) as client:
         answered = await client.post("/v1/files", content=b"abc", headers={"content-type": kind})
         assert answered.status_code in (400, 403, 415), answered.text
+
+
+@pytest.mark.parametrize("cut", [1, 2, 4, 6, 9])
+async def test_a_form_without_its_end_is_no_file(service: Inside, cut: int) -> None:
+    async with httpx.AsyncClient(base_url=service.url) as client:
+        body, kind = form(PURPOSE, FILE), {"content-type": "multipart/form-data; boundary=b"}
+        whole = await client.post("/v1/files", content=body.removesuffix(b"\r\n"), headers=kind)
+        assert whole.status_code == 200, whole.text
+        answered = await client.post("/v1/files", content=body[: -2 - cut], headers=kind)
+        assert (answered.status_code, answered.json()["error"]["param"]) == (400, "file")
+        assert len((await client.get("/v1/files")).json()["data"]) == 1
+
+
+@pytest.mark.parametrize("begin", [form(PURPOSE, FILE), b""])
+async def test_a_form_has_a_bound_beside_its_file(settings: Settings, begin: bytes) -> None:
+    small = load_settings(redis_url=settings.redis_url, key_prefix=settings.key_prefix, file_max_bytes=1_000)
+
+    async def endless() -> AsyncIterator[bytes]:
+        yield begin + b"\r\n" * ((1_000 + MOST_BESIDE - len(begin)) // 2)
+        yield b"\r\n"
+
+    async with serving(small) as service, httpx.AsyncClient(base_url=service.url) as client:
+        answered = await client.post(
+            "/v1/files", content=endless(), headers={"content-type": "multipart/form-data; boundary=b"}
+        )
+        assert (answered.status_code, answered.json()["error"]["code"]) == (413, "file_too_large")
 
 
 async def test_bounds_are_refused_with_the_setting_that_changes_them(settings: Settings) -> None:

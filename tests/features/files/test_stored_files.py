@@ -68,6 +68,8 @@ async def test_what_was_stored_is_read(files: Files, size: int) -> None:
     assert (record.filename, record.purpose, record.bytes) == ("notes.txt", "user_data", size)
     assert await files.find("acme", record.id) == record
     assert await content_of(files, record) == content
+    assert await files.delete("acme", record.id)
+    assert await files.of("acme") == []
 
 
 async def test_one_chunk_may_be_all_of_it(files: Files) -> None:
