@@ -201,3 +201,18 @@ async def test_a_file_that_is_removed_while_it_is_in_use_is_begun_anew(catalogue
     assert (await catalogue.note(WHOLE), await found(catalogue, "word")) == ("", [])
     assert await put(catalogue, "00bb", row_of("word"), "")
     assert await found(catalogue, "word") == ["00bb"]
+
+
+OTHER = "import sqlite3, sys; file = sqlite3.connect(sys.argv[1]); file.execute('PRAGMA user_version'); file.close()"
+"""Another program that looks at a file; as the last that uses it, it would take the log away."""
+
+
+async def test_what_is_written_stays_where_another_program_looks_at_the_file(catalogue: Catalogue, folder: Path) -> None:
+    """Its searches have a connection of their own: opening that must not unlock what the other one has locked."""
+    await put(catalogue, "00aa", row_of("word"), "")
+    assert await found(catalogue, "word") == ["00aa"]
+    looks = await asyncio.create_subprocess_exec(sys.executable, "-c", OTHER, str(folder / FILE))
+    assert await looks.wait() == 0
+    assert await put(catalogue, "00bb", row_of("word"), "")
+    with closing(sqlite3.connect(folder / FILE)) as file:
+        assert file.execute("SELECT count(*) FROM harmonium_catalogue").fetchone() == (2,)
