@@ -207,7 +207,9 @@ OTHER = "import sqlite3, sys; file = sqlite3.connect(sys.argv[1]); file.execute(
 """Another program that looks at a file; as the last that uses it, it would take the log away."""
 
 
-async def test_what_is_written_stays_where_another_program_looks_at_the_file(catalogue: Catalogue, folder: Path) -> None:
+async def test_what_is_written_stays_where_another_program_looks_at_the_file(
+    catalogue: Catalogue, folder: Path
+) -> None:
     """Its searches have a connection of their own: opening that must not unlock what the other one has locked."""
     await put(catalogue, "00aa", row_of("word"), "")
     assert await found(catalogue, "word") == ["00aa"]
