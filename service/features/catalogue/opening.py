@@ -39,6 +39,9 @@ FRESH_SECONDS = 600.0
 was longer ago. After that one process compares them once a day.
 """
 
+OTHER_WORDS = "another process makes the catalogue with another HARMONIUM_SEARCH_WORDS: set the same for all"
+FOREIGN = "the catalogue was another archive's and is made anew: each archive needs one of its own"
+
 TOLD = 1_000
 """After how many trees it is said how far the catalogue is."""
 
@@ -77,13 +80,20 @@ async def catalogue_for_ever(store: ConversationHistoryStore, cataloguer: Catalo
     """Have the catalogue whole, and nothing in its index that was deleted, until cancelled. What others made in another
     form is made anew once, at the start: else two would do so in turn.
     """
-    fresh, left = FRESH_SECONDS, list[str]()
+    fresh, left, told = FRESH_SECONDS, list[str](), ""
     while True:
         with tolerate(store, "the catalogue is not whole yet"):
             if about := await cataloguer.about():
                 whole, age = await cataloguer.catalogue.note(WHOLE), time.time() - await cataloguer.looked_at()
-                if age > (fresh if whole else FRESH_SECONDS) or (whole != about and fresh == FRESH_SECONDS):
+                others = whole not in ("", about)
+                foreign = others and whole.partition(" ")[0] != about.partition(" ")[0]
+                if age > (fresh if whole else FRESH_SECONDS) or foreign or (whole != about and fresh == FRESH_SECONDS):
                     left = SHARDS  # until it is done, also where the archive is away meanwhile
+                elif others and whole != told:
+                    told = whole
+                    event(logger, logging.WARNING, OTHER_WORDS)
+                if foreign:
+                    event(logger, logging.WARNING, FOREIGN)
                 if left := left or [*await cataloguer.unread()]:
                     await make_whole(cataloguer, left)
                 fresh, left = DAY_SECONDS, []

@@ -31,7 +31,7 @@ from store.catalogue.rows import fact_of
 from store.errors import ArchiveRefused, ArchiveUnavailable
 from store.history.elsewhere import KeptQuery
 from store.keys import digits_of
-from tests.support.archive.catalogues import FILE, catalogue_at, emptied, found
+from tests.support.archive.catalogues import FILE, catalogue_at, emptied, found, put, row_of
 from tests.support.archive.kept import DAY, Kept, kept, micros
 from tests.support.archive.opened import Place, new_name, opened
 from tests.support.store.audit import complaints
@@ -516,7 +516,7 @@ async def test_an_older_copy_and_another_machine_s_are_made_right(listed: Listed
 
 
 async def test_what_others_make_by_other_words_is_made_anew_once_and_then_left_to_them(
-    listed: Listed, monkeypatch: pytest.MonkeyPatch, place: Place
+    listed: Listed, monkeypatch: pytest.MonkeyPatch, place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("service.features.catalogue.opening.TIDY_SECONDS", 0.01)
     await listed.archived("one")
@@ -540,6 +540,26 @@ async def test_what_others_make_by_other_words_is_made_anew_once_and_then_left_t
         for task in made:
             task.cancel()
     await other.close()
+    (told,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert told == "another process makes the catalogue with another HARMONIUM_SEARCH_WORDS: set the same for all"
+
+
+async def test_a_catalogue_of_another_archive_is_made_right_at_once(
+    listed: Listed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As somebody may put the wrong file there while the service runs."""
+    monkeypatch.setattr("service.features.catalogue.opening.TIDY_SECONDS", 0.01)
+    (id,) = await listed.archived("one")
+    about = await listed.cataloguer.about()
+    running = asyncio.create_task(catalogue_for_ever(listed.kept.store, listed.cataloguer))
+    try:
+        await until(lambda: listed.catalogue.note(WHOLE), wanted=about.__eq__)
+        assert await put(listed.catalogue, "00aa", row_of("foreign"), "")
+        await listed.catalogue.put_note(WHOLE, about.replace("id", "foreign"))
+        await until(lambda: listed.catalogue.note(WHOLE), wanted=about.__eq__)
+        assert await listed.roots() == [digits_of(id)]
+    finally:
+        running.cancel()
 
 
 def _counting(
