@@ -243,13 +243,14 @@ def _choose(index: Index, erased: int) -> tuple[TreeToDescribe | None, list[str]
     """The tree of an index as it is described, and the ids of its turns that are read for that."""
     entries = index.entries
     for root in [id for id, entry in entries.items() if entry.parent is None]:
-        within = index.within(root)
-        there = [id for id in within if not is_conversation(id) and entries[id].created > erased]
+        within = [id for id in index.within(root) if entries[id].created > erased]
+        within.sort(key=is_conversation, reverse=True)  # these first, as they may name a person
+        there = [id for id in within if not is_conversation(id)]
         if there:
             newest, kept = max(there, key=lambda id: entries[id].created), set(there)
             opening = [id for id in index.path(newest) or () if id in kept][:OPENING]
-            sizes = accumulate(entries[id].payload for id in there)
-            read = [id for id, size in zip(there, sizes, strict=True) if size <= READ_BYTES]
+            sizes = accumulate(entries[id].payload for id in within)
+            read = [id for id, size in zip(within, sizes, strict=True) if size <= READ_BYTES]
             used, named = max(entries[id].used for id in within), next(filter(is_conversation, within), None)
             tree = TreeToDescribe(root, used, len(there), named, opening, newest)
             return tree, list(dict.fromkeys((*opening, newest, *read)))

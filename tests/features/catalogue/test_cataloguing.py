@@ -29,6 +29,7 @@ from store.catalogue.catalogue import Catalogue, StoredRow
 from store.catalogue.cataloguing import LOOKED, WHOLE, Cataloguer, tree_at
 from store.catalogue.rows import fact_of
 from store.errors import ArchiveRefused, ArchiveUnavailable
+from store.history.conversations import Conversations, by_hand
 from store.history.elsewhere import KeptQuery
 from store.keys import digits_of
 from tests.support.archive.catalogues import FILE, catalogue_at, emptied, found, put, row_of
@@ -267,6 +268,25 @@ async def test_a_person_is_found_in_a_tree_of_any_number_of_facts(listed: Listed
     await listed.kept.archive_all()
     for person in ("p1", "p2"):
         assert len(await found(listed.catalogue, facts=(fact_of(PERSON, person),))) == 1
+
+
+async def test_a_tree_is_found_by_the_metadata_of_a_conversation(listed: Listed) -> None:
+    """As memory finds it: clients name a person there, too, and an erasure has to find all of them."""
+    conversations = Conversations(listed.kept.store)
+    id = conversations.new_id()
+    first = conversations.first_turn_id(id)
+    await conversations.create(TENANT, id, by_hand(first, None, ()), b'{"metadata": {"user": "alice"}}')
+    await listed.kept.archive_all()
+    alice, bob = ((fact_of(METADATA, "user", name),) for name in ("alice", "bob"))
+    assert (
+        await found(listed.catalogue, "alice")
+        == await found(listed.catalogue, facts=alice)
+        == [tree_at(digits_of(first))]
+    )
+    await conversations.amend(TENANT, id, b'{"metadata": {"user": "bob"}}')
+    await listed.kept.archive_all()
+    assert await found(listed.catalogue, facts=alice) == []
+    assert len(await found(listed.catalogue, facts=bob)) == 1
 
 
 @pytest.mark.parametrize("deep", [1_000, 100_000])
