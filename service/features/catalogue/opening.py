@@ -19,7 +19,7 @@ from service.store_away import tolerate
 from store.archive.archive import Archive
 from store.archive.port import Bounds
 from store.catalogue.catalogue import Catalogue, CatalogueDatabase
-from store.catalogue.cataloguing import SHARDS, WHOLE, Cataloguer
+from store.catalogue.cataloguing import SHARDS, Cataloguer
 from store.errors import Unsupported
 from store.history.history import ConversationHistoryStore
 
@@ -84,12 +84,11 @@ async def catalogue_for_ever(store: ConversationHistoryStore, cataloguer: Catalo
     while True:
         with tolerate(store, "the catalogue is not whole yet"):
             if about := await cataloguer.about():
-                whole, age = await cataloguer.catalogue.note(WHOLE), time.time() - await cataloguer.looked_at()
-                others = whole not in ("", about)
-                foreign = others and whole.partition(" ")[0] != about.partition(" ")[0]
+                age = time.time() - await cataloguer.looked_at()
+                whole, foreign = await cataloguer.whole()
                 if age > (fresh if whole else FRESH_SECONDS) or foreign or (whole != about and fresh == FRESH_SECONDS):
                     left = SHARDS  # until it is done, also where the archive is away meanwhile
-                elif others and whole != told:
+                elif whole not in ("", about, told):
                     told = whole
                     event(logger, logging.WARNING, OTHER_WORDS)
                 if foreign:

@@ -604,6 +604,20 @@ async def test_nothing_is_looked_for_in_a_catalogue_that_is_not_whole(listed: Li
     assert [tree.root for tree in await listed.cataloguer.find(TENANT, asked)] == [digits_of(id)]
 
 
+async def test_a_catalogue_of_another_archive_tells_nothing_until_it_is_made_right(listed: Listed) -> None:
+    (id,) = await listed.archived("one")
+    assert await put(listed.catalogue, "00aa", row_of("foreign"), "")
+    await listed.catalogue.put_note(WHOLE, "another words")
+    making = listed.cataloguer.make_whole()
+    await anext(making)
+    for query in (KeptQuery(9), KeptQuery(9, words=("foreign",))):
+        with pytest.raises(ArchiveUnavailable, match="is being made"):
+            await listed.cataloguer.find(TENANT, query)
+    async for _ in making:
+        pass
+    assert [tree.root for tree in await listed.cataloguer.find(TENANT, KeptQuery(9))] == [digits_of(id)]
+
+
 async def test_the_row_of_a_tree_of_many_turns_takes_the_loop_little_time(
     listed: Listed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
