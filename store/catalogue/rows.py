@@ -80,8 +80,9 @@ def text_around(text: str, wanted: Iterable[str]) -> str:
     """The text around the first word that begins as one of these, or with a part of it."""
     parts, word = "|".join(map(re.escape, _words_wanted(wanted))), rf"(?<![^\W_])|(?={_SIGN})"
     found = re.search(rf"(?:{word})(?:{parts})", _plain(text))
-    end, at = found.start() if found else 0, lambda end: len(_plain(text[:end]))
-    begin = max(0, bisect_left(range(len(text)), end, key=at) - AROUND_CHARS // 3)
+    # as many signs of the text as what stands before it in plain
+    at = bisect_left(range(len(text)), found.start(), key=lambda end: len(_plain(text[:end]))) if found else 0
+    begin = max(0, at - AROUND_CHARS // 3)
     around = " ".join(text[begin : begin + AROUND_CHARS].split())
     return "…" * (begin > 0) + around + "…" * (begin + AROUND_CHARS < len(text))
 
