@@ -154,7 +154,9 @@ class Catalogue:
         )
 
     async def _list(self, tenant: str, query: KeptQuery) -> Sequence[Any]:
-        return await self._database.read(f"{_SELECT} '' FROM {TABLE} {_WANTED} {_IN_ORDER}", *_asked(tenant, query))
+        return await self._database.read(
+            f"{_SELECT} '' FROM {TABLE} {_WANTED} {_IN_ORDER}", *_parameters_of(tenant, query)
+        )
 
     async def _search(self, tenant: str, query: KeptQuery, wanted: Mapping[str, bool]) -> Sequence[Any]:
         database, words, question = self._database, "words" if query.words else "''", self._database.question(wanted)
@@ -166,10 +168,10 @@ class Catalogue:
             else:
                 source, match = TABLE, f"AND {database.many}"
             statement = f"{_SELECT} {words} FROM {source} {_WANTED} {match} {_IN_ORDER}"
-            return await database.search(statement, *_asked(tenant, query), question)
+            return await database.search(statement, *_parameters_of(tenant, query), question)
 
 
-def _asked(tenant: str, query: KeptQuery) -> tuple[object, ...]:
+def _parameters_of(tenant: str, query: KeptQuery) -> tuple[object, ...]:
     return tenant, *query.before, query.since, query.limit
 
 
