@@ -21,7 +21,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -260,9 +260,10 @@ def open_file(path: Path, busy_seconds: float, tables: str = _TABLE) -> sqlite3.
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with open(path.with_name(LOCK), "ab", opener=_own) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        open(
-            path, "ab", opener=_own
-        ).close()  # SQLite would make it readable by others; what lies beside it has its mode
+        # SQLite would make it readable by others; what lies beside it has its mode. One that is there is never opened
+        # beside SQLite: closing that again would unlock it for all of this process, and others would take its log away.
+        with suppress(FileExistsError):
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))
         file = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=True)
         return _prepare(file, _OPENED, _MADE + tables)
 

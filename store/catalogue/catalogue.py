@@ -8,6 +8,7 @@ tree a bare row stays, which nobody is told of, for as long as the archive keeps
 import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
+from weakref import WeakValueDictionary
 
 from store.catalogue.rows import CatalogueRow, entries_of, entries_wanted, text_around
 from store.errors import ArchiveUnavailable
@@ -36,6 +37,7 @@ _ERASE_SOME = f"""DELETE FROM {TABLE} WHERE place IN (
     SELECT place FROM {TABLE} WHERE tenant = $1 AND shown IS NOT NULL AND used <= $2 LIMIT $3
 ) RETURNING true"""
 _WANTED = """WHERE tenant = $1 AND shown IS NOT NULL AND (used, tree) < ($2, $3) AND used >= $4"""
+_SELECT = "SELECT tree, used, root, newest, shown,"
 _IN_ORDER = "ORDER BY used DESC, tree DESC LIMIT $5"
 
 T = TypeVar("T")
@@ -92,6 +94,8 @@ class Catalogue:
         self._insert = f"INSERT INTO {TABLE} ({_COLUMNS}) VALUES ({_VALUES}, {database.found})"
         self._update = f"UPDATE {TABLE} SET ({_COLUMNS}) = ({_VALUES}, {database.found})"
         self.tidy, self.close = database.tidy, database.close
+        self._searching = WeakValueDictionary[str, asyncio.Lock]()
+        """One search of each tenant at a time, as others have to wait for it."""
 
     async def note(self, name: str) -> str:
         """A note; empty where there is none."""
@@ -139,29 +143,36 @@ class Catalogue:
 
     async def find(self, tenant: str, query: KeptQuery) -> Sequence[KeptTree]:
         """The rows of a tenant that are wanted, the one used last first."""
-        return await _in_time(self._find(tenant, query))
-
-    async def _find(self, tenant: str, query: KeptQuery) -> Sequence[KeptTree]:
-        database, asked, source, match = self._database, [tenant, *query.before, query.since, query.limit], TABLE, ""
-        if wanted := entries_wanted(tenant, query.words, query.facts):
-            question = database.question(wanted)
-            asked.append(question)
-            count = f"SELECT count(*) FROM (SELECT 1 FROM {database.counted} LIMIT {MOST_SORTED}) few"
-            if (await database.search(count, question) or [(0,)])[0][0] < MOST_SORTED:
-                # twice as many, as there may be more by now; a limit has this looked for by itself
-                source = f"(SELECT * FROM {TABLE} WHERE {database.few} LIMIT {2 * MOST_SORTED}) few"
-            else:
-                match = f"AND {database.many}"
-        elif query.words:
+        wanted = entries_wanted(tenant, query.words, query.facts)
+        if query.words and not wanted:
             return ()
-        words = "words" if query.words else "''"
-        statement = f"SELECT tree, used, root, newest, shown, {words} FROM {source} {_WANTED} {match} {_IN_ORDER}"
-        rows = await database.search(statement, *asked)
+        rows = await _in_time(self._search(tenant, query, wanted) if wanted else self._list(tenant, query))
         if not query.words:
             return [KeptTree(*row) for row in rows]
         return await asyncio.to_thread(
             lambda: [KeptTree(*row[:5], text=text_around(row[5], query.words)) for row in rows]
         )
+
+    async def _list(self, tenant: str, query: KeptQuery) -> Sequence[Any]:
+        return await self._database.read(
+            f"{_SELECT} '' FROM {TABLE} {_WANTED} {_IN_ORDER}", *_parameters_of(tenant, query)
+        )
+
+    async def _search(self, tenant: str, query: KeptQuery, wanted: Mapping[str, bool]) -> Sequence[Any]:
+        database, words, question = self._database, "words" if query.words else "''", self._database.question(wanted)
+        count = f"SELECT count(*) FROM (SELECT 1 FROM {database.counted} LIMIT {MOST_SORTED}) few"
+        async with self._searching.setdefault(tenant, asyncio.Lock()):
+            if (await database.search(count, question) or [(0,)])[0][0] < MOST_SORTED:
+                # twice as many, as there may be more by now; a limit has this looked for by itself
+                source, match = f"(SELECT * FROM {TABLE} WHERE {database.few} LIMIT {2 * MOST_SORTED}) few", ""
+            else:
+                source, match = TABLE, f"AND {database.many}"
+            statement = f"{_SELECT} {words} FROM {source} {_WANTED} {match} {_IN_ORDER}"
+            return await database.search(statement, *_parameters_of(tenant, query), question)
+
+
+def _parameters_of(tenant: str, query: KeptQuery) -> tuple[object, ...]:
+    return tenant, *query.before, query.since, query.limit
 
 
 def place_of(tenant: str, tree: str) -> str:

@@ -84,7 +84,7 @@ class Cataloguer(ArchiveListener):
     def __init__(self, archive: Archive, catalogue: Catalogue, describe: Describe, form: str) -> None:
         """`form` names what `describe` makes of a tree: rows in another form are made anew."""
         self.catalogue, self._archive, self._describe, self._form = catalogue, archive, describe, form
-        self._keeping, self._marks = Keeping(archive), Marks(archive)
+        self._keeping, self._marks, self._id = Keeping(archive), Marks(archive), ""
 
     async def tree_goes(self, tenant: str, digits: str) -> None:
         before = await self.catalogue.row(tenant, tree_at(digits))
@@ -129,8 +129,14 @@ class Cataloguer(ArchiveListener):
 
     async def about(self) -> str:
         """The note of a whole catalogue; empty as long as the archive has no id."""
-        stored = await self._archive.get(ID_KEY)
-        return "" if stored is None else f"{stored.value.decode()} {self._form}"
+        if not self._id and (stored := await self._archive.get(ID_KEY)) is not None:
+            self._id = stored.value.decode()
+        return self._id and f"{self._id} {self._form}"
+
+    async def whole(self) -> tuple[str, bool]:
+        """The note of the catalogue, and whether it is another archive's."""
+        note, about = await self.catalogue.note(WHOLE), await self.about()
+        return note, bool(note) and note.partition(" ")[0] != about.partition(" ")[0]
 
     async def looked_at(self) -> float:
         """When it was compared with the archive last, in seconds since 1970."""
@@ -142,7 +148,8 @@ class Cataloguer(ArchiveListener):
         somebody else begins the same.
         """
         about, unread, made, token = await self.about(), {*await self.unread()} - {*only}, 0, token_hex(VERSION_BYTES)
-        if await self.catalogue.note(WHOLE) != about:
+        whole, foreign = await self.whole()
+        if whole != about and not foreign:
             await self.catalogue.put_note(WHOLE, "")
         await self.catalogue.put_note(LOOKED, f"{time.time()} {token}")
         for shard in only:
@@ -201,9 +208,10 @@ class Cataloguer(ArchiveListener):
 
     async def find(self, tenant: str, query: KeptQuery) -> Sequence[KeptTree]:
         """The trees of a tenant that are wanted, the one used last first. Raises ArchiveUnavailable also where some are
-        looked for while it is not whole: what it has of them would be taken for all.
+        looked for while it is not whole, as what it has of them would be taken for all, or it is another archive's.
         """
-        if (query.facts or query.words) and not await self.catalogue.note(WHOLE):
+        whole, foreign = await self.whole()
+        if foreign or (not whole and (query.facts or query.words)):
             raise ArchiveUnavailable("its catalogue is being made, and finds only some of it")
         return await self.catalogue.find(tenant, query)
 
@@ -243,13 +251,14 @@ def _choose(index: Index, erased: int) -> tuple[TreeToDescribe | None, list[str]
     """The tree of an index as it is described, and the ids of its turns that are read for that."""
     entries = index.entries
     for root in [id for id, entry in entries.items() if entry.parent is None]:
-        within = index.within(root)
-        there = [id for id in within if not is_conversation(id) and entries[id].created > erased]
+        within = [id for id in index.within(root) if entries[id].created > erased]
+        within.sort(key=is_conversation, reverse=True)  # these first, as they may name a person
+        there = [id for id in within if not is_conversation(id)]
         if there:
             newest, kept = max(there, key=lambda id: entries[id].created), set(there)
             opening = [id for id in index.path(newest) or () if id in kept][:OPENING]
-            sizes = accumulate(entries[id].payload for id in there)
-            read = [id for id, size in zip(there, sizes, strict=True) if size <= READ_BYTES]
+            sizes = accumulate(entries[id].payload for id in within)
+            read = [id for id, size in zip(within, sizes, strict=True) if size <= READ_BYTES]
             used, named = max(entries[id].used for id in within), next(filter(is_conversation, within), None)
             tree = TreeToDescribe(root, used, len(there), named, opening, newest)
             return tree, list(dict.fromkeys((*opening, newest, *read)))

@@ -1,17 +1,18 @@
 """Rows: one for each tree that an archive keeps, and the entries of an index by which a row is found.
 
-Words are split here, without case and diacritics, so that they are the same in every database, and nothing that is
-looked for means anything to a parser. Every entry begins with a mark of its tenant, so a search reads those of its own
+Words are split here, without case and marks, so that they are the same in every database, and nothing that is looked
+for means anything to a parser. Every entry begins with a mark of its tenant, so a search reads those of its own
 tenant alone.
 
 The store reads no JSON: whoever opens a catalogue says what a row shows, and by which words it is found.
 """
 
 import re
-import unicodedata
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
+from unicodedata import category, normalize
 
 FACT_BYTES = 10
 
@@ -21,13 +22,19 @@ TENANT_BYTES = 4
 WORD_CHARS = 64
 """How much of a word is looked for."""
 
-AROUND_WORDS = 24
-"""How many words are shown around those that were looked for."""
+AROUND_CHARS = 160
+"""How much is shown around the words that were looked for."""
 
-IDEOGRAPHS = "\u2e80"
-"""The first sign of scripts in which one sign is a word."""
+_SIGN = "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\ua4cf]"
+"""A sign of scripts without spaces between words: Thai, Lao, Burmese, Khmer, Chinese and Japanese."""
 
-_MARKS, _PART = re.compile("[\u0300-\u036f]+"), re.compile(r"[^\W_]+")
+_SIGNS, _ASKED_PAIR, _PAIR = map(
+    re.compile, (_SIGN, f"(?=({_SIGN}{_SIGN}|(?<!{_SIGN}){_SIGN}))", f"(?=({_SIGN}{{1,2}}))")
+)
+"""Two signs beside each other stand for a word, as any of them may begin one; the last one stands alone, too."""
+
+_MARKS = re.compile(f"[{''.join(sign for sign in map(chr, range(0x300, 0x10000)) if category(sign)[0] == 'M')}]+")
+_PART = re.compile(r"[^\W_]+")
 _WORD = re.compile(r"[^\W_]+(?:(?<=\d)[.,]\d[^\W_]*)*")
 """A word; a number is one with its points, so that 3.1 is a beginning of 3.14."""
 
@@ -53,7 +60,8 @@ def fact_of(kind: str, *values: str) -> str:
 def entries_of(tenant: str, row: CatalogueRow) -> str:
     """The entries of a row, with spaces between them."""
     plain = _plain(row.words)
-    words = dict.fromkeys((*_WORD.findall(plain), *_PART.findall(plain)))
+    spaced = _SIGNS.sub(" ", plain)
+    words = dict.fromkeys((*_WORD.findall(spaced), *_PART.findall(spaced), *_PAIR.findall(plain)))
     return " ".join((*_entries(tenant, "f", row.facts), *_entries(tenant, "w", words)))
 
 
@@ -61,27 +69,32 @@ def entries_wanted(tenant: str, words: Iterable[str], facts: Iterable[str]) -> d
     """The entries that a row has which is looked for, and whether each is but a beginning: all words that begin with
     one letter of an alphabet are too many to be looked up, and it stands for itself. None for words without a letter.
     """
-    wanted = dict.fromkeys(_WORD.findall(_plain(" ".join(words))))
-    begun = [len(word) > 1 or word >= IDEOGRAPHS for word in wanted]
+    wanted = _words_wanted(words)
+    begun = [len(word) > 1 or bool(_SIGNS.match(word)) for word in wanted]
     return dict(zip(_entries(tenant, "w", wanted), begun, strict=True)) | dict.fromkeys(
         _entries(tenant, "f", facts), False
     )
 
 
-def text_around(text: str, wanted: Sequence[str]) -> str:
-    """The words of a text around the first one that begins as one of these, or with a part of it."""
-    plain, words = _plain(text), text.split()
-    parts = "|".join(map(re.escape, _WORD.findall(_plain(" ".join(wanted)))))
-    found = re.search(rf"(?<![^\W_])(?:{parts})", plain)
-    at = len(plain[: found.start()].split()) if found else 0
-    begin = max(0, min(at - AROUND_WORDS // 3, len(words) - AROUND_WORDS))
-    end = begin + AROUND_WORDS
-    return "…" * (begin > 0) + " ".join(words[begin:end]) + "…" * (end < len(words))
+def text_around(text: str, wanted: Iterable[str]) -> str:
+    """The text around the first word that begins as one of these, or with a part of it."""
+    parts, word = "|".join(map(re.escape, _words_wanted(wanted))), rf"(?<![^\W_])|(?={_SIGN})"
+    found = re.search(rf"(?:{word})(?:{parts})", _plain(text))
+    # as many signs of the text as what stands before it in plain
+    at = bisect_left(range(len(text)), found.start(), key=lambda end: len(_plain(text[:end]))) if found else 0
+    begin = max(0, at - AROUND_CHARS // 3)
+    around = " ".join(text[begin : begin + AROUND_CHARS].split())
+    return "…" * (begin > 0) + around + "…" * (begin + AROUND_CHARS < len(text))
+
+
+def _words_wanted(words: Iterable[str]) -> list[str]:
+    plain = _plain(" ".join(words))
+    return list(dict.fromkeys((*_WORD.findall(_SIGNS.sub(" ", plain)), *_ASKED_PAIR.findall(plain))))
 
 
 def _plain(text: str) -> str:
-    """The text without case and diacritics; it has as many words between spaces."""
-    return _MARKS.sub("", unicodedata.normalize("NFD", text.casefold()))
+    """The text without case and without marks that belong to a letter, as accents and vowels are."""
+    return _MARKS.sub("", normalize("NFD", text.casefold()))
 
 
 def _entries(tenant: str, kind: str, words: Iterable[str]) -> list[str]:

@@ -19,7 +19,7 @@ from service.store_away import tolerate
 from store.archive.archive import Archive
 from store.archive.port import Bounds
 from store.catalogue.catalogue import Catalogue, CatalogueDatabase
-from store.catalogue.cataloguing import SHARDS, WHOLE, Cataloguer
+from store.catalogue.cataloguing import SHARDS, Cataloguer
 from store.errors import Unsupported
 from store.history.history import ConversationHistoryStore
 
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 FOLDER, FILE = "archive", "catalogue.db"
 """Below the data folder, where no URL names another folder."""
 
-FORM = "1"
+FORM = "2"
 """The form of rows that this release makes: rows of another one are made anew."""
 
 TIDY_SECONDS = 60.0
@@ -38,6 +38,9 @@ FRESH_SECONDS = 600.0
 """How long ago a catalogue was compared with the archive where a process that starts leaves that: an older copy of it
 was longer ago. After that one process compares them once a day.
 """
+
+OTHER_WORDS = "another process makes the catalogue with another HARMONIUM_SEARCH_WORDS: set the same for all"
+FOREIGN = "the catalogue was another archive's and is made anew: each archive needs one of its own"
 
 TOLD = 1_000
 """After how many trees it is said how far the catalogue is."""
@@ -77,13 +80,19 @@ async def catalogue_for_ever(store: ConversationHistoryStore, cataloguer: Catalo
     """Have the catalogue whole, and nothing in its index that was deleted, until cancelled. What others made in another
     form is made anew once, at the start: else two would do so in turn.
     """
-    fresh, left = FRESH_SECONDS, list[str]()
+    fresh, left, told = FRESH_SECONDS, list[str](), ""
     while True:
         with tolerate(store, "the catalogue is still being built"):
             if about := await cataloguer.about():
-                whole, age = await cataloguer.catalogue.note(WHOLE), time.time() - await cataloguer.looked_at()
-                if age > (fresh if whole else FRESH_SECONDS) or (whole != about and fresh == FRESH_SECONDS):
+                age = time.time() - await cataloguer.looked_at()
+                whole, foreign = await cataloguer.whole()
+                if age > (fresh if whole else FRESH_SECONDS) or foreign or (whole != about and fresh == FRESH_SECONDS):
                     left = SHARDS  # until it is done, also where the archive is away meanwhile
+                elif whole not in ("", about, told):
+                    told = whole
+                    event(logger, logging.WARNING, OTHER_WORDS)
+                if foreign:
+                    event(logger, logging.WARNING, FOREIGN)
                 if left := left or [*await cataloguer.unread()]:
                     await make_whole(cataloguer, left)
                 fresh, left = DAY_SECONDS, []

@@ -29,9 +29,10 @@ from store.catalogue.catalogue import Catalogue, StoredRow
 from store.catalogue.cataloguing import LOOKED, WHOLE, Cataloguer, tree_at
 from store.catalogue.rows import fact_of
 from store.errors import ArchiveRefused, ArchiveUnavailable
+from store.history.conversations import Conversations, by_hand
 from store.history.elsewhere import KeptQuery
 from store.keys import digits_of
-from tests.support.archive.catalogues import FILE, catalogue_at, emptied, found
+from tests.support.archive.catalogues import FILE, catalogue_at, emptied, found, put, row_of
 from tests.support.archive.kept import DAY, Kept, kept, micros
 from tests.support.archive.opened import Place, new_name, opened
 from tests.support.store.audit import complaints
@@ -267,6 +268,25 @@ async def test_a_person_is_found_in_a_tree_of_any_number_of_facts(listed: Listed
     await listed.kept.archive_all()
     for person in ("p1", "p2"):
         assert len(await found(listed.catalogue, facts=(fact_of(PERSON, person),))) == 1
+
+
+async def test_a_tree_is_found_by_the_metadata_of_a_conversation(listed: Listed) -> None:
+    """As memory finds it: clients name a person there, too, and an erasure has to find all of them."""
+    conversations = Conversations(listed.kept.store)
+    id = conversations.new_id()
+    first = conversations.first_turn_id(id)
+    await conversations.create(TENANT, id, by_hand(first, None, ()), b'{"metadata": {"user": "alice"}}')
+    await listed.kept.archive_all()
+    alice, bob = ((fact_of(METADATA, "user", name),) for name in ("alice", "bob"))
+    assert (
+        await found(listed.catalogue, "alice")
+        == await found(listed.catalogue, facts=alice)
+        == [tree_at(digits_of(first))]
+    )
+    await conversations.amend(TENANT, id, b'{"metadata": {"user": "bob"}}')
+    await listed.kept.archive_all()
+    assert await found(listed.catalogue, facts=alice) == []
+    assert len(await found(listed.catalogue, facts=bob)) == 1
 
 
 @pytest.mark.parametrize("deep", [1_000, 100_000])
@@ -516,7 +536,7 @@ async def test_an_older_copy_and_another_machine_s_are_made_right(listed: Listed
 
 
 async def test_what_others_make_by_other_words_is_made_anew_once_and_then_left_to_them(
-    listed: Listed, monkeypatch: pytest.MonkeyPatch, place: Place
+    listed: Listed, monkeypatch: pytest.MonkeyPatch, place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("service.features.catalogue.opening.TIDY_SECONDS", 0.01)
     await listed.archived("one")
@@ -540,6 +560,26 @@ async def test_what_others_make_by_other_words_is_made_anew_once_and_then_left_t
         for task in made:
             task.cancel()
     await other.close()
+    (told,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert told == "another process makes the catalogue with another HARMONIUM_SEARCH_WORDS: set the same for all"
+
+
+async def test_a_catalogue_of_another_archive_is_made_right_at_once(
+    listed: Listed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As somebody may put the wrong file there while the service runs."""
+    monkeypatch.setattr("service.features.catalogue.opening.TIDY_SECONDS", 0.01)
+    (id,) = await listed.archived("one")
+    about = await listed.cataloguer.about()
+    running = asyncio.create_task(catalogue_for_ever(listed.kept.store, listed.cataloguer))
+    try:
+        await until(lambda: listed.catalogue.note(WHOLE), wanted=about.__eq__)
+        assert await put(listed.catalogue, "00aa", row_of("foreign"), "")
+        await listed.catalogue.put_note(WHOLE, about.replace("id", "foreign"))
+        await until(lambda: listed.catalogue.note(WHOLE), wanted=about.__eq__)
+        assert await listed.roots() == [digits_of(id)]
+    finally:
+        running.cancel()
 
 
 def _counting(
@@ -562,6 +602,20 @@ async def test_nothing_is_looked_for_in_a_catalogue_that_is_not_whole(listed: Li
     assert [tree.root for tree in await listed.cataloguer.find(TENANT, KeptQuery(9))] == [digits_of(id)]
     await all_made(listed.cataloguer)
     assert [tree.root for tree in await listed.cataloguer.find(TENANT, asked)] == [digits_of(id)]
+
+
+async def test_a_catalogue_of_another_archive_tells_nothing_until_it_is_made_right(listed: Listed) -> None:
+    (id,) = await listed.archived("one")
+    assert await put(listed.catalogue, "00aa", row_of("foreign"), "")
+    await listed.catalogue.put_note(WHOLE, "another words")
+    making = listed.cataloguer.make_whole()
+    await anext(making)
+    for query in (KeptQuery(9), KeptQuery(9, words=("foreign",))):
+        with pytest.raises(ArchiveUnavailable, match="is being made"):
+            await listed.cataloguer.find(TENANT, query)
+    async for _ in making:
+        pass
+    assert [tree.root for tree in await listed.cataloguer.find(TENANT, KeptQuery(9))] == [digits_of(id)]
 
 
 async def test_the_row_of_a_tree_of_many_turns_takes_the_loop_little_time(

@@ -98,6 +98,8 @@ TEXTS = {
     "0001": "L'École de Zürich: <b>foo-bar</b> baz, https://example.com/a/path?q=1 anna@example.org",
     "0002": "AND OR NOT NEAR it's 50% \"quoted\" \\ back * star's 'f01' don't",
     "0003": "Der Fußgänger ging 3.1415 Meter, 14; snake_case und 日本語 Привет",
+    "0005": "我想学习机器学习 iPhone手机 ありがとう、東京タワー ฉันอยากเรียนภาษาไทย",
+    "0006": "मुझे काम पसंद है كِتَابٌ יְרוּשָׁלַיִם",
     "0004": "foo-barred foo: & | ! <-> ( ) ' \" : words v2.71rc1 1,000",
 }
 
@@ -148,6 +150,22 @@ TEXTS = {
         (("m.",), ""),
         (("ü",), ""),
         (("привет",), "0003"),
+        (("学习",), "0005"),
+        (("机器学习",), "0005"),
+        (("机学",), ""),
+        (("学习", "手机"), "0005"),
+        (("phone",), ""),
+        (("iphone手",), "0005"),
+        (("京",), "0005"),
+        (("本",), "0003"),
+        (("がとう",), "0005"),
+        (("タワー",), "0005"),
+        (("เรียน",), "0005"),
+        (("काम",), "0006"),
+        (("पसं",), "0006"),
+        (("मझम",), ""),
+        (("كتاب",), "0006"),
+        (("ירושל",), "0006"),
         (("\\",), ""),
         (("école\0de",), "0001"),
         (("foo\0",), "0004 0001"),
@@ -165,8 +183,11 @@ async def test_words_are_found_by_their_beginnings_and_mean_nothing_else(
 async def test_a_word_that_has_no_end_and_a_character_that_is_none_are_kept(catalogue: Catalogue) -> None:
     await keep(catalogue, "0001", "x" * 5_000 + " one\0two \N{GRINNING FACE}")
     await keep(catalogue, "0002", " ".join(f"w{number:05}" for number in range(60_000))[: 1 << 16])
+    signs = [chr(0x4E00 + number) for number in range(0x4000)]
+    await keep(catalogue, "0003", "".join(signs + [each for at in range(1, 4) for each in signs[at::3]])[: 1 << 16])
     assert await found(catalogue, "xxx", "two") == ["0001"]
     assert await found(catalogue, "w00001") == ["0002"]
+    assert await found(catalogue, "学孧") == ["0003"]
 
 
 async def test_another_tenant_s_words_are_never_found(catalogue: Catalogue) -> None:
@@ -188,9 +209,12 @@ async def test_the_text_around_the_words_is_told(catalogue: Catalogue) -> None:
     assert told.text == "a short text with an École in it"
     (told,) = await catalogue.find(TENANT, KeptQuery(9, words=("want",)))
     assert "wanted, behind" in told.text
-    assert told.text.startswith("…before")
-    assert told.text.endswith("behind…")
-    assert len(told.text.split()) <= rows.AROUND_WORDS + 1
+    assert told.text[0] == told.text[-1] == "…"
+    assert len(told.text) <= rows.AROUND_CHARS + 2
+    await keep(catalogue, "0003", "我" * 5_000 + "ガが学习" + "想" * 5_000)
+    (told,) = await catalogue.find(TENANT, KeptQuery(9, words=("学习",)))
+    assert "ガが学习想" in told.text
+    assert len(told.text) == rows.AROUND_CHARS + 2
     assert all(each.text == "" for each in await catalogue.find(TENANT, KeptQuery(9)))
 
 

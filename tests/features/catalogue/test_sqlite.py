@@ -201,3 +201,47 @@ async def test_a_file_that_is_removed_while_it_is_in_use_is_begun_anew(catalogue
     assert (await catalogue.note(WHOLE), await found(catalogue, "word")) == ("", [])
     assert await put(catalogue, "00bb", row_of("word"), "")
     assert await found(catalogue, "word") == ["00bb"]
+
+
+OTHER = "import sqlite3, sys; file = sqlite3.connect(sys.argv[1]); file.execute('PRAGMA user_version'); file.close()"
+"""Another program that looks at a file; as the last that uses it, it would take the log away."""
+
+
+async def test_what_is_written_stays_where_another_program_looks_at_the_file(
+    catalogue: Catalogue, folder: Path
+) -> None:
+    """Its searches have a connection of their own: opening that must not unlock what the other one has locked."""
+    await put(catalogue, "00aa", row_of("word"), "")
+    assert await found(catalogue, "word") == ["00aa"]
+    looks = await asyncio.create_subprocess_exec(sys.executable, "-c", OTHER, str(folder / FILE))
+    assert await looks.wait() == 0
+    assert await put(catalogue, "00bb", row_of("word"), "")
+    with closing(sqlite3.connect(folder / FILE)) as file:
+        assert file.execute("SELECT count(*) FROM harmonium_catalogue").fetchone() == (2,)
+
+
+async def test_the_searches_of_a_tenant_hold_up_no_list_and_another_tenant_s_search_for_one_at_most(
+    catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await put(catalogue, "00aa", row_of("word"), "")
+    reads, ends, begun = threading.Event(), threading.Event(), list[str]()
+    rows = sqlite._rows  # pyright: ignore[reportPrivateUsage]
+
+    def slow(statement: str, values: Sequence[Any], file: sqlite3.Connection) -> Sequence[Any]:
+        if "count(*)" in statement:
+            begun.append(str(values[0]))
+            reads.set()
+            ends.wait(SECONDS)
+        return rows(statement, values, file)
+
+    monkeypatch.setattr(sqlite, "_rows", slow)
+    searching = [asyncio.create_task(found(catalogue, "word")) for _ in range(3)]
+    assert await asyncio.to_thread(reads.wait, SECONDS)
+    other = asyncio.create_task(found(catalogue, "word", tenant="globex"))
+    try:
+        async with asyncio.timeout(2):
+            assert await found(catalogue) == ["00aa"]
+    finally:
+        ends.set()
+    assert await asyncio.gather(*searching, other) == [["00aa"]] * 3 + [[]]
+    assert [asked == begun[0] for asked in begun] == [True, False, True, True]
