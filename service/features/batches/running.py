@@ -94,7 +94,7 @@ class LineAnswer(NamedTuple):
     body: bytes
 
 
-_late = ApiError(410, "The batch was over before this line was made.", code="batch_expired")
+_late = ApiError(410, "The batch's time was over before this line was answered.", code="batch_expired")
 LATE = LineAnswer(_late.status, msgspec.json.encode({"code": _late.code, "message": _late.message}))
 """Of a line that has none. Its body is the error of the line itself."""
 
