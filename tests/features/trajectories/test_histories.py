@@ -144,7 +144,7 @@ FILES: dict[str, tuple[str, int, int]] = {
 
 @pytest.fixture
 def service(beside: Callable[..., ServiceBeside], monkeypatch: pytest.MonkeyPatch) -> ServiceBeside:
-    made = beside()
+    made = beside(archive_url="sqlite")  # as a service has it by default
     monkeypatch.setenv("HARMONIUM_URL", made.url)
     return made
 
