@@ -165,6 +165,12 @@ def replay(
             for line in _beside(turn, get_terminal_size().columns):
                 printing.out(line)
     link = f"{service.url}/console#/compare/{id}/{last}"
-    shown = {"id": id, "replay": last, "compare": link, "calls": +calls.given, "turns": [each._asdict() for each in turns]}
+    shown = {
+        "id": id,
+        "replay": last,
+        "compare": link,
+        "calls": +calls.given,
+        "turns": [each._asdict() for each in turns],
+    }
     printing.out(json.dumps(shown) if as_json else link)
     printing.remark(", ".join(f"{count} {what}" for what, count in (+calls.given).items()) or "no calls")
