@@ -19,7 +19,8 @@ from service.features.client.options import AsJson, Id, talking
 from service.features.client.printing import Json
 from service.features.client.reading import response_of, said_in, waited_for
 from service.features.client.service import RemoteService
-from service.features.trajectories.stories import outcome
+from service.features.trajectories.shapes import call_of, is_call
+from service.features.trajectories.stories import is_outcome, outcome
 
 _SAME = ("model", "instructions", "tool_choice", "parallel_tool_calls", "max_output_tokens", "max_tool_calls",
          "temperature", "top_p", "reasoning", "text", "truncation")  # fmt: skip
@@ -50,9 +51,9 @@ class RecordedCalls:
     """The calls of a conversation with their outcomes, each of which is given back once."""
 
     def __init__(self, items: Sequence[Json]) -> None:
-        outcomes = {item["call_id"]: item for item in items if _is_outcome(item)}
-        made = [item for item in items if not _is_outcome(item) and item.get("call_id") in outcomes]
-        self._left = [(call, outcomes[call["call_id"]]) for call in made]
+        outcomes = {item["call_id"]: item for item in items if is_outcome(item)}
+        made = [item for item in items if is_call(item) and item.get("call_id") in outcomes]
+        self._left = [(call_of(call), outcomes[call["call_id"]]) for call in made]
         self.given = Counter[str]()
         """How many outcomes were given back, by how well they fit."""
 
@@ -60,33 +61,17 @@ class RecordedCalls:
         """The outcome of the same call, else of the next one of the same tool, else words. Raises ClientError where it
         can't be words.
         """
-        same = [each for each in self._left if _tool_of(each[0]) == _tool_of(call)]
-        found = next((each for each in same if _asked_by(each[0]) == _asked_by(call)), same[0] if same else None)
-        if found is not None:
+        asked = call_of(call)
+        same = [each for each in self._left if each[0]["function_name"] == asked["function_name"]]
+        exact = [each for each in same if each[0]["arguments"] == asked["arguments"]]
+        for found in (exact or same)[:1]:
             self._left.remove(found)
-            exact = _asked_by(found[0]) == _asked_by(call)
             self.given["recorded" if exact else "of other arguments"] += 1
             return {**found[1], "call_id": call["call_id"]}
         if call["type"] not in _ANSWERED:
             raise ClientError(f"the model makes a {call['type']}, of which no outcome is recorded")
         self.given["not recorded"] += 1
         return outcome(call["call_id"], UNKNOWN) | {"type": _ANSWERED[call["type"]]}
-
-
-def _is_outcome(item: Json) -> bool:
-    return str(item.get("type")).endswith("_output")
-
-
-def _tool_of(call: Json) -> tuple[object, object]:
-    return call["type"], call.get("name")
-
-
-def _asked_by(call: Json) -> object:
-    asked = call.get("arguments", call.get("input", call.get("action")))
-    try:
-        return json.loads(asked) if isinstance(asked, str) else asked
-    except ValueError:
-        return asked
 
 
 def asked_turns(items: Iterable[Json]) -> list[AskedTurn]:
@@ -111,7 +96,7 @@ def _ask_again(service: RemoteService, body: Json, turn: AskedTurn, calls: Recor
         if (reason := why_not(made)) is not None:
             raise ClientError(f"{made['id']}: {reason}")
         before, output = str(made["id"]), made["output"]
-        answered = {item["call_id"] for item in output if _is_outcome(item)}
+        answered = {item["call_id"] for item in output if is_outcome(item)}
         mine = [each for each in output if each.get("call_id") and each["call_id"] not in answered]
         given = [calls.outcome_of(call) for call in mine]
         turn.now.extend([*output, *given])
@@ -158,6 +143,8 @@ def replay(
     body |= {"tools": tools, "metadata": {"replay_of": id}}
     turns, calls = asked_turns(items), RecordedCalls(items)
     calls.given["without MCP servers"] = len(response["tools"]) - len(tools)
+    if not turns:
+        raise ClientError(f"{id} has no message of a user")
     for turn in turns:
         last = _ask_again(service, body, turn, calls, last)
         if not as_json:

@@ -36,10 +36,10 @@ def served(
 def converse(service: ServiceBeside) -> str:
     """Have a conversation with a call; the id of its last response."""
 
-    def ask(input: Any, before: str | None = None) -> Any:
+    def ask(told: Any, before: str | None = None) -> Any:
         return service.client().responses.create(
             model=MODEL,
-            input=input,
+            input=told,
             previous_response_id=before,
             instructions="Be brief.",
             tools=TOOLS,
