@@ -21,7 +21,7 @@ LIMITS_ID = f"rl-{WHOLE_PROJECT}"
 
 
 def project_shown(project: Project) -> Json:
-    """A project; `static` is one whose keys are in the settings. `weight` and `trajectories` of null are as these say."""
+    """A project; `static` is one whose keys are in the settings, which say the `weight` and `trajectories` of null."""
     return {
         "id": project.id,
         "name": project.name,

@@ -27,7 +27,7 @@ _SAME = ("model", "instructions", "tool_choice", "parallel_tool_calls", "max_out
 """The members of the last response that requests of a replay have, too, beside `tools`."""
 
 LATE = {"background": True, "background_options": {"completion_window": "8h"}}
-"""Whatever else waits or runs goes first."""
+"""It waits until nothing else waits or runs."""
 
 MOST_ROUNDS = 100
 """The most answers to one turn of the user."""
