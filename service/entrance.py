@@ -43,6 +43,11 @@ class Entry(msgspec.Struct, frozen=True):
     key: str = ""
     administers: bool = False
 
+    @property
+    def keeps_ids(self) -> bool | None:
+        """Whether its turns note what trajectories need; None where the settings say that."""
+        return None
+
     def may_use(self, names: Sequence[str]) -> bool:
         """Whether it may use the model of these names."""
         return True

@@ -213,7 +213,8 @@ class _Preparation:
         else:
             prompt, asked, speaking = await self._template_prompt(model.speech, read, created_at)
             rules, length = msgspec.structs.replace(prompt.rules, chat=speaking), speaking.about or len(asked)
-        if self.service.keeps_ids:
+        own = self.caller.entry.keeps_ids
+        if self.service.keeps_ids if own is None else own:
             rules = msgspec.structs.replace(rules, keeps=True)
             prefix = StoredMessage(PREFIX, b"", name=b64encode(prompt.prefix).decode())
             notes = [*notes, *([prefix] if model.speech is None and [prefix] != prefixes else ())]

@@ -24,6 +24,7 @@ PASSED_OVER = {
     ".venv-clients",
     ".venv-clients-full",
     ".venv-open-webui",
+    ".venv-judges",
     ".venv-phoenix",
     ".venv-aiperf",
     ".venv-templates",

@@ -1,4 +1,4 @@
-// Two turns of a tree side by side: what they share is folded, what only one has is whole.
+// Two turns of a tree, or of two, side by side: what they share is folded, what only one has is whole.
 import { useMemo } from "preact/hooks";
 import { tree } from "../api";
 import { type Row, chainOf, graphOf } from "../graph";
@@ -13,15 +13,15 @@ import { Items, wholeOf } from "./turn";
 const WHOLE = 10;
 
 export function Compare({ left, right }: { left: string; right: string }) {
-  const { value, error, again } = useLoaded(left, (signal) => tree(left, signal), () => 0);
-  const graph = useMemo(() => value && graphOf(value.turns), [value]);
+  const { value, error, again } = useLoaded(`${left} ${right}`, (signal) => turnsOf(left, right, signal), () => 0);
+  const graph = useMemo(() => value && graphOf(value), [value]);
   if (error)
     return <Lost title="Can't compare these turns" error={error} again={again} />;
   if (!graph) return <main class="lost"><Loading what="both turns" /></main>;
   const sides = [left, right].map((id) => chainOf(graph, graph.at.get(id) ?? -1));
   if (sides.some((side) => !side.length))
     return (
-      <Lost title="Can't compare these turns" error="These aren't turns of one conversation.">
+      <Lost title="Can't compare these turns" error="They aren't among the newest turns of their conversations.">
         <a href={toTurn(left)}>← Back</a>
       </Lost>
     );
@@ -30,18 +30,24 @@ export function Compare({ left, right }: { left: string; right: string }) {
     <main class="compare">
       <header class="heading">
         <a class="back" href={toTurn(left)}>← Back</a>
-        <h1>Two turns of one conversation</h1>
+        <h1>{sides[0]?.[0] === sides[1]?.[0] ? "Two turns of one conversation" : "Two conversations"}</h1>
         <p class="hint">
           {shared ? `They share ${count(shared, "turn")}, which ${shared === 1 ? "is" : "are"} folded.` : "They share no turns."}
         </p>
       </header>
-      <Answered.Provider value={answersIn(value?.turns ?? [])}>
+      <Answered.Provider value={answersIn(value ?? [])}>
         <div class="sides">
           {sides.map((side, index) => <Side key={index} side={side} shared={shared} name={index ? "Right" : "Left"} />)}
         </div>
       </Answered.Provider>
     </main>
   );
+}
+
+/** The turns of the tree of one, and those of the other's, where it isn't in that. */
+async function turnsOf(left: string, right: string, signal: AbortSignal): Promise<Turn[]> {
+  const { turns } = await tree(left, signal);
+  return turns.some(({ id }) => id === right) ? turns : [...turns, ...(await tree(right, signal)).turns];
 }
 
 /** How many turns both chains begin with. */

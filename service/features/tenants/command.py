@@ -7,7 +7,7 @@ import json
 from collections.abc import Awaitable, Callable, Iterable
 from enum import StrEnum
 from time import time
-from typing import Annotated, Any, Never, TypeVar
+from typing import Annotated, Any, Literal, Never, TypeVar
 
 import msgspec
 import typer
@@ -61,7 +61,15 @@ Weight = Annotated[
     ),
 ]
 
-_PROJECT = ("id", "name", "created_at", "static", "weight", "archived_at")
+Notes = Annotated[
+    Literal["on", "off", "none"] | None,
+    option(
+        "--trajectories", "on|off|none", "Whether its turns note what trajectories need. `none` is as the settings say."
+    ),
+]
+NOTES = {"on": True, "off": False}
+
+_PROJECT = ("id", "name", "created_at", "static", "weight", "trajectories", "archived_at")
 _KEY = ("id", "name", "account", "redacted", "scopes", "created_at", "expires_at", "last_used_at")
 _ADMIN = ("id", "name", "redacted", "created_at", "expires_at", "last_used_at")
 _ENTRY = ("effective_at", "type", "resource", "project", "actor")
@@ -100,15 +108,17 @@ def update_project(
     project: ProjectId,
     name: Annotated[str | None, option("--name", "NAME", "The new name.")] = None,
     weight: Weight = None,
+    trajectories: Notes = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change the name or the weight of a project."""
-    if name is None and weight is None:
-        fail("nothing to change: give --name or --weight")
+    """Change the name or the weight of a project, or what its turns note."""
+    if name is None and weight is None and trajectories is None:
+        fail("nothing to change: give --name, --weight or --trajectories")
 
     def update(directory: Directory) -> Awaitable[Project]:
         named = UNSET if name is None else checked_name(name)
-        wished = ChangedProject(named, UNSET if weight is None else _weight(weight))
+        notes = UNSET if trajectories is None else NOTES.get(trajectories)
+        wished = ChangedProject(named, UNSET if weight is None else _weight(weight), notes)
         return directory.update_project(ACTOR, project, wished)
 
     _show_one(_project_row(_in_registry(update)), _PROJECT[:-1], as_json)

@@ -82,10 +82,11 @@ class Wish(NamedTuple):
 
 
 class ChangedProject(NamedTuple):
-    """The wished changes of a project: an UNSET field stays; a `weight` of None removes it."""
+    """The wished changes of a project: an UNSET field stays; None removes a `weight`, and what `trajectories` says."""
 
     name: str | UnsetType = UNSET
     weight: float | UnsetType | None = UNSET
+    trajectories: bool | UnsetType | None = UNSET
 
 
 class ChangedKey(NamedTuple):
@@ -109,13 +110,16 @@ class Directory:
 
     # projects
 
-    async def create_project(self, actor: Actor, name: str, weight: float | None = None) -> Project:
+    async def create_project(
+        self, actor: Actor, name: str, weight: float | None = None, trajectories: bool | None = None
+    ) -> Project:
         """A new project. Raises ApiError where there are as many as there may be, StoreError."""
         id = f"{PROJECT_PREFIX}{secrets.token_hex(ID_BYTES)}"
-        project = Project(id=id, name=name, created_at=int(self._clock()), weight=weight)
+        own: dict[str, Any] = {"weight": weight, "trajectories": trajectories}
+        own = {"name": name} | {field: value for field, value in own.items() if value is not None}
+        project = Project(id=id, created_at=int(self._clock()), **own)
         place = RecordKey(PROJECTS, project.id, MAX_PROJECTS)
-        wished = {"name": name} if weight is None else {"name": name, "weight": weight}
-        happened = AuditEvent("project.created", project.id, project, wished)
+        happened = AuditEvent("project.created", project.id, project, own)
         await self._change(actor, [happened], [change_of(None, project)], [place])
         return project
 
@@ -156,7 +160,7 @@ class Directory:
         return found, found
 
     async def update_project(self, actor: Actor, id: str, wished: ChangedProject) -> Project:
-        """The project under another name, or with another weight. Raises ApiError."""
+        """The project under another name, with another weight, or with other notes. Raises ApiError."""
         changes = {name: value for name, value in wished._asdict().items() if value is not UNSET}
         told = {"title" if name == "name" else name: value for name, value in changes.items()}
         return await self._change_project(actor, id, lambda project: changes, told)

@@ -35,6 +35,10 @@ class ProjectEntry(Entry, frozen=True, kw_only=True):
     scopes: tuple[str, ...] = ()
     limit: Limit | None = None
 
+    @property
+    def keeps_ids(self) -> bool | None:
+        return self.project and self.project.trajectories
+
     def may_use(self, names: Sequence[str]) -> bool:
         models = self.project and self.project.models
         return models is None or models.allow(names)

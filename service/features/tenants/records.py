@@ -51,7 +51,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 class Project(Record, frozen=True, kw_only=True, omit_defaults=True):
     """A tenant. The keys of a `static` one are in the settings, and the registry has only changes of it. Without
-    `models` it may use all; without `limit` or `weight` it has those of the settings. Times are in seconds.
+    `models` it may use all; without `limit`, `weight` or `trajectories` the settings say these. Times are in seconds.
     """
 
     name: str
@@ -61,6 +61,7 @@ class Project(Record, frozen=True, kw_only=True, omit_defaults=True):
     models: ModelPermissions | None = None
     limit: Limit | None = None
     weight: float | None = None
+    trajectories: bool | None = None
 
     @property
     def accounts(self) -> str:

@@ -77,8 +77,8 @@ async def list_projects(request: Aside, query: Annotated[ProjectsQuery, InQuery(
 @router.post("/organization/projects")
 async def create_project(request: Aside) -> Response:
     """A project: a tenant of its own, whose keys see nothing of any other."""
-    name, weight = shapes.read_project(await request.body())
-    project = await directory_of(request).create_project(actor_of(request), name, weight)
+    wished = shapes.read_project(await request.body())
+    project = await directory_of(request).create_project(actor_of(request), *wished)
     return JsonResponse(shapes.project_shown(project))
 
 
@@ -90,7 +90,7 @@ async def retrieve_project(request: Aside, project_id: str) -> Response:
 
 @router.post(_PROJECT)
 async def update_project(request: Aside, project_id: str) -> Response:
-    """Give a project another `name`, or another `weight`."""
+    """Give a project another `name`, another `weight`, or other notes for trajectories."""
     wished = shapes.read_changed_project(await request.body())
     project = await directory_of(request).update_project(actor_of(request), project_id, wished)
     return JsonResponse(shapes.project_shown(project))

@@ -21,7 +21,7 @@ LIMITS_ID = f"rl-{WHOLE_PROJECT}"
 
 
 def project_shown(project: Project) -> Json:
-    """A project; `static` is one whose keys are in the settings. Without `weight` the settings say what that is."""
+    """A project; `static` is one whose keys are in the settings, which say the `weight` and `trajectories` of null."""
     return {
         "id": project.id,
         "name": project.name,
@@ -30,6 +30,7 @@ def project_shown(project: Project) -> Json:
         "status": "active" if project.archived_at is None else "archived",
         "static": project.static,
         "weight": project.weight,
+        "trajectories": project.trajectories,
         "object": "organization.project",
     }
 
@@ -116,6 +117,7 @@ def deletion(id: str, kind: str) -> Json:
 class _Project(msgspec.Struct, forbid_unknown_fields=True):
     name: str | None = None
     weight: float | UnsetType | None = UNSET
+    trajectories: bool | UnsetType | None = UNSET
     external_key_id: Raw = ABSENT
     geography: Raw = ABSENT
     residency: Raw = ABSENT
@@ -144,17 +146,18 @@ _ELSEWHERE = ("external_key_id", "geography", "residency")
 """The fields of OpenAI's projects that mean nothing on one's own machines."""
 
 
-def read_project(body: bytes) -> tuple[str, float | None]:
-    """The name and the weight of a project to be made. Raises InvalidRequest."""
+def read_project(body: bytes) -> tuple[str, float | None, bool | None]:
+    """The name and the weight of a project to be made, and whether its turns have notes. Raises InvalidRequest."""
     sent = _read_project(body)
-    return checked_name(sent.name), None if sent.weight is UNSET else sent.weight
+    name, weight, notes = checked_name(sent.name), sent.weight, sent.trajectories
+    return name, None if weight is UNSET else weight, None if notes is UNSET else notes
 
 
 def read_changed_project(body: bytes) -> ChangedProject:
     """The requested changes of a project. Raises InvalidRequest."""
     sent = _read_project(body)
-    name = UNSET if sent.name is None and sent.weight is not UNSET else checked_name(sent.name)
-    return ChangedProject(name, sent.weight)
+    others = ChangedProject(weight=sent.weight, trajectories=sent.trajectories)
+    return others if sent.name is None and others != ChangedProject() else others._replace(name=checked_name(sent.name))
 
 
 def _read_project(body: bytes) -> _Project:

@@ -17,7 +17,7 @@ from service.api.ids import input_number, output_item_id
 from service.api.read import identify
 from service.api.response import Response
 from service.decoding import decode
-from service.errors import invalid_value
+from service.errors import ApiError, invalid_value
 from service.features.trajectories.stories import Item, is_made
 from service.responses.edit_conversation import render
 from service.web.entering import Aside
@@ -26,7 +26,7 @@ from service.web.received import Received
 from store import codec
 from store.backup.records import Saved
 from store.backup.turns import Brought, bring_in, look_up
-from store.errors import NotFound
+from store.errors import NotFound, TenantErased
 from store.turn import Chain, Status, Turn
 
 US = 1_000_000
@@ -55,6 +55,7 @@ class BroughtTurn(msgspec.Struct, frozen=True):
     id: _Name
     parent: _Name | None = None
     created_at: Annotated[float, Meta(ge=0, le=LAST_SECOND)] = 0
+    """Zero where nobody knows."""
     model: _Name = "imported"
     items: list[Item] = []
     output: list[Item] = []
@@ -79,7 +80,11 @@ async def import_history(request: Aside) -> Answer:
             await look_up(store, tenant, id)
             became = Brought.KEPT
         except NotFound:
-            became = await _store(request, id, parent, given)
+            try:
+                became = await _store(request, id, parent, given)
+            except TenantErased:
+                words = "It was made before all of its project was erased, and stays erased."
+                raise ApiError(409, words, code="conflict", param="created_at") from None
     return JsonResponse({"id": id, "new": became is Brought.NEW, "deleted": became is Brought.DELETED})
 
 
@@ -103,7 +108,8 @@ async def _store(request: Received, id: str, parent: str | None, given: BroughtT
         listed = msgspec.json.encode(identify(items[:place], id))
         status = Status.COMPLETED if given.output else Status.INCOMPLETE
         digest = codec.digest(Turn(id, chain.tip, status, own, response, listed, pictures=pictures))
-        saved = Saved(id, status, int(given.created_at * US), 0, 0, digest, own, chain.tip, response, listed)
+        created = max(1, int(given.created_at * US))  # a tenant that was never erased was at 0
+        saved = Saved(id, status, created, 0, 0, digest, own, chain.tip, response, listed)
         return await bring_in(service.store, tenant, msgspec.structs.replace(saved, pictures=pictures))
 
 

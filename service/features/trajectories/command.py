@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Generator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, BinaryIO, Literal, cast
 
 import typer
 
@@ -26,7 +26,7 @@ from service.features.client.trees import (
     import_file,
     trees,
 )
-from service.features.trajectories.reading import Story, stories
+from service.features.trajectories.reading import BegunFile, Story, stories
 from service.features.trajectories.stories import turns_of
 
 TRAJECTORIES = "/v1/trajectories"
@@ -37,9 +37,7 @@ MOST = 1 << 40
 
 HISTORIES = "/console/api/histories"
 
-HEAD_BYTES = 256
-
-_OWN = re.compile(rb'\s*\{"(object": "harmonium\.tree"|id": "[a-z]+_[0-9a-f]{48}", "kind"|turn")')
+_OWN = re.compile(rb'\s*\{"(object": ?"harmonium\.tree"|id": "[a-z]+_[0-9a-f]{48}", "kind"|turn")')
 
 app = command_line()
 
@@ -103,7 +101,7 @@ def _since(service: RemoteService, after: str, form: str) -> Generator[bytes]:
 @talking
 def import_(
     service: RemoteService,
-    file: Annotated[Path, argument("FILE", "An exported file, - is stdin; or another product's.")],
+    file: Annotated[Path, argument("FILE", "An exported file, or another product's; - is stdin.")],
     as_json: AsJson = False,
 ) -> int:
     """Store an export again, under its ids, or the conversations of another product. Existing turns stay as they are.
@@ -112,15 +110,12 @@ def import_(
     """
     outcome, lost = ImportCounts(), Counter[str]()
     try:
-        piped = str(file) == "-"  # it can't be read twice
-        with sys.stdin.buffer if piped else file.open("rb") as opened:
-            own = piped or _OWN.match(opened.read(HEAD_BYTES))
-            if not piped:
-                opened.seek(0)
-            if own:
-                import_file(service, opened, outcome)
+        with sys.stdin.buffer if str(file) == "-" else file.open("rb") as opened:
+            begun = BegunFile(opened)
+            if _OWN.match(begun.head):
+                import_file(service, cast(BinaryIO, begun), outcome)
             else:
-                for story in stories(opened, lost):
+                for story in stories(begun, lost):
                     _bring(service, story, outcome, lost)
     except OSError as error:
         raise ClientError(f"can't read {file}: {error.strerror}", EXIT_USAGE) from None

@@ -21,9 +21,10 @@ class TrajectoriesFeature(Feature):
         return (routes.router, bringing.router)
 
     def commands(self, app: typer.Typer) -> None:
-        from service.features.trajectories import command
+        from service.features.trajectories import command, replay
 
         app.add_typer(command.app, name="")
+        app.add_typer(replay.app, name="")
 
 
 FEATURE = TrajectoriesFeature()

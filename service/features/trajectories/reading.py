@@ -25,6 +25,23 @@ TITLE_CHARS = 512
 _STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*+"|["\[\]{}]', re.DOTALL)
 
 
+class BegunFile:
+    """A file, or a pipe, of which the beginning of its first line is known before it is read."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self.head = file, file.readline(HEAD_BYTES)
+        while self.head.isspace():
+            self.head = file.readline(HEAD_BYTES)
+
+    def read(self, most: int) -> bytes:
+        head, self.head = self.head, b""
+        return head or self._file.read(most)
+
+    def readline(self, most: int) -> bytes:
+        head, self.head = self.head, b""
+        return head if head.endswith(b"\n") else head + self._file.readline(most - len(head))
+
+
 class Story(NamedTuple):
     """A conversation of a file."""
 
@@ -34,8 +51,8 @@ class Story(NamedTuple):
     nodes: list[StoryNode]
 
 
-def stories(file: BinaryIO, lost: Counter[str]) -> Iterator[Story]:
-    """The conversations of a file, which is at its beginning. Raises ClientError for one of no known form."""
+def stories(file: BegunFile, lost: Counter[str]) -> Iterator[Story]:
+    """The conversations of a file. Raises ClientError for one of no known form."""
     values = _objects(_values(file, lost), lost)
     first = next(values, None)
     form = None if first is None else next((form for form in FORMS if form.fits(first[0])), None)
@@ -74,14 +91,12 @@ def _objects(values: Iterator[bytes], lost: Counter[str]) -> Iterator[tuple[Any,
             lost["broken lines"] += 1
 
 
-def _values(file: BinaryIO, lost: Counter[str]) -> Iterator[bytes]:
+def _values(file: BegunFile, lost: Counter[str]) -> Iterator[bytes]:
     """The values of a file: of an array, of lines, or one object of several lines. Raises ClientError for one that is
     too long.
     """
-    head = file.read(HEAD_BYTES).lstrip()
-    file.seek(0)
-    first, newline, _ = head.partition(b"\n")
-    if head[:1] == b"[" or (newline and first.rstrip()[-1:] != b"}"):
+    head = file.head.strip()
+    if head[:1] == b"[" or (file.head[-1:] == b"\n" and head[-1:] != b"}"):
         yield from _elements(file, int(head[:1] == b"["), lost)
         return
     while line := file.readline(MOST_BYTES + 1):
@@ -91,7 +106,7 @@ def _values(file: BinaryIO, lost: Counter[str]) -> Iterator[bytes]:
             yield line
 
 
-def _elements(file: BinaryIO, level: int, lost: Counter[str]) -> Iterator[bytes]:
+def _elements(file: BegunFile, level: int, lost: Counter[str]) -> Iterator[bytes]:
     """The objects and lists inside of so many others. Raises ClientError for one that is too long."""
     buffer, at, depth, start = b"", 0, 0, None
     while piece := file.read(PIECE_BYTES):

@@ -60,6 +60,10 @@ def outcome(id: str, text: str) -> Item:
     return {"type": "function_call_output", "call_id": id, "output": text}
 
 
+def is_outcome(item: Item) -> bool:
+    return str(item.get("type")).endswith("_output")
+
+
 def is_made(item: Item) -> bool:
     """Whether a model makes such an item."""
     return item.get("type") in MADE or (item.get("type") == "message" and item.get("role") == "assistant")
@@ -107,8 +111,8 @@ def _pair_calls(found: Sequence[StoryTurn], turns: dict[str, StoryTurn], lost: C
     parents = {turn.parent for turn in found}
     for turn in found:
         calls = turns[turn.parent].calls if turn.parent is not None else []
-        given = [item.get("call_id") for item in turn.items if item["type"].endswith("_output")]
-        orphans = [item for item in turn.items if item["type"].endswith("_output") and item["call_id"] not in calls]
+        given = [item.get("call_id") for item in turn.items if is_outcome(item)]
+        orphans = [item for item in turn.items if is_outcome(item) and item["call_id"] not in calls]
         lost["outputs without a call"] += len(orphans)
         missing = [call for call in calls if call not in given]
         lost["calls without an output"] += len(missing)

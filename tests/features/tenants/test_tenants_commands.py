@@ -77,6 +77,10 @@ def test_a_project_is_given_a_weight_and_another_name() -> None:
     assert (both["name"], both["weight"]) == ("Talk", 1.0)
     assert told("projects", "update", project, "--name", "Chat")["weight"] == 1.0
     assert told("projects", "update", project, "--weight", "none")["weight"] is None
+    noting = [
+        told("projects", "update", project, "--trajectories", each)["trajectories"] for each in ("on", "off", "none")
+    ]
+    assert noting == [True, False, None]
 
 
 def test_limits_of_a_project_are_set_shown_and_taken_away() -> None:
@@ -120,7 +124,7 @@ def test_usage_is_what_was_answered_by_project_key_and_model(service: ServicePro
         (("keys", "create", "proj_nobody"), "No project"),
         (("projects", "create", " "), "Invalid value for 'name'"),
         (("projects", "update", "proj_nobody", "--weight", "1001"), "Invalid value for 'weight'"),
-        (("projects", "update", "proj_nobody"), "nothing to change: give --name or --weight"),
+        (("projects", "update", "proj_nobody"), "nothing to change: give --name, --weight or --trajectories"),
         (("projects", "limits", "p", "--set", "max_parallel_responses=9999999999"), "should be NAME=NUMBER"),
         (("projects", "models", "proj_nobody", "--allow", "m" * 257), "Invalid value for 'model_ids'"),
     ],

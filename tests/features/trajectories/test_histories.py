@@ -144,7 +144,7 @@ FILES: dict[str, tuple[str, int, int]] = {
 
 @pytest.fixture
 def service(beside: Callable[..., ServiceBeside], monkeypatch: pytest.MonkeyPatch) -> ServiceBeside:
-    made = beside()
+    made = beside(archive_url="sqlite")  # as a service has it by default
     monkeypatch.setenv("HARMONIUM_URL", made.url)
     return made
 
@@ -158,7 +158,7 @@ def test_a_history_becomes_a_tree_that_can_be_found_and_continued(
     file.write_text(text)
     told = run("import", str(file))
     assert told.stdout == f"{turns} turn{'s' * (turns > 1)} imported, 0 already stored\n", told.stderr
-    again = run("import", str(file))
+    again = run("import", "-", stdin=text)
     assert again.stdout == f"0 turns imported, {turns} already stored\n"
     (tree,) = json.loads("[" + said("ls", "--text", "rome", "--json").strip() + "]")
     assert (tree["turns"], tree["metadata"]["imported_from"]) == (turns, form)
@@ -229,7 +229,7 @@ def test_any_other_file_gets_a_list_of_what_is_known(service: ServiceBeside, tmp
 def test_a_large_file_is_read_conversation_by_conversation(tmp_path: Path) -> None:
     from collections import Counter
 
-    from service.features.trajectories.reading import stories
+    from service.features.trajectories.reading import BegunFile, stories
 
     file = tmp_path / "conversations.json"
     filler = 'é"\\\n{[' * 1000
@@ -241,5 +241,5 @@ def test_a_large_file_is_read_conversation_by_conversation(tmp_path: Path) -> No
         opened.write("]")
     lost = Counter[str]()
     with file.open("rb") as opened:
-        assert [story.id for story in stories(opened, lost)] == [f"c-{number}" for number in range(300)]
+        assert [story.id for story in stories(BegunFile(opened), lost)] == [f"c-{number}" for number in range(300)]
     assert not +lost

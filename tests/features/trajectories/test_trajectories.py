@@ -9,6 +9,7 @@ import pytest
 
 from service.harmony.tokens import CALL, CHANNEL, CONSTRAIN, MESSAGE, encode
 from service.process import Settings, load_settings
+from tests.features.tenants.admin.test_admin import administered, new_key
 from tests.support.engine.scripted import ScriptedEngine
 from tests.support.service.inside import Inside, answer, scripted, serving, then, thought
 from tests.support.service.process import MODEL
@@ -227,3 +228,20 @@ async def test_a_reward_is_put_on_a_turn_later_and_changes_no_turn(noting: Setti
         (found,) = await lines(service, id=first.id)
         assert found["extra"]["notes"] == {second.id: [{"reward": "1"}]}
         assert (await client.responses.retrieve(second.id)).metadata == {}
+
+
+async def test_a_project_says_itself_whether_its_turns_note_ids(settings: Settings) -> None:
+    known = list[bool]()
+    async with administered(settings) as (service, client):
+        projects = client.admin.organization.projects
+        project = await projects.create(name="agents", extra_body={"trajectories": True})
+        _, value = await new_key(client, project.id)
+        for wished in (True, False, None):
+            changed = await projects.update(project.id, extra_body={"trajectories": wished})
+            assert changed.to_dict()["trajectories"] is wished
+            async with service.client(value) as user:
+                made = await user.responses.create(model=MODEL, input="Hi")
+            async with httpx.AsyncClient(base_url=service.url, headers={"authorization": f"Bearer {value}"}) as http:
+                found = json.loads((await http.get("/v1/trajectories", params={"id": made.id})).text)
+            known.append("prompt_token_ids" in metrics(found)[0])
+    assert known == [True, False, False]

@@ -162,6 +162,17 @@ def test_two_turns_stand_side_by_side_at_their_first_difference(service: Service
     expect(page.locator(".row.selected")).to_contain_text("What is my name?")
 
 
+def test_a_replay_links_to_both_conversations_side_by_side(service: ServiceProcess, visit: Open) -> None:
+    first = said(service, "My name is Ada.")
+    again = service.client().responses.create(model=MODEL, input="Count to 3.", metadata={"replay_of": first}).id
+    page = visit(service, f"#/c/{again}")
+    page.get_by_role("link", name="Compare with").click()
+    expect(page).to_have_url(re.compile(f"compare/{first}/{again}"))
+    expect(page.get_by_role("heading", name="Two conversations")).to_be_visible()
+    for side, own in (("Left", "My name is Ada."), ("Right", "Count to 3.")):
+        expect(page.get_by_label(side).locator(".own")).to_contain_text(own)
+
+
 def test_a_response_is_deleted_and_what_continues_it_stays(service: ServiceProcess, visit: Open) -> None:
     root = said(service, "My name is Ada.")
     leaf = said(service, "What is my name?", root)
