@@ -87,7 +87,11 @@ def test_a_file_says_which_models_there_are_and_where(tmp_path: Path) -> None:
             "line 15: /no/file can't be read: No such file",
         ),
         ('kind = "llama"', 'kind = "llama"\napi_key_file = "a"\napi_key_env = "A"', "line 15: give api_key_env or"),
-        ('"http://10.0.0.5:8001/v1"', '"http://a:b@gpu"', "line 5: should have no user, password or query; a key goes"),
+        (
+            '"http://10.0.0.5:8001/v1"',
+            '"http://a:b@gpu"',
+            "line 5: should have no user, password or query; put the key",
+        ),
         ('"gpt-oss-120b"', '"gpt 120"', "line 13: 'gpt 120' is no name of a model"),
         ('"gpt-oss-120b"', '"gpt-oss-20b"', "line 13: 'gpt-oss-20b' is a name of the engine 'gpt-oss-20b' already"),
         (TWO, '[[engines]]\nname = "a"\nkind = "demo"\n' * 65, f"has 65 engines, at most {MAX_ENGINES} are possible"),

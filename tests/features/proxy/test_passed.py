@@ -51,7 +51,7 @@ CHAT_REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "a template among its variables": ({"chat_template_kwargs": {"chat_template": "x"}}, "chat_template_kwargs", "var"),
     "tools that are too large": ({"tools": ["x" * 1_048_576]}, "tools", "1048576 bytes"),
     "a misspelt parameter": ({"temprature": 1}, "temprature", "Did you mean 'temperature'?"),
-    "somebody else's cache": ({"kv_transfer_params": {}}, "kv_transfer_params", "another one's memory"),
+    "somebody else's cache": ({"kv_transfer_params": {}}, "kv_transfer_params", "another server's memory"),
 }
 
 

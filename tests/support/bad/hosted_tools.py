@@ -199,7 +199,7 @@ FILES: Table = {
     "much beside a file": uploaded(
         "Maximum number of files", form().replace(b"--b--\r\n", b"") + form(part="x", content=MUCH)
     ),
-    "a file that is where it is": uploaded("can't be there", form(name="..")),
+    "a file that is where it is": uploaded("can't be stored", form(name="..")),
     "a file of a name with a zero": uploaded("control characters", form(name="a\0b")),
     "a file that doesn't fit": uploaded("may have", form(content=b"x" * (5 * MIB))),
     "a form of too many parts": uploaded(
