@@ -1,5 +1,5 @@
-"""Turns as models write them, read by our parsers, by those of vLLM 0.33 as its flags choose them, and by our reader of a
-server's events behind these: all three read the same.
+"""Turns as models write them, read by our parsers, by those of vLLM 0.33 as its flags choose them, and by our reader of
+a server's events behind these: all three read the same.
 """
 
 import json

@@ -116,7 +116,7 @@ def _functions(section: tuple[str, str], style: str = "", *, line: bool, think: 
         section_end=section[1],
         call="<function=",
         call_end="</function>",
-        reads=XmlForm("</function>", "<parameter=", "</parameter>", line=line, last=section[1:]),
+        reads=XmlForm("</function>", "<parameter=", "</parameter>", line=line, last=(section[1], "<function=")),
         form=CallsForm(f"{section[0]}\n<function={{}}>\n", f"\n</function>\n{section[1]}", style) if style else None,
     )
 
@@ -235,8 +235,8 @@ MARKUPS: Mapping[str, Markup] = {
         call=_GEMMA_CALL,
         call_end=_GEMMA_END,
         reads=LiteralForm(
-            re.compile(r"\s*(?:call)?:\s*(?P<name>[^\s{}]+)\s*\{"),
-            re.compile(r"[^{}]*"),
+            re.compile(r"\s*(?:call)?:\s*(?P<name>[^\s{}()]+)\s*[{(]"),
+            re.compile(r"[^{}()]*"),
             _GEMMA_QUOTE,
             frozenset((_GEMMA_CALL, _GEMMA_END)),
         ),
