@@ -68,6 +68,7 @@ class Markup(msgspec.Struct, frozen=True):
 
 
 BAR, LOW = "\uff5c", "\u2581"
+DSML = f"{BAR}DSML{BAR}"
 CALL, CALL_END = "<tool_call>", "</tool_call>"
 
 
@@ -131,6 +132,7 @@ def _invokes(prefix: str, section: str, style: str, *others: str, thinking_seam:
         call_end=f"{closes}invoke>",
         reads=XmlForm(f"{closes}invoke>", f"{opens}parameter ", f"{closes}parameter>", tagged=True, last=(ending,)),
         form=CallsForm(f'{opens}invoke name="{{}}">\n', f"{closes}invoke>\n", style, f"<{section}>\n", ending, ""),
+        parts=(DSML,) if DSML in prefix else (),
         thinking_seam=thinking_seam,
     )
 
@@ -145,7 +147,6 @@ def _kimi(word: str) -> tuple[str, str]:
     return f"{_OPEN}{word}{_SEP}", f"{_CLOSE}{word}{_SEP}"
 
 
-DSML = f"{BAR}DSML{BAR}"
 _MISTRAL_INSIDE = "[ARGS]", "[CALL_ID]"
 
 MARKUPS: Mapping[str, Markup] = {
@@ -313,7 +314,7 @@ MARKS = (
     *("<minimax:tool_call>", "</minimax:tool_call>"),
     *("<seed:think>", "</seed:think>", "<seed:tool_call>", "</seed:tool_call>"),
     *("[THINK]", "[/THINK]", "[TOOL_CALLS]", *_MISTRAL_INSIDE),
-    *(*KIMI_PARTS, _MINIMAX, "<mm:think>", "</mm:think>", "<|channel>", "<channel|>"),
+    *(*KIMI_PARTS, DSML, _MINIMAX, "<mm:think>", "</mm:think>", "<|channel>", "<channel|>"),
     *(_GEMMA_CALL, _GEMMA_END, _GEMMA_QUOTE, "<|python_start|>", "<|python_end|>"),
 )
 """All marks that some vocabulary has as one token."""
