@@ -131,15 +131,16 @@ class Disarming(Speeches):
         return await speech_of(pieces, written, model)
 
     async def disarm(self, pieces: Pieces, transcript: Transcript, *, sees: bool = False) -> Transcript:
-        """A transcript in which only our own marks are spelled; tools' descriptions are searched, too. Of a model that
-        `sees` the places of pictures are among the marks.
+        """A transcript in which only our own marks are spelled; tools' descriptions and the template's options are
+        searched, too. Of a model that `sees` the places of pictures are among the marks.
         """
         places = PLACES if sees else frozenset[str]()
         messages = await self._break_marks(pieces, transcript.messages, places)
         tools = await self._break_marks(pieces, transcript.tools, places)
+        options = await self._break_marks(pieces, transcript.options, places)
         if transcript.own:
             messages = messages.replace(transcript.own.encode(), b"")
-        return msgspec.structs.replace(transcript, messages=messages, tools=tools, own="")
+        return msgspec.structs.replace(transcript, messages=messages, tools=tools, options=options, own="")
 
     async def _break_marks(self, pieces: Pieces, written: bytes, places: Set[str]) -> bytes:
         """A text without marks. Long ones are searched in a thread."""
@@ -175,14 +176,19 @@ async def common_pieces(text: str) -> Sequence[tuple[int, str]]:
 
 def _like_marks(text: str) -> dict[str, None]:
     """The texts in it that look like marks, each once."""
-    return dict.fromkeys(found[0] for pattern in LOOKS_LIKE_A_MARK for found in like_marks(pattern, text))
+    return dict.fromkeys(_meant(found) for pattern in LOOKS_LIKE_A_MARK for found in like_marks(pattern, text))
+
+
+def _meant(found: re.Match[str]) -> str:
+    """A text that looks like a mark as it stands outside of JSON, in which its quotes are escaped, perhaps twice."""
+    return re.sub(r'\\+"', '"', found[0]) if '"' in found[0] else found[0]
 
 
 def _without(text: str, marks: Collection[str]) -> str:
     for pattern in LOOKS_LIKE_A_MARK:
         parts, at = list[str](), 0
         for found in like_marks(pattern, text):
-            if found[0] in marks:
+            if _meant(found) in marks:
                 parts += (text[at : found.start() + 1], BREAK)
                 at = found.start() + 1
         text = "".join([*parts, text[at:]])

@@ -5,7 +5,7 @@ import pytest
 
 from service.engine.port import FAMILY_NAMES, MarkupTags, Speech
 from service.features.models.markup.chat import Chat
-from service.features.models.markup.families import FAMILIES, ReasoningPlace, family_of
+from service.features.models.markup.families import FAMILIES, MARKS, ReasoningPlace, family_of
 from service.features.models.markup.tags import written_by
 from tests.support import ROOT
 from tests.support.markup.streams import SPECIAL
@@ -42,6 +42,7 @@ NAMES = {
 def test_a_model_is_known_by_its_name_or_its_marks() -> None:
     assert {model: family_of(model, ()) for model in NAMES} == NAMES
     marks = {family.name: family.marks for family in FAMILIES.values() if family.marks}
+    assert {mark for each in marks.values() for mark in each} <= {*MARKS}
     assert {name: family_of("served", spellings) for name, spellings in marks.items()} == {name: name for name in marks}
     assert family_of("served", ()) == "plain"
 

@@ -10,9 +10,10 @@ import pytest
 
 from service.features.models.markup.calls import types_of
 from service.features.models.markup.families import MARKUPS
+from service.features.models.markup.stream import StreamParser
 from service.harmony.tokens import CALL, END, RETURN
 from tests.support.markup.streams import SPECIAL, Message, messages_of, parser, read, segments_of, tokens_of
-from tests.support.markup.writing import Turn, written
+from tests.support.markup.writing import WRITING, Turn, minimax_m3, written
 
 
 def final(text: str, stop: int | None = RETURN) -> Message:
@@ -82,6 +83,16 @@ TURNS: dict[str, tuple[str, str, list[Message]]] = {
         "<function=get_weather>\n<parameter=city>\nParis\n<parameter=days>\nsoon\n</function>\n",
         [call('{"city": "Paris", "days": "soon"}', name="get_weather")],
     ),
+    "a function that nobody closed ends with the next one": (
+        "qwen-coder",
+        "<tool_call>\n<function=f>\n<parameter=a>\n1\n</parameter>\n<function=g>\n</function>\n</tool_call>",
+        [call('{"a": "1"}'), call("{}", name="g")],
+    ),
+    "Gemma's arguments may stand in round brackets": (
+        "gemma-4",
+        '<|tool_call>call:f(a:<|"|>(b)<|"|>)<tool_call|><|im_end|>',
+        [call('{"a": "(b)"}')],
+    ),
     "a section may end within a call": (
         "kimi",
         "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{}"
@@ -129,7 +140,7 @@ TURNS: dict[str, tuple[str, str, list[Message]]] = {
         "]<]minimax[>[<tool_call>]<]minimax[>[<invoke name=get_weather>]<]minimax[>[<near>]<]minimax[>[<item>5"
         "]<]minimax[>[</item>]<]minimax[>[</near>]<]minimax[>[<x>]<]minimax[>[<y>5]<]minimax[>[</y>]<]minimax[>[<y>6"
         "]<]minimax[>[</y>]<]minimax[>[</x>]<]minimax[>[</invoke>]<]minimax[>[</tool_call><|im_end|>",
-        [call('{"near": ["5"], "x": {"y": [5, 6]}}', name="get_weather")],
+        [call('{"near": ["5"], "x": {"y": ["5", "6"]}}', name="get_weather")],
     ),
     "line breaks at seams are dropped and others kept": (
         "qwen",
@@ -180,11 +191,31 @@ def test_values_are_typed_by_the_schema() -> None:
     assert json.loads(message.text) == {"days": 3, "metric": True, "near": ["a"], "city": "5", "other": "5"}
 
 
+DEFINED = {
+    "Person": {"properties": {"zip": {"$ref": "#/$defs/Zip"}, "ages": {"type": "array", "items": {"type": "integer"}}}},
+    "Zip": {"type": "string"},
+}
+
+
+@pytest.mark.parametrize(
+    "person", [{"$ref": "#/$defs/Person"}, {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/Person"}]}, DEFINED["Person"]]
+)
+def test_elements_are_typed_by_all_that_a_schema_refers_to(person: object) -> None:
+    lengths = {"type": "object", "additionalProperties": {"type": "number"}}
+    schema = {"properties": {"person": person, "lengths": lengths}, "$defs": DEFINED}
+    arguments = {"person": {"zip": "90210", "ages": [5, 6], "other": "5"}, "lengths": {"a": 1.5}, "other": "true"}
+    reader = StreamParser(MARKUPS["minimax-m3"], {}, {"f": schema}, {}, thinking=False)
+    text = WRITING["minimax-m3"].section.format(minimax_m3("f", arguments))
+    (message,) = messages_of([*reader.feed([1], text), *reader.end()])
+    assert json.loads(message.text) == arguments
+
+
 def test_types_are_soon_found_where_a_schema_refers_to_itself() -> None:
     itself = {"anyOf": [{"type": "integer"}] + [{"$ref": "#/properties/x"}] * 20}
     begin = time.process_time()
-    assert types_of({"properties": {"x": itself}}, "x") == {"integer"}
-    assert types_of({"properties": {"x": {"anyOf": [{"$ref": "#/properties/x"}] * 20}}}, "x") is None
+    assert types_of({"properties": {"x": itself}}, itself) == {"integer"}
+    nothing = {"anyOf": [{"$ref": "#/properties/x"}] * 20}
+    assert types_of({"properties": {"x": nothing}}, nothing) is None
     assert time.process_time() - begin < 0.1
 
 

@@ -19,7 +19,7 @@ MARKS = (
     *("<|eot_id|>", "<|start_header_id|>", "<start_of_turn>", "<|START_OF_TURN_TOKEN|>", "<|start_of_role|>", "<s>"),
     *("[/INST]", "[TOOL_CALLS]", "[SYSTEM_PROMPT]", "[|endofturn|]", "<seed:bos>", "<role>", "<|header_start|>"),
     *("<\uff5cUser\uff5c>", "<\uff5cend\u2581of\u2581sentence\uff5c>", "<reserved_106>", "<|im_user|>", "<SPECIAL_10>"),
-    *("<tool_call>", "</tool_call>"),
+    *("<tool_call>", "</tool_call>", '<|"|>', "\uff5cDSML\uff5c", "]<]minimax[>[", "]<]start of image[>["),
 )
 """Of many families, as their vocabularies have them."""
 
@@ -47,8 +47,15 @@ async def test_no_mark_is_left_where_marks_overlap_or_stand_in_others(around: st
 async def test_a_mark_in_what_a_tool_says_of_itself_is_broken() -> None:
     for mark in MARKS:
         made = await disarmed([], [{"type": "function", "function": {"name": "f", "description": f"{mark}system"}}])
-        assert mark not in made.tools.decode()
+        assert mark not in json.loads(made.tools)[0]["function"]["description"]
         assert json.loads(made.tools)[0]["function"]["description"].endswith("system")
+
+
+async def test_a_mark_in_an_option_of_the_template_is_broken() -> None:
+    for mark in MARKS:
+        transcript = Transcript(b"[]", options=msgspec.json.encode({"documents": f"a{mark}b"}))
+        made = await Disarming().disarm(pieces, transcript)
+        assert json.loads(made.options) == {"documents": f"a{mark[0]}{BREAK}{mark[1:]}b"}
 
 
 @pytest.mark.parametrize("place", sorted(PLACES))

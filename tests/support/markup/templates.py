@@ -1,5 +1,5 @@
 """Real chat templates, behind the tests' speaker: llama.cpp's, which PyPI has with the source of llama-cpp-python, and
-the encoder of DeepSeek V4.1's prompts, which vLLM has in Python. Neither is in this repository.
+the encoder of DeepSeek V4.1's prompts, which vLLM 0.33 has in Python. Neither is in this repository.
 
 They are rendered as Transformers, and so vLLM, renders them.
 """
@@ -23,8 +23,9 @@ from tests.support.markup.writing import END as WRITTEN_END
 from tests.support.markup.writing import WRITING, Turn, written
 
 FOLDER = ROOT / ".venv-templates" / "templates"
-VLLM = ROOT / ".venv-vllm" / "lib" / "python3.11" / "site-packages" / "vllm"
-DEEPSEEK_41 = "tokenizers/deepseek_v41_encoding.py"
+VLLM = ROOT / ".venv-templates" / "vllm"
+"""The Python of a vLLM that is newer than the one in .venv-vllm."""
+DEEPSEEK_41 = "vllm/tokenizers/deepseek_v41_encoding.py"
 EOS = "</s>"
 TOOL = {
     "type": "function",

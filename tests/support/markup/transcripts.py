@@ -1,4 +1,4 @@
-"""What models write, from their makers' documents, each with its source; and where vLLM reads them otherwise.
+"""What models write, from their makers' documents, each with its source.
 
 Names of functions and words are the documents' or of their kind. Turns of every markup are in `writing`.
 """
@@ -115,6 +115,3 @@ DOCUMENTED: dict[str, Transcript] = {
         # vLLM 0.32, parser/minimax_m3.py
     ),
 }
-
-DIFFERENCES = {"hermes: arguments first": "vLLM streams the name behind the arguments as a part of them"}
-"""Why ours differs from vLLM's reading, by the name of the transcript."""

@@ -131,8 +131,10 @@ def minimax_m3(name: str, arguments: Arguments) -> str:
 
 
 def element(name: str, value: Any) -> str:
-    inside = "".join(element("item", each) for each in value) if isinstance(value, list) else bare(value)
-    return f"{MINIMAX}<{name}>{inside}{MINIMAX}</{name}>"
+    if isinstance(value, list | dict):
+        within = value.items() if isinstance(value, dict) else [("item", each) for each in value]
+        value = "".join(element(key, each) for key, each in within)
+    return f"{MINIMAX}<{name}>{bare(value)}{MINIMAX}</{name}>"
 
 
 class Writing(NamedTuple):

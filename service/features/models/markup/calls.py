@@ -14,7 +14,7 @@ the arguments as JSON, as they come.
 import json
 import math
 import re
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -332,7 +332,7 @@ class JsonForm(msgspec.Struct, frozen=True):
 
 # --- arguments in XML -------------------------------------------------------------------------------------------------
 
-_TEXT = frozenset({"string"})
+TEXT = frozenset({"string"})
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
 NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 TAG = re.compile(
@@ -342,27 +342,40 @@ TAG = re.compile(
 _TAG_BEGUN = re.compile(r"""\s*(?:(?:name|tool|key)\s*=\s*)?["']?""")
 
 
-def types_of(root: Mapping[str, Any], key: str) -> frozenset[str] | None:
-    """The types that the schema of arguments allows a parameter, also by what it refers to or chooses among; None if it
-    says nothing of that.
-    """
-    found, seen = set[str](), set[int]()
-    left: list[Any] = [members_of(root.get("properties")).get(key)]
-    while left and len(seen) < MAX_LOOKED_AT:
-        schema = members_of(left.pop())
-        if id(schema) in seen:
-            continue
-        seen.add(id(schema))
-        named, values = schema.get("type"), _as_list(schema.get("enum"))
-        if "const" in schema:
-            values = [*values, schema["const"]]
-        found |= {each for each in (_as_list(named) or [named]) if isinstance(each, str)}
-        found |= {kind_of(each) for each in values}
-        for keyword in ("anyOf", "oneOf", "allOf"):
-            left += _as_list(schema.get(keyword))[:MAX_LOOKED_AT]
-        with suppress(LookupError, TypeError, ValueError):
-            left.append(resolve_pointer(root, schema.get("$ref")))
+def types_of(root: Mapping[str, Any], schema: Any) -> frozenset[str] | None:
+    """The types that a schema within `root` allows; None if it says nothing of that."""
+    found = set[str]()
+    for each in _meant_by(root, schema):
+        named, values = each.get("type"), _as_list(each.get("enum"))
+        if "const" in each:
+            values = [*values, each["const"]]
+        found |= {name for name in (_as_list(named) or [named]) if isinstance(name, str)}
+        found |= {kind_of(value) for value in values}
     return frozenset(found) or None
+
+
+def schema_in(root: Mapping[str, Any], schema: Any, name: str) -> Any:
+    """The schema of a member, or of an item, in a schema within `root`; None if it says nothing of that."""
+    for each in _meant_by(root, schema):
+        other = each.get("items", each.get("additionalProperties"))
+        if (found := members_of(each.get("properties")).get(name, other)) is not None:
+            return found
+    return None
+
+
+def _meant_by(root: Mapping[str, Any], schema: Any) -> Iterator[Mapping[str, Any]]:
+    """A schema, and all that it refers to or chooses among."""
+    seen, left = set[int](), [schema]
+    while left and len(seen) < MAX_LOOKED_AT:
+        each = members_of(left.pop())
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        yield each
+        for keyword in ("anyOf", "oneOf", "allOf"):
+            left += _as_list(each.get(keyword))[:MAX_LOOKED_AT]
+        with suppress(LookupError, TypeError, ValueError):
+            left.append(resolve_pointer(root, each.get("$ref")))
 
 
 def members_of(value: Any) -> Mapping[str, Any]:
@@ -446,7 +459,7 @@ class XmlForm(msgspec.Struct, frozen=True):
                 return False, ""
             emit(f'{comma}"{quote(key)}": ')
             comma = ", "
-            types = types_of(schema, key) or (_TEXT if is_text else None)
+            types = types_of(schema, schema_in(schema, schema, key)) or (TEXT if is_text else None)
             mark, left = yield from self._parameter(types, emit)
             if mark is None:
                 return False, left
@@ -460,13 +473,13 @@ class XmlForm(msgspec.Struct, frozen=True):
 
     def _parameter(self, types: frozenset[str] | None, emit: Emit) -> Taking[tuple[TextMark | None, str]]:
         """Emit a value. Returns the mark that ended it, or None and the text that is no part of the call."""
-        emit('"' if types == _TEXT else "")
+        emit('"' if types == TEXT else "")
         if self.value:
             mark, left = yield from _over_space(frozenset({self.value}))
             if mark is None:
                 return None, left
         ends = frozenset({self.parameter_end, self.parameter, self.end})
-        if types == _TEXT:
+        if types == TEXT:
             return (yield from self._text(ends, emit)), ""
         value, mark = yield from until(ends)
         if mark is None:

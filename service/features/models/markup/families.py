@@ -68,6 +68,7 @@ class Markup(msgspec.Struct, frozen=True):
 
 
 BAR, LOW = "\uff5c", "\u2581"
+DSML = f"{BAR}DSML{BAR}"
 CALL, CALL_END = "<tool_call>", "</tool_call>"
 
 
@@ -116,7 +117,7 @@ def _functions(section: tuple[str, str], style: str = "", *, line: bool, think: 
         section_end=section[1],
         call="<function=",
         call_end="</function>",
-        reads=XmlForm("</function>", "<parameter=", "</parameter>", line=line, last=section[1:]),
+        reads=XmlForm("</function>", "<parameter=", "</parameter>", line=line, last=(section[1], "<function=")),
         form=CallsForm(f"{section[0]}\n<function={{}}>\n", f"\n</function>\n{section[1]}", style) if style else None,
     )
 
@@ -131,6 +132,7 @@ def _invokes(prefix: str, section: str, style: str, *others: str, thinking_seam:
         call_end=f"{closes}invoke>",
         reads=XmlForm(f"{closes}invoke>", f"{opens}parameter ", f"{closes}parameter>", tagged=True, last=(ending,)),
         form=CallsForm(f'{opens}invoke name="{{}}">\n', f"{closes}invoke>\n", style, f"<{section}>\n", ending, ""),
+        parts=(DSML,) if DSML in prefix else (),
         thinking_seam=thinking_seam,
     )
 
@@ -145,7 +147,6 @@ def _kimi(word: str) -> tuple[str, str]:
     return f"{_OPEN}{word}{_SEP}", f"{_CLOSE}{word}{_SEP}"
 
 
-DSML = f"{BAR}DSML{BAR}"
 _MISTRAL_INSIDE = "[ARGS]", "[CALL_ID]"
 
 MARKUPS: Mapping[str, Markup] = {
@@ -235,8 +236,8 @@ MARKUPS: Mapping[str, Markup] = {
         call=_GEMMA_CALL,
         call_end=_GEMMA_END,
         reads=LiteralForm(
-            re.compile(r"\s*(?:call)?:\s*(?P<name>[^\s{}]+)\s*\{"),
-            re.compile(r"[^{}]*"),
+            re.compile(r"\s*(?:call)?:\s*(?P<name>[^\s{}()]+)\s*[{(]"),
+            re.compile(r"[^{}()]*"),
             _GEMMA_QUOTE,
             frozenset((_GEMMA_CALL, _GEMMA_END)),
         ),
@@ -313,7 +314,7 @@ MARKS = (
     *("<minimax:tool_call>", "</minimax:tool_call>"),
     *("<seed:think>", "</seed:think>", "<seed:tool_call>", "</seed:tool_call>"),
     *("[THINK]", "[/THINK]", "[TOOL_CALLS]", *_MISTRAL_INSIDE),
-    *(*KIMI_PARTS, _MINIMAX, "<mm:think>", "</mm:think>", "<|channel>", "<channel|>"),
+    *(*KIMI_PARTS, DSML, _MINIMAX, "<mm:think>", "</mm:think>", "<|channel>", "<channel|>"),
     *(_GEMMA_CALL, _GEMMA_END, _GEMMA_QUOTE, "<|python_start|>", "<|python_end|>"),
 )
 """All marks that some vocabulary has as one token."""

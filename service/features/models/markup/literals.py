@@ -21,6 +21,7 @@ from service.features.models.markup.calls import (
     MAX_NAME,
     PYTHON,
     TAG,
+    TEXT,
     Awaits,
     Emit,
     ObjectScan,
@@ -33,6 +34,7 @@ from service.features.models.markup.calls import (
     json_of,
     members_of,
     quote,
+    schema_in,
     types_of,
     until,
 )
@@ -84,8 +86,9 @@ class LiteralForm(msgspec.Struct, frozen=True):
             parts.append(QUOTE if isinstance(piece, TextMark) else piece)
         left = "" if end is None else parts[-1][end:]
         text = "".join(parts).removesuffix(left)
+        closed = text.rstrip().removesuffix(")") + "}" if found[0].endswith("(") else text
         made = (
-            _arguments_in_marks(text, members_of(schemas.get(found["name"])))
+            _arguments_in_marks(closed, members_of(schemas.get(found["name"])))
             if self.quote
             else _arguments_of_python(text)
         )
@@ -117,7 +120,7 @@ def _arguments_in_marks(text: str, schema: Mapping[str, Any]) -> str | None:
         elif found["quoted"] is not None:
             out.append(f'"{quote(found["quoted"])}"')
         elif word:
-            out.append(json_of(word, types_of(schema, key) if depth == 0 else None))
+            out.append(json_of(word, types_of(schema, schema_in(schema, schema, key)) if depth == 0 else None))
         depth += (sign in ("[", "{")) - (sign in ("]", "}"))
         out.append(", " if sign == "," else sign)
     made = "{" + "".join(out)
@@ -131,7 +134,7 @@ class _Element(msgspec.Struct):
     """An element that was opened, its schema, the text in it, and its children by name, as JSON."""
 
     name: str
-    schema: Mapping[str, Any]
+    schema: Any
     text: str = ""
     children: list[tuple[str, str]] = []
 
@@ -162,12 +165,12 @@ class ElementForm(msgspec.Struct, frozen=True):
         opened = [_Element("", schema, said)]
         for name, behind in zip(tags[::2], tags[1::2], strict=True):
             if not name.startswith("/") and name.strip() and len(opened) <= MAX_DEPTH:
-                opened.append(_Element(name, _schema_in(opened[-1], name), behind))
+                opened.append(_Element(name, schema_in(schema, opened[-1].schema, name), behind))
             elif len(opened) > 1 and name == f"/{opened[-1].name}":
                 done = opened.pop()
                 if done.children and done.text.strip():
                     return None
-                opened[-1].children.append((done.name, _element(done)))
+                opened[-1].children.append((done.name, _element(schema, done)))
                 opened[-1].text += behind
             else:
                 return None
@@ -175,19 +178,13 @@ class ElementForm(msgspec.Struct, frozen=True):
         return None if unclosed or root.text.strip() else _members_as_json(root.children)
 
 
-def _schema_in(parent: _Element, name: str) -> Mapping[str, Any]:
-    """The schema of a child; of an array that of its items."""
-    known = members_of(parent.schema.get("properties")).get(name)
-    return members_of(parent.schema.get("items") if known is None else known)
-
-
-def _element(element: _Element) -> str:
+def _element(root: Mapping[str, Any], element: _Element) -> str:
     """The JSON of an element."""
-    types = types_of({"properties": {"": element.schema}}, "")
+    types = types_of(root, element.schema)
     if not element.children:
         if not element.text.strip() and types and "string" not in types:
             return "[]" if "array" in types else "{}"
-        return json_of(element.text, types)
+        return json_of(element.text, types or TEXT)
     children = element.children
     if "array" in types if types else all(name == "item" for name, _ in children):
         return f"[{', '.join(value for _, value in children)}]"

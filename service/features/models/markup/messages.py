@@ -134,8 +134,8 @@ def _object_of(arguments: str) -> str:
 
 
 def spelled_out(arguments: str) -> str:
-    """Arguments without escapes of characters that JSON has as they are: templates may decode them, and characters that
-    form a mark have to be seen before that.
+    """Arguments without escapes of characters that JSON has as they are, or behind a backslash: templates may decode
+    them, and characters that form a mark have to be seen before that.
     """
     return _ESCAPES.sub(_spelled_out, arguments) if arguments.lstrip().startswith("{") else arguments
 
@@ -144,8 +144,9 @@ def _spelled_out(escape: re.Match[str]) -> str:
     if escape[1] is None:
         return "/" if escape[0] == "\\/" else escape[0]
     character = chr(int(escape[1], 16))
-    legal = character.isprintable() and character not in '"\\'
-    return character if legal else escape[0]
+    if character in '"\\':
+        return f"\\{character}"
+    return character if character.isprintable() else escape[0]
 
 
 def _answered_id(message: StoredMessage, waiting: list[str], digits: int) -> str:

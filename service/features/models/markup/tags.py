@@ -66,7 +66,7 @@ class _Writer:
 
     def __init__(self, markup: str, marks: Mapping[str, int]) -> None:
         self._markup = MARKUPS[markup]
-        known = {*self._markup.spellings, *ENDS}
+        known = {*self._markup.spellings, *ENDS} - {*self._markup.parts}
         self._marks = {spelling: id for spelling, id in marks.items() if spelling in known}
 
     def tag(self, asked: TurnConstraint, part: MarkupPart) -> str | None:
