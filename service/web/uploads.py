@@ -5,6 +5,7 @@ reader does that with each file.
 """
 
 import asyncio
+import logging
 import re
 from collections.abc import AsyncGenerator, AsyncIterator
 from functools import partial
@@ -14,6 +15,8 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from service.errors import InvalidRequest, invalid_value, missing
+
+logging.getLogger("python_multipart").setLevel(logging.ERROR)  # it logs what clients send; the refusal says it to them
 
 STEP_BYTES = 65_536
 """How much of a form is read before others have their turn: a millisecond or two."""

@@ -171,6 +171,19 @@ async def test_a_form_without_its_end_is_no_file(service: Inside, cut: int) -> N
         assert len((await client.get("/v1/files")).json()["data"]) == 1
 
 
+async def test_a_form_that_breaks_is_told_to_its_client_and_not_to_the_log(
+    service: Inside, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with httpx.AsyncClient(base_url=service.url) as client:
+        answered = await client.post(
+            "/v1/files",
+            content=b"--b\r\nContent\x07: x\r\n\r\nabc\r\n--b--\r\n",
+            headers={"content-type": "multipart/form-data; boundary=b"},
+        )
+    assert answered.status_code == 400, answered.text
+    assert [record.name for record in caplog.records if record.name.startswith("python_multipart")] == []
+
+
 @pytest.mark.parametrize("begin", [form(PURPOSE, FILE), b""])
 async def test_a_form_has_a_bound_beside_its_file(settings: Settings, begin: bytes) -> None:
     small = load_settings(redis_url=settings.redis_url, key_prefix=settings.key_prefix, file_max_bytes=1_000)
