@@ -9,25 +9,34 @@ import sys
 from importlib import import_module
 from importlib.util import find_spec
 
-CLIENT = "service.features.client"
-"""The feature whose commands need nothing else of the service, and start at once."""
+FEATURES = "service.features"
+AT_ONCE = ("client.command_line", "client.erasing", "batches.command", "trajectories.command", "trajectories.replay")
+"""The features' command lines that need nothing else of the service but the first one, and start at once."""
 
 
 def main() -> None:
     """Run the command line: that of the client, which imports no settings, where it has the command."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    spec = find_spec(CLIENT)
-    if spec is not None and spec.origin is not None:  # a folder of caches alone has no origin
+    if _is_there(AT_ONCE[0]):
         from typer.main import get_command
 
-        client = import_module(f"{CLIENT}.command_line").app
-        if sys.argv[1:2] and sys.argv[1] in vars(get_command(client))["commands"]:
-            client()
+        client = import_module(f"{FEATURES}.{AT_ONCE[0]}").app
+        for place in ("", *filter(_is_there, AT_ONCE[1:])):
+            if place:
+                client.add_typer(import_module(f"{FEATURES}.{place}").app, name="")
+            if sys.argv[1:2] and sys.argv[1] in vars(get_command(client))["commands"]:
+                client()
     from service.commands.arguments import know_shells
     from service.commands.command_line import app
 
     know_shells()  # a shell that completes a word runs this without arguments
     app()
+
+
+def _is_there(place: str) -> bool:
+    """Whether the feature of this command line is installed; a folder of caches alone has no origin."""
+    spec = find_spec(f"{FEATURES}.{place.partition('.')[0]}")
+    return spec is not None and spec.origin is not None
 
 
 if __name__ == "__main__":

@@ -78,9 +78,10 @@ def test_a_start_imports_nothing_that_only_others_need() -> None:
     assert not imported & NOT_NEEDED
 
 
-def test_a_clients_command_loads_little() -> None:
+@pytest.mark.parametrize("command", ["ask", "erase", "batch", "import", "export"])
+def test_a_clients_command_loads_little(command: str) -> None:
     asking = (
-        "import atexit, sys\nsys.argv[1:] = ['ask', '--help']\n"
+        f"import atexit, sys\nsys.argv[1:] = ['{command}', '--help']\n"
         "atexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
         "from service.__main__ import main\nmain()"
     )
