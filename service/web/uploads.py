@@ -76,7 +76,7 @@ class UploadForm:
         except FormParserError:
             raise _refusal("can't be read") from None
         if not self._is_whole:
-            raise _refusal("has no end: it broke off, or has nothing")
+            raise _refusal("has no end: it broke off, or is empty")
         if not self.name:
             raise missing("file", _FORM)
 
@@ -100,8 +100,12 @@ class UploadForm:
             encoding = self._headers.get(b"content-transfer-encoding", b"binary").strip().lower()
             if encoding not in _AS_IT_IS:
                 raise _refusal(f"has the file as {encoding.decode('latin-1')[:80]!r}: send its bytes as they are")
-        elif name == "file" or file is not None or len(self.fields) == MOST_FIELDS:
-            raise _refusal(f"has more than one file, or more than {MOST_FIELDS} fields")
+        elif name == "file":
+            raise _refusal("has more than one file")
+        elif file is not None:
+            raise _refusal("has a file in another part than 'file'")
+        elif len(self.fields) == MOST_FIELDS:
+            raise _refusal(f"has more than {MOST_FIELDS} fields")
         else:
             self._field = name
 

@@ -320,12 +320,12 @@ def faults() -> Iterator[tuple[str, bytes, type[EngineError], str]]:
     """A fault of a stream, and the error that it becomes."""
     for kind, voice in VOICES.items():
         event = voice.tokens([777], 3)
-        yield kind, b"data: Hello.\n\n", EngineError, "no event"
-        yield kind, b'data: {"error":{"message":"\xff"}}\n\n', EngineError, "no event"
-        yield kind, b'data: {"x":' + DEEP + b"}\n\n", EngineError, "no event"
+        yield kind, b"data: Hello.\n\n", EngineError, "unreadable event"
+        yield kind, b'data: {"error":{"message":"\xff"}}\n\n', EngineError, "unreadable event"
+        yield kind, b'data: {"x":' + DEEP + b"}\n\n", EngineError, "unreadable event"
         yield kind, b'data: {"error": "boom"}\n\n', EngineError, "status 500"
         for wrong in (b"[-777]", b"[99999999999999999999]", b'["777"]'):
-            yield kind, event.replace(b"[777]", wrong), EngineError, "no event"
+            yield kind, event.replace(b"[777]", wrong), EngineError, "unreadable event"
     yield V, vllm.tokens_event([], "abort"), EngineUnavailable, "aborted"
     yield V, vllm.tokens_event([], "timeout"), EngineError, "'timeout'"
     yield V, vllm.tokens_event([], "content_filter" * 100), EngineError, "content_filter"

@@ -116,7 +116,7 @@ async def test_nobody_goes_before_other_tenants_but_those_who_may(settings: Sett
         await streamed(inside, ACME_KEY, input="Hi", priority=-9)
         await streamed(inside, GLOBEX_KEY, input="Hi", priority=9)
         async with inside.client(GLOBEX_KEY) as globex:
-            with pytest.raises(openai.BadRequestError, match="before other tenants'") as refusal:
+            with pytest.raises(openai.BadRequestError, match="overtake other tenants'") as refusal:
                 await ask(globex, input="Hi", extra_body={"priority": -1})
 
     assert found == ["priority", "priority", "flex", "default", "default", "flex"]

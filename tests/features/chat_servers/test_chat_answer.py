@@ -223,7 +223,7 @@ FAULTS: dict[str, tuple[bytes, type[EngineError], str]] = {
     "what it does not know": (error_event(404, "no such model"), EngineRefused, "does not serve this request"),
     "what it forbids": (error_event(403, "your key is sk-1"), EngineRefused, "forbids it"),
     "an error by its field": (b'error: {"code":500,"message":"oops"}\n', EngineError, "failed with status 500"),
-    "another type": (event({"choices": [{"delta": {"content": 5}}]}), EngineError, "no event"),
+    "another type": (event({"choices": [{"delta": {"content": 5}}]}), EngineError, "unreadable event"),
     "several answers": (event({"choices": [{"index": 1, "delta": {"content": "x"}}]}), EngineError, "several"),
     "another finish": (delta({}, "content_filter"), EngineError, "content_filter"),
     "a name that is none": (call(0, "a", "x " * 100, ""), EngineError, "an impossible name"),

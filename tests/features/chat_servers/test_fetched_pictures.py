@@ -142,7 +142,7 @@ FAILURES = {
     "packed": ("failed_to_download_image", "compressed"),
     "large": ("failed_to_download_image", "bytes"),
     "to?url=http://127.0.0.1:1/": ("failed_to_download_image", "not in an allowed domain"),
-    "to?url=/to%3Furl%3Dftp://localhost/x": ("failed_to_download_image", "no http"),
+    "to?url=/to%3Furl%3Dftp://localhost/x": ("failed_to_download_image", "not an http"),
     "to?url=to": ("failed_to_download_image", "HTTP 500"),
     "page": ("invalid_image", "no PNG"),
     "empty": ("invalid_image", "no PNG"),

@@ -122,7 +122,7 @@ def test_a_function_cannot_become_another_type_from_inside() -> None:
 
 
 BAD: dict[str, tuple[dict[str, Any], str, str]] = {
-    "a bias": ({"logit_bias": {"1": 5}}, "logit_bias", "not served"),
+    "a bias": ({"logit_bias": {"1": 5}}, "logit_bias", "not supported"),
     "too many messages": ({"messages": [HI] * 17}, "messages", "at most 16"),
     "a message without a role": ({"messages": [{"content": "x"}]}, "messages[0].role", "Missing"),
     "a picture as an instruction": (

@@ -228,7 +228,7 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
     "a budget of a task": (
         {"output_config": {"task_budget": {"type": "tokens", "total": 20_000}}},
         "output_config.task_budget",
-        "not served",
+        "not supported",
     ),
     "more blocks than there may be items": (
         {"messages": [HI, {"role": "assistant", "content": [text("a")] * 16}, HI]},

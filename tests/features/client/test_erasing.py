@@ -43,7 +43,7 @@ def test_an_erasure_says_why_each_conversation_stays_and_what_can_not_be_read(
     assert told == 1
     assert json.loads(found.out) == {"found": 3, "erased": 1, "left": ["a", "b"], "unread_shards": unread}
     assert "a stays: A response is under way. (HTTP 409)\nb stays: The key may not. (HTTP 403)\n" in found.err
-    assert ("nothing of 2 shards of the archive, which can't be read: 0a ff" in found.err) == bool(unread)
+    assert ("missing: 2 shards of the archive, which can't be read: 0a ff" in found.err) == bool(unread)
 
 
 async def _backed_up(server_url: str, prefix: str, folder: Path) -> tuple[str, str]:

@@ -105,5 +105,5 @@ def test_the_last_ids_of_so_many_services_are_known(tmp_path: Path) -> None:
     for number in range(MAX_SERVICES + 1):
         keep_last(f"http://{number}", f"resp_{number}", environment)
     assert last_of("http://1", environment) == "resp_1"
-    with pytest.raises(ClientError, match="no response of http://0 is known"):
+    with pytest.raises(ClientError, match="knows no response of http://0"):
         last_of("http://0", environment)

@@ -71,8 +71,8 @@ def client(url: str, silence_seconds: float = 10.0) -> RemoteService:
     [
         (answer("502 Bad Gateway", "<html>"), 1, "Bad Gateway"),
         (answer("429 Slow", '{"error": {"message": "Wait."}}'), 4, "Wait. (HTTP 429)"),
-        (answer("200 OK", "<html>"), 1, "no JSON object"),
-        (answer("200 OK", "[" * 200_000), 1, "no JSON object"),
+        (answer("200 OK", "<html>"), 1, "not a JSON object"),
+        (answer("200 OK", "[" * 200_000), 1, "not a JSON object"),
         (answer("302 Found", "", "location: http://elsewhere"), 1, "redirects"),
         (b"", 5, "can't reach"),
         (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n", 5, "can't reach"),

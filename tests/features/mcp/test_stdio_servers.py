@@ -153,7 +153,7 @@ async def test_programs_have_places_which_tenants_share() -> None:
     held = [processes.place("a") for _ in range(7)]
     for each in held:
         each.__enter__()
-    with pytest.raises(ToolUnreachable, match="has 8"), processes.place("a"):
+    with pytest.raises(ToolUnreachable, match="runs 8"), processes.place("a"):
         pass
     with processes.place("b"), pytest.raises(ToolUnreachable), processes.place("c"):
         pass

@@ -88,7 +88,7 @@ async def test_tenants_have_salts_of_their_own_whatever_they_say(settings: Setti
             async with behind.inside.client(key) as client:
                 await chat(client)
                 await chat(client, extra_body={"cache_salt": "same"})
-                with pytest.raises(BadRequestError, match="before other tenants"):
+                with pytest.raises(BadRequestError, match="overtake other tenants"):
                     await chat(client, extra_body={"priority": -1})
                 await chat(client, service_tier="priority")
     salts = [each.body["cache_salt"] for each in passed(behind.server)]

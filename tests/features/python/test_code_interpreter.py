@@ -67,7 +67,7 @@ async def test_outputs_are_shown_later_only_if_they_were_asked_for(settings: Set
         without = await ask(client, input="6 * 7?")
         made = await ask(client, input="6 * 7?", include=OUTPUTS)
         plain = await client.responses.create(model=MODEL, input="Hi")
-        with pytest.raises(BadRequestError, match="made without"):
+        with pytest.raises(BadRequestError, match="created without"):
             await client.responses.retrieve(without.id, include=OUTPUTS)
         found = [await client.responses.retrieve(each.id, include=OUTPUTS) for each in (made, plain)]
         shown = await client.responses.retrieve(without.id)

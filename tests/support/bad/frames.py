@@ -93,7 +93,7 @@ FRAMES: dict[str, BadFrame] = {
     "an unknown response": create(
         "previous_response_not_found", "previous_response_id", "not found", previous_response_id=UNKNOWN_ID
     ),
-    "a cancel of nothing": frame("response_not_active", "response_id", "under way", 404, type="response.cancel"),
+    "a cancel of nothing": frame("response_not_active", "response_id", "is running", 404, type="response.cancel"),
     "a cancel of a number": frame(TYPE, "response_id", "a string", type="response.cancel", response_id=5),
 }
 """Frames that are wrong in ways of their own."""

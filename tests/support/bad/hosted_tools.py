@@ -108,7 +108,7 @@ SERVERS: Table = {
     "a server and a tunnel": server(VALUE, "", "one of", tunnel_id="tunnel_1"),
     "a server without a label": server(MISSING, "server_label", "server_label", server_label=...),
     "a label of 65 letters": server(VALUE, "server_label", "1 to 64", server_label="a" * 65),
-    "a label of functions": server(VALUE, "server_label", "Take another", server_label="functions"),
+    "a label of functions": server(VALUE, "server_label", "Choose another", server_label="functions"),
     "a URL with a user": server(VALUE, "server_url", "http", server_url="http://me:pw@127.0.0.1/mcp"),
     "a URL that climbs in disguise": server(VALUE, "server_url", "..", server_url="{mcp}/%2e%2e/admin"),
     "a URL of the metadata of a cloud": server(
@@ -192,18 +192,18 @@ CONTAINERS: Table = {
 
 FILES: Table = {
     "a file as itself": not_a_form("application/octet-stream"),
-    "a form that has no end": uploaded("form", form()[:-6], code=MISSING),
-    "a form without a file": uploaded("form", form(part="other"), code=MISSING),
+    "a form that has no end": uploaded("form", form()[:-6]),
+    "a form without a file": uploaded("another part than 'file'", form(part="other")),
     "a file without a name": uploaded("no name", form(name="")),
     "a file in base64": uploaded("as they are", form(more="Content-Transfer-Encoding: base64\r\n")),
     "much beside a file": uploaded(
-        "Maximum number of files", form().replace(b"--b--\r\n", b"") + form(part="x", content=MUCH)
+        "beside its file", form()[:-7] + form(part="x", content=MUCH).replace(b'; filename="a.txt"', b"")
     ),
     "a file that is where it is": uploaded("can't be stored", form(name="..")),
     "a file of a name with a zero": uploaded("control characters", form(name="a\0b")),
     "a file that doesn't fit": uploaded("may have", form(content=b"x" * (5 * MIB))),
     "a form of too many parts": uploaded(
-        "number of fields", form(part="x", more="").replace(b'; filename="a.txt"', b"")[:-7] * 65 + form()
+        "more than 63 fields", form(part="x", more="").replace(b'; filename="a.txt"', b"")[:-7] * 65 + form()
     ),
     "an unknown file": get(
         "/v1/containers/{container}/files/cfile_1", "container_file_not_found", "file_id", "cfile_1", 404

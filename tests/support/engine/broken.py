@@ -48,7 +48,7 @@ FAULTS: dict[str, Fault] = {
     "failure in the middle": (lambda voice: begun(voice, voice.error(500, "because")), EngineError, "status 500"),
     "more tokens than were asked for": (
         lambda v: Instead(tuple(v.tokens([5], n) for n in range(1, MANY + 2)), then=Then.STALL),
-        EngineError, "more tokens than",
+        EngineError, "too many tokens",
     ),
     "an endless event": (lambda _: Instead((b"data: ", b"x" * 65_536), then=Then.AGAIN), EngineError, "bytes"),
 }  # fmt: skip

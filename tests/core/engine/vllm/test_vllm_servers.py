@@ -120,8 +120,8 @@ SICK: dict[str, tuple[dict[str, Instead], str]] = {
     ),
     "a list that is no text": ({"/v1/models": Instead((b'{"data":[{"id":"\xff"}]}',))}, "does not list its models"),
     "an empty list": ({"/v1/models": Instead((b'{"data":[]}',))}, "does not serve the model"),
-    "no length": ({"/v1/models": Instead((b'{"data":[{"id":"talker"}]}',))}, "how long"),
-    "strange defaults": ({"/v1/completions/render": Instead((b"[]",))}, "how it samples"),
+    "no length": ({"/v1/models": Instead((b'{"data":[{"id":"talker"}]}',))}, "context length"),
+    "strange defaults": ({"/v1/completions/render": Instead((b"[]",))}, "sampling defaults"),
 }
 
 
