@@ -79,9 +79,6 @@ export function forgetKey(why = ""): void {
 const VERSIONS = "harmonium.versions";
 const MAX_EDITED = 200;
 export const EDITED_FROM = "edited_from";
-
-/** The metadata by which a response of `harmonium replay` names the one up to which a conversation was asked again. */
-export const REPLAY_OF = "replay_of";
 const versions = signal<string[][]>(JSON.parse(localStorage.getItem(VERSIONS) ?? "[]"));
 
 export const versionsOf = (root: string): string[] => versions.value.find((each) => each.includes(root)) ?? [root];

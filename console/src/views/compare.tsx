@@ -4,6 +4,7 @@ import { tree } from "../api";
 import { type Row, chainOf, graphOf } from "../graph";
 import { toTurn } from "../state";
 import type { Turn } from "../wire";
+import { about } from "./graph";
 import { useLoaded } from "./loading";
 import { Answered, answersIn } from "./tabs/items";
 import { Ago, Failure, Id, Line, Loading, Lost, Status, count } from "./text";
@@ -15,8 +16,7 @@ const WHOLE = 10;
 export function Compare({ left, right }: { left: string; right: string }) {
   const { value, error, again } = useLoaded(`${left} ${right}`, (signal) => turnsOf(left, right, signal), () => 0);
   const graph = useMemo(() => value && graphOf(value), [value]);
-  if (error)
-    return <Lost title="Can't compare these turns" error={error} again={again} />;
+  if (error) return <Lost title="Can't compare these turns" error={error} again={again} />;
   if (!graph) return <main class="lost"><Loading what="both turns" /></main>;
   const sides = [left, right].map((id) => chainOf(graph, graph.at.get(id) ?? -1));
   if (sides.some((side) => !side.length))
@@ -68,7 +68,7 @@ function Side({ side, shared, name }: { side: Row[]; shared: number; name: strin
       {shared > 0 && (
         <details class="shared-turns">
           <summary>{count(shared, "shared turn")}</summary>
-          {side.slice(0, shared).map(({ turn }) => <Short key={turn.id} turn={turn} isShared />)}
+          {side.slice(0, shared).map(({ turn }) => <Short key={turn.id} turn={turn} />)}
         </details>
       )}
       {side.slice(shared).map(({ turn }, index) =>
@@ -83,12 +83,10 @@ function Side({ side, shared, name }: { side: Row[]; shared: number; name: strin
   );
 }
 
-function Short({ turn, isShared = false }: { turn: Turn; isShared?: boolean }) {
+function Short({ turn }: { turn: Turn }) {
   return (
-    <a class={isShared ? "short shared" : "short"} href={toTurn(turn.id)}>
-      <b>
-        <Line text={turn.status === "deleted" ? "Deleted" : (turn.input || turn.output || "No text to show")} />
-      </b>
+    <a class="short" href={toTurn(turn.id)}>
+      <b><Line text={about(turn)} /></b>
       <span>{turn.output && <Line text={turn.output} />}</span>
     </a>
   );

@@ -24,8 +24,8 @@ interface Shown {
   onSelect: (turn: Turn) => void;
 }
 
-/** What is said of a turn in its row. */
-const about = (turn: Turn): string =>
+/** The words for a turn in a row. */
+export const about = (turn: Turn): string =>
   turn.status === "deleted" ? "Deleted" : (turn.input || turn.output || (KINDS[turn.kind] ?? "No text to show"));
 
 export function GraphView({ graph, selected, onSelect }: Shown) {

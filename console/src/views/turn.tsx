@@ -6,7 +6,7 @@ import { cancel, outcomes, ownItems, retrieve } from "../api";
 import { markdownOf, textOf } from "../export";
 import { again, asked, curl } from "../request";
 import { leftOut, measured } from "../run";
-import { EDITED_FROM, REPLAY_OF, addVersion, key, toCompare, toTurn } from "../state";
+import { EDITED_FROM, addVersion, key, toCompare, toTurn } from "../state";
 import { type Answer, type HostedOutcome, type Item, type Turn, ended } from "../wire";
 import { Events } from "./tabs/events";
 import { Approving, ItemViews } from "./tabs/items";
@@ -316,7 +316,7 @@ export function Items({ whole }: { whole: Whole }) {
           {Object.entries(answer.metadata).map(([name, value]) => (
             <div>
               <dt><Line text={name} /></dt>
-              <dd>{name === REPLAY_OF ? <a href={toCompare(value, answer.id)}>Compare with <Line text={value} /></a> : <Line text={value} />}</dd>
+              <dd>{name === "replay_of" ? <a href={toCompare(value, answer.id)}>Compare with <Line text={value} /></a> : <Line text={value} />}</dd>
             </div>
           ))}
         </dl>

@@ -1,4 +1,4 @@
-"""What models write, from their makers' documents, each with its source.
+"""Answers of models in each markup, from their makers' documents, each with its source.
 
 Names of functions and words are the documents' or of their kind. Turns of every markup are in `writing`.
 """
