@@ -76,9 +76,11 @@ class SqliteCatalogue:
 
         def work(file: sqlite3.Connection) -> str:
             """A step of a merge of all of the index, as FTS5's documents have it; the note that it began by, empty once
-            it is over. What was removed since has left another one.
+            it is over, here or by another process. What was removed since has left another one.
             """
-            by, before = begun or file.execute(note).fetchone()[0], file.total_changes
+            if not (noted := file.execute(note).fetchone()):
+                return ""
+            by, before = begun or noted[0], file.total_changes
             pages = TIDIED_PAGES if begun else -TIDIED_PAGES
             file.execute("INSERT INTO entries (entries, rank) VALUES ('merge', ?)", (pages,))
             if file.total_changes - before >= 2:

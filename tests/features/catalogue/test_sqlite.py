@@ -17,6 +17,7 @@ import pytest
 from store.catalogue import sqlite
 from store.catalogue.catalogue import Catalogue
 from store.catalogue.cataloguing import WHOLE
+from store.catalogue.sqlite import SqliteCatalogue
 from store.errors import ArchiveRefused
 from store.history.elsewhere import FIRST
 from tests.support import ROOT
@@ -106,6 +107,26 @@ async def test_an_erased_word_is_in_none_of_its_files_once_it_is_tidy_and_closed
     again = catalogue_at(place)
     assert len(await found(again, "word")) == (len(TREES) if how == "replaced" else 0)
     await again.close()
+
+
+async def test_another_process_may_have_tidied_it_by_the_time_that_a_step_begins(
+    place: Place, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalogue, other = SqliteCatalogue(folder / FILE, SECONDS), catalogue_at(place)
+    await put_anew(other, "secret", TREES)
+    await put_anew(other, "word", TREES)
+    read = catalogue.read
+
+    async def tidied_meanwhile(statement: str, *values: object) -> Sequence[Any]:
+        untidy = await read(statement, *values)
+        await tidied(other)
+        return untidy
+
+    monkeypatch.setattr(catalogue, "read", tidied_meanwhile)
+    assert [await catalogue.tidy() for _ in range(2)] == [True, False]
+    await catalogue.close()
+    await other.close()
+    assert files_with(folder, b"secret") == []
 
 
 async def test_what_is_changed_while_it_is_tidied_is_tidied_too(
