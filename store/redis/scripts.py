@@ -25,7 +25,6 @@ from contextlib import suppress
 from functools import cache
 from hashlib import sha1
 from importlib.resources import files
-from itertools import takewhile
 from typing import (
     Any,
     Concatenate,
@@ -57,7 +56,7 @@ Reply = list[bytes]
 _LUA = files("store.redis").joinpath("lua")
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
-_INCLUDE = re.compile(r"--- include (\w+)")
+_INCLUDE = re.compile(r"^--- include (\w+)$", re.MULTILINE)
 _BEGIN = re.compile(r"^local function (begin_\w+)\(\)$", re.MULTILINE)
 
 LIBRARY = "harmonium_"
@@ -213,14 +212,20 @@ def lua(name: str) -> str:
     return _LUA.joinpath(f"{name}.lua").read_text()
 
 
+@cache
+def _parts(name: str) -> tuple[list[str], list[str], set[str]]:
+    """The files that a file includes, how each call begins in it, and all its words."""
+    return _INCLUDE.findall(lua(name)), [f"{each}()" for each in _BEGIN.findall(lua(name))], {*_WORD.findall(lua(name))}
+
+
 def files_of(name: str) -> list[str]:
     """The files of a script, each once and after those that it includes; its own last."""
     found = ["names"]
 
     def add(name: str) -> None:
-        for included in map(_INCLUDE.fullmatch, takewhile(_INCLUDE.fullmatch, lua(name).splitlines())):
-            if included is not None and included[1] not in found:
-                add(included[1])
+        for included in _parts(name)[0]:
+            if included not in found:
+                add(included)
         found.append(name)
 
     add(name)
@@ -232,24 +237,23 @@ def text_of(name: str, given: Mapping[str, str], large: Sequence[str]) -> str:
     function is `_call`, which keeps none of the `large` values behind its end. A function has 200 names at most, so
     those that no included file has are names of the script's own text.
     """
-    *included, own = map(lua, files_of(name))
-    begins = [f"{function}()" for text in included for function in _BEGIN.findall(text)]
-    words = {word for text in included for word in _WORD.findall(text)}
-    shared = {name: value for name, value in given.items() if name in words}
+    *included, own = files_of(name)
+    _, begins, words = zip(*map(_parts, included), strict=True)
+    shared = {name: value for name, value in given.items() if any(name in each for each in words)}
     return "\n".join(
         [
             *(f"local {name}" for name in shared),
-            *included,
+            *map(lua, included),
             "local function _bind(KEYS, ARGV)",
             *(f"  {name} = {value}" for name, value in shared.items()),
             "end",
             "local function _run(KEYS, ARGV)",
             *(f"  local {name} = {value}" for name, value in given.items() if name not in shared),
-            own,
+            lua(own),
             "end",
             "local function _call(KEYS, ARGV)",
             "  _bind(KEYS, ARGV)",
-            *(f"  {begin}" for begin in begins),
+            *(f"  {each}" for file in begins for each in file),
             "  local reply = _run(KEYS, ARGV)",
             *(f"  {name} = nil" for name in large if name in shared),
             "  return reply",
