@@ -4,19 +4,37 @@ Until a command takes the signals over, there is nothing to clean up, and a Ctrl
 ends the process: in the midst of an import it would be a traceback.
 """
 
+import gc
 import signal
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 
 FEATURES = "service.features"
+PROCESSES = ("serve", "worker")
+"""The commands that run a process, and need no others."""
+
 AT_ONCE = ("client.command_line", "client.erasing", "batches.command", "trajectories.command", "trajectories.replay")
 """The features' command lines that need nothing else of the service but the first one, and start at once."""
 
 
 def main() -> None:
-    """Run the command line: that of the client, which imports no settings, where it has the command."""
+    """Run the command line. What it imports stays for good, and is never looked through for garbage."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    gc.disable()
+    command_line = _command_line(sys.argv[1] if sys.argv[1:] else "")
+    gc.freeze()
+    gc.enable()
+    command_line()
+
+
+def _command_line(command: str) -> Callable[[], None]:
+    """The command line that has the command: of a process, of the client, which imports no settings, or of all."""
+    if command in PROCESSES:
+        from service.commands.running import app
+
+        return app
     if _is_there(AT_ONCE[0]):
         from typer.main import get_command
 
@@ -24,13 +42,13 @@ def main() -> None:
         for place in ("", *filter(_is_there, AT_ONCE[1:])):
             if place:
                 client.add_typer(import_module(f"{FEATURES}.{place}").app, name="")
-            if sys.argv[1:2] and sys.argv[1] in vars(get_command(client))["commands"]:
-                client()
+            if command in vars(get_command(client))["commands"]:
+                return client
     from service.commands.arguments import know_shells
     from service.commands.command_line import app
 
     know_shells()  # a shell that completes a word runs this without arguments
-    app()
+    return app
 
 
 def _is_there(place: str) -> bool:

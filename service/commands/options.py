@@ -17,6 +17,7 @@ from typing import Annotated, Any, Never, cast
 import typer
 from rich.console import Console
 from rich.table import Table
+from typer.core import TyperCommand
 
 from service.commands.arguments import amount, flag, option
 from service.commands.signals import be_interruptible
@@ -66,9 +67,26 @@ def _metavar(name: str) -> str:
     return ends.get(name.rpartition("_")[2], other)
 
 
+class SettingsCommand(TyperCommand):
+    """A command that has settings as options, whose words it puts together where they are shown."""
+
+    def format_help(self, *given: Any) -> None:
+        self._tell()
+        super().format_help(*given)
+
+    def shell_complete(self, *given: Any) -> Any:
+        self._tell()
+        return super().shell_complete(*given)
+
+    def _tell(self) -> None:
+        for each in self.params:
+            if each.name in _PANELS:
+                vars(each).update(help=_help(each.name), metavar=_metavar(each.name))
+
+
 def with_settings(*names: str) -> Callable[[Callable[..., int | None]], Callable[..., None]]:
-    """A command that gets the settings first, and has an option for each of these names, which goes before all other
-    places of that setting. It ends the process with the status that it returns.
+    """A SettingsCommand that gets the settings first, and has an option for each of these names, which goes before all
+    other places of that setting. It ends the process with the status that it returns.
     """
 
     def decorate(command: Callable[..., int | None]) -> Callable[..., None]:
@@ -88,8 +106,7 @@ def _option(name: str) -> inspect.Parameter:
     """The option that overrides the setting `name`, in the panel of its group."""
     word = name.replace("_", "-")
     spelled = f"--{word}/--no-{word}" if Settings.is_flag(name) else f"--{word}"
-    panel, words, metavar = _PANELS[name], _help(name), _metavar(name)
-    made = typer.Option(spelled, show_default=False, rich_help_panel=panel, help=words, metavar=metavar)
+    made = typer.Option(spelled, show_default=False, rich_help_panel=_PANELS[name])
     annotation = Annotated[bool | None if Settings.is_flag(name) else str | None, made]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 

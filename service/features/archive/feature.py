@@ -34,12 +34,13 @@ class ArchiveFeature(Feature):
         parts.checks.append(archive_check(archive))
 
     def commands(self, app: typer.Typer) -> None:
+        from service.commands.options import SettingsCommand
         from service.features.archive.archive_command import archive
         from service.features.archive.backup_command import backup, restore
 
         app.add_typer(archive, name="archive", rich_help_panel=KEEP)
-        app.command(rich_help_panel=KEEP)(backup)
-        app.command(rich_help_panel=KEEP)(restore)
+        app.command(rich_help_panel=KEEP, cls=SettingsCommand)(backup)
+        app.command(rich_help_panel=KEEP, cls=SettingsCommand)(restore)
 
     def beside_embedded(self, settings: CoreSettings) -> Mapping[str, object]:
         return {"archive_url": ArchiveSettings.of(settings).archive_url or SQLITE}

@@ -12,11 +12,12 @@ class OperatorFeature(Feature):
     """The commands of operators."""
 
     def commands(self, app: typer.Typer) -> None:
+        from service.commands.options import SettingsCommand
         from service.features.operator.doctor import doctor
         from service.features.operator.fsck import fsck
 
-        app.command(rich_help_panel=RUN)(doctor)
-        app.command(rich_help_panel=KEEP)(fsck)
+        app.command(rich_help_panel=RUN, cls=SettingsCommand)(doctor)
+        app.command(rich_help_panel=KEEP, cls=SettingsCommand)(fsck)
 
     async def join(self, settings: CoreSettings, store: ConversationHistoryStore, *, alone: bool) -> None:
         from service.features.operator.at_start import warn_of_default, warn_of_redis

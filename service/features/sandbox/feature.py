@@ -10,9 +10,10 @@ class SandboxFeature(Feature):
     """The sandbox."""
 
     def commands(self, app: typer.Typer) -> None:
+        from service.commands.options import SettingsCommand
         from service.features.sandbox.command import sandbox
 
-        app.command(rich_help_panel=RUN)(sandbox)
+        app.command(rich_help_panel=RUN, cls=SettingsCommand)(sandbox)
 
 
 FEATURE = SandboxFeature()

@@ -3,7 +3,7 @@
 from typer.testing import CliRunner
 
 from service.commands.arguments import KEEP, RUN, command_line
-from service.commands.command_line import InPanels
+from service.commands.running import InPanels
 
 
 def test_a_command_of_no_panel_is_in_the_help_behind_the_others() -> None:
