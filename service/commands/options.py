@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Annotated, Any, Never, cast
 
 import typer
-from rich.console import Console
-from rich.table import Table
 from typer.core import TyperCommand
 
 from service.commands.arguments import amount, flag, option
@@ -154,6 +152,9 @@ def show_rows(rows: list[Row], names: Iterable[str], *, as_json: bool) -> None:
     if as_json:
         show(rows, (), as_json=True)
         return
+    from rich.console import Console
+    from rich.table import Table
+
     columns = tuple(names)
     shown = [tuple(cell(name, row) for name in columns) for row in rows]
     table = Table(box=None, pad_edge=False)

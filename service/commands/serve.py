@@ -20,11 +20,10 @@ from contextlib import AbstractContextManager, AsyncExitStack, contextmanager, s
 from functools import partial
 from multiprocessing import parent_process
 from types import FrameType
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 import uvicorn
-from rich.console import Console
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors.multiprocess import Multiprocess, Process
@@ -39,7 +38,6 @@ from service.commands.signals import (
     spared_of_interrupts,
     watching_loop,
 )
-from service.commands.terminal import TerminalFormatter, card
 from service.engine.port import EngineUnavailable
 from service.engine.vllm.servers import UNTOLD, read_release
 from service.metrics.processes import take_number
@@ -61,6 +59,9 @@ from store.errors import (
     Unsupported,
 )
 from store.redis.connection import connect
+
+if TYPE_CHECKING:  # a service without a terminal has no use for it
+    from rich.console import Console
 
 BACKLOG = 2048
 """Connections that wait in the kernel while a process is busy, as far as its own limit permits."""
@@ -500,7 +501,7 @@ def url_of(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _announce(settings: CoreSettings, url: str, terminal: Console | None, beside: str) -> None:
+def _announce(settings: CoreSettings, url: str, terminal: "Console | None", beside: str) -> None:
     """Say where the service will be, what it serves and keeps, and who can reach it; a terminal gets that as a card."""
     if terminal is None:
         logs.event(
@@ -527,7 +528,7 @@ def _announce(settings: CoreSettings, url: str, terminal: Console | None, beside
 
 
 async def _tell_ready(
-    settings: CoreSettings, url: str, terminal: Console | None, stored: int | None, beside: str
+    settings: CoreSettings, url: str, terminal: "Console | None", stored: int | None, beside: str
 ) -> None:
     """Say that it answers, and what it can't serve without where that is away."""
     found = await _readiness(url)
@@ -535,6 +536,8 @@ async def _tell_ready(
     if found.get("status") != "ok":
         away = away or ("/ready says why" if found else f"/ready hasn't answered in {READY_SECONDS} s")
     if terminal is not None:
+        from service.commands.terminal import card
+
         with suppress(OSError):  # it may be closed by now
             terminal.print(card(settings, url, stored, env_file(), away, beside), soft_wrap=True)
     elif away:
@@ -579,13 +582,17 @@ def configure_logs(settings: CoreSettings) -> Callable[[], None]:
     terminal = terminal_of(settings)
     if terminal is None:
         return logs.configure(settings.log_level, settings.log_format)
+    from service.commands.terminal import TerminalFormatter
+
     return logs.configure(settings.log_level, TerminalFormatter(terminal))
 
 
-def terminal_of(settings: CoreSettings) -> Console | None:
+def terminal_of(settings: CoreSettings) -> "Console | None":
     """The terminal that stderr is, if a person is to read it there."""
     if settings.log_format != "text" or not sys.stderr.isatty():
         return None
+    from rich.console import Console
+
     return Console(stderr=True, highlight=False)
 
 

@@ -10,6 +10,7 @@ The store reads no JSON: whoever opens a catalogue says what a row shows, and by
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from functools import cache
 from hashlib import blake2b
 from typing import NamedTuple
 from unicodedata import category, normalize
@@ -33,7 +34,6 @@ _SIGNS, _ASKED_PAIR, _PAIR = map(
 )
 """Two signs beside each other stand for a word, as any of them may begin one; the last one stands alone, too."""
 
-_MARKS = re.compile(f"[{''.join(sign for sign in map(chr, range(0x300, 0x10000)) if category(sign)[0] == 'M')}]+")
 _PART = re.compile(r"[^\W_]+")
 _WORD = re.compile(r"[^\W_]+(?:(?<=\d)[.,]\d[^\W_]*)*")
 """A word; a number is one with its points, so that 3.1 is a beginning of 3.14."""
@@ -92,9 +92,14 @@ def _words_wanted(words: Iterable[str]) -> list[str]:
     return list(dict.fromkeys((*_WORD.findall(_SIGNS.sub(" ", plain)), *_ASKED_PAIR.findall(plain))))
 
 
+@cache
+def _marks() -> re.Pattern[str]:
+    return re.compile(f"[{''.join(sign for sign in map(chr, range(0x300, 0x10000)) if category(sign)[0] == 'M')}]+")
+
+
 def _plain(text: str) -> str:
     """The text without case and without marks that belong to a letter, as accents and vowels are."""
-    return _MARKS.sub("", normalize("NFD", text.casefold()))
+    return _marks().sub("", normalize("NFD", text.casefold()))
 
 
 def _entries(tenant: str, kind: str, words: Iterable[str]) -> list[str]:
