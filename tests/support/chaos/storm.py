@@ -8,6 +8,7 @@ from typing import Any
 from tests.support.chaos.aftermath import Aftermath, output
 from tests.support.chaos.fleet import Fleet
 from tests.support.chaos.follower import Follower
+from tests.support.service.process import MODEL
 from tests.support.waiting import until
 
 LEASE_SECONDS = 2.0
@@ -32,10 +33,11 @@ STORM_SECONDS = 900.0
 
 
 class Storm:
-    """So many responses that count, each with its follower."""
+    """So many responses of a model that count, each with its follower."""
 
-    def __init__(self, fleet: Fleet, responses: int, numbers: int) -> None:
+    def __init__(self, fleet: Fleet, responses: int, numbers: int, model: str = MODEL) -> None:
         self.fleet = fleet
+        self._model = model
         self.followers = [Follower(self._urls, fleet.chance) for _ in range(responses)]
         self._numbers = numbers
         self._tasks: list[asyncio.Task[None]] = []
@@ -71,7 +73,7 @@ class Storm:
 
     async def start(self) -> None:
         asked = COUNTING.format(self._numbers)
-        self._tasks = [asyncio.create_task(each.create(input=asked)) for each in self.followers]
+        self._tasks = [asyncio.create_task(each.create(model=self._model, input=asked)) for each in self.followers]
 
     async def over(self, seconds: float) -> None:
         """Wait until all have come to their end."""
@@ -106,9 +108,9 @@ class Storm:
 
 
 @asynccontextmanager
-async def storm(fleet: Fleet, responses: int, numbers: int) -> AsyncIterator[Storm]:
+async def storm(fleet: Fleet, responses: int, numbers: int, model: str = MODEL) -> AsyncIterator[Storm]:
     """Responses under way, until the end of the block."""
-    made = Storm(fleet, responses, numbers)
+    made = Storm(fleet, responses, numbers, model)
     await made.start()
     try:
         yield made

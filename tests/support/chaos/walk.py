@@ -95,10 +95,11 @@ def _text(content: Any) -> str:
 
 
 class Walk:
-    """The walk of several clients, until so many turns were acknowledged."""
+    """The walk of several clients, who rest between their requests, until so many turns were acknowledged."""
 
-    def __init__(self, fleet: Fleet, model: str, turns: int) -> None:
+    def __init__(self, fleet: Fleet, model: str, turns: int, rest_seconds: float = 0.0) -> None:
         self.fleet, self.turns = fleet, turns
+        self._rest_seconds = rest_seconds
         self.told: list[Told] = []
         self.wrong: list[str] = []
         self._model = model
@@ -165,6 +166,7 @@ class Walk:
 
     async def _go(self, chance: Random) -> None:
         while len(self.told) < self.turns:
+            await asyncio.sleep(self._rest_seconds * chance.uniform(0.5, 1.5))
             living = [turn for turn in self.told if turn.state is State.LIVE]
             some = living[-YOUNG:] if chance.random() < 0.8 else living
             kind = chance.random()

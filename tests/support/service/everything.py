@@ -215,11 +215,22 @@ def used_bytes(redis: Redis) -> int:
 
 async def lag_p99(url: str) -> float:
     """By how many seconds the loop was late at most, in 99 of 100 looks; within a bucket as Prometheus reckons it."""
+    return p99(await lags(url))
+
+
+async def lags(url: str) -> Counter[float]:
+    """How often a process's loop was late by up to so many seconds, in all."""
     async with httpx.AsyncClient(base_url=url, trust_env=False) as http:
         scraped = Scraped((await http.get("/metrics")).text)
-    counts = [(float(each.labels["le"]), each.value) for each in scraped.samples if each.name == f"{LAG}_bucket"]
-    wanted, below, least = 0.99 * counts[-1][1], 0.0, 0.0
-    for bound, count in counts:
+    return Counter(
+        {float(each.labels["le"]): int(each.value) for each in scraped.samples if each.name == f"{LAG}_bucket"}
+    )
+
+
+def p99(counts: Counter[float]) -> float:
+    """The most seconds in 99 of 100 looks, within a bucket as Prometheus reckons it."""
+    wanted, below, least = 0.99 * max(counts.values()), 0, 0.0
+    for bound, count in sorted(counts.items()):
         if count >= wanted:
             return least + (bound - least) * (wanted - below) / (count - below)
         below, least = count, bound
