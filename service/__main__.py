@@ -36,13 +36,14 @@ def _command_line(command: str) -> Callable[[], None]:
 
         return app
     if _is_there(AT_ONCE[0]):
-        from typer.main import get_command
+        from typer.main import get_group
 
         client = import_module(f"{FEATURES}.{AT_ONCE[0]}").app
-        for place in ("", *filter(_is_there, AT_ONCE[1:])):
-            if place:
-                client.add_typer(import_module(f"{FEATURES}.{place}").app, name="")
-            if command in vars(get_command(client))["commands"]:
+        for place in filter(_is_there, AT_ONCE):
+            own = import_module(f"{FEATURES}.{place}").app
+            if own is not client:
+                client.add_typer(own, name="")
+            if command in vars(get_group(own))["commands"]:
                 return client
     from service.commands.arguments import know_shells
     from service.commands.command_line import app

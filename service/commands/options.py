@@ -68,13 +68,13 @@ def _metavar(name: str) -> str:
 class SettingsCommand(TyperCommand):
     """A command that has settings as options, whose words it puts together where they are shown."""
 
-    def format_help(self, *given: Any) -> None:
+    def format_help(self, ctx: Any, formatter: Any) -> None:
         self._tell()
-        super().format_help(*given)
+        super().format_help(ctx, formatter)
 
-    def shell_complete(self, *given: Any) -> Any:
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
         self._tell()
-        return super().shell_complete(*given)
+        return super().shell_complete(ctx, incomplete)
 
     def _tell(self) -> None:
         for each in self.params:
