@@ -40,6 +40,7 @@ from service.settings.sources import (
 )
 from service.settings.units import EXAMPLES, in_unit, unit_of, with_unit
 from service.settings.urls import MASK, mask_secrets
+from service.stability import EXPERIMENTAL
 
 MAX_KEY_CHARS = 512
 MAX_SHOWN_CHARS = 100
@@ -214,7 +215,9 @@ class SettingsGroup(SourcedSettings):
     @classmethod
     def description(cls, name: str) -> str:
         """The meaning of the setting `name`, on one line: the text below it."""
-        return " ".join((cls.model_fields[name].description or "").split())
+        field = cls.model_fields[name]
+        mark = "Experimental: " if field.json_schema_extra == EXPERIMENTAL else ""
+        return mark + " ".join((field.description or "").split())
 
     @classmethod
     def is_flag(cls, name: str) -> bool:
