@@ -182,8 +182,7 @@ _SEALED_ELSEWHERE = re.compile(r"(?:gAAAA|hs_)[A-Za-z0-9_-]{60,}={0,2}")
 def _agent_message(sent: _AgentMessage, where: str, gathered: listed.Gathered) -> listed.AgentMessageItem:
     """The words of one agent to another, as Codex sends them."""
     texts: list[str] = []
-    left_out = None if gathered.bounds is None else gathered.left_out
-    for part in read_parts(sent.content, f"{where}.content", left_out):
+    for part in read_parts(sent.content, f"{where}.content", gathered.leaving_out):
         sealed = part.encrypted_content or ""
         if _SEALED_ELSEWHERE.fullmatch(sealed[:LOOKED_AT_CHARS]):
             gathered.left_out.add("encrypted_content")

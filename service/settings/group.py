@@ -42,6 +42,7 @@ from service.settings.sources import (
 )
 from service.settings.units import EXAMPLES, in_unit, unit_of, with_unit
 from service.settings.urls import MASK, mask_secrets
+from service.stability import EXPERIMENTAL
 
 MAX_KEY_CHARS = 512
 MAX_SHOWN_CHARS = 100
@@ -219,7 +220,8 @@ class SettingsGroup(SourcedSettings):
     @classmethod
     def description(cls, name: str) -> str:
         """The meaning of the setting `name`, on one line: the text below it."""
-        return cls._texts().get(name, "")
+        mark = "Experimental: " if cls.model_fields[name].json_schema_extra == EXPERIMENTAL else ""
+        return mark + cls._texts().get(name, "")
 
     @classmethod
     @cache

@@ -19,6 +19,7 @@ class Dialect:
 
     name = "openai"
     prefix = "/v1"
+    stable = True
 
     def answer(self, content: object) -> JsonResponse:
         """The JSON answer of a Response or anything else, whether still to be encoded or as bytes."""

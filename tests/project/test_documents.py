@@ -28,6 +28,7 @@ from tests.support.documents import (
     ROOT,
     anchors,
     block,
+    experimental,
     links,
     prose,
     read,
@@ -36,6 +37,7 @@ from tests.support.documents import (
     settings_sections,
     settings_table,
     state_diagram,
+    with_experimental,
     with_settings,
 )
 
@@ -105,6 +107,21 @@ def test_writing_the_rows_of_settings_anew_changes_nothing_else() -> None:
         assert with_settings(document) == document.read_text(), f"{document}: run: python -m tests.support.documents"
     # the head of a table, which begins like such a row
     assert "| `HARMONIUM_METRICS_KEY` | `HARMONIUM_API_KEYS` |" in read("docs/metrics.md")
+
+
+def test_whatever_is_experimental_is_in_the_one_table_and_marked_where_it_has_a_row_and_nothing_else_is() -> None:
+    text = read("docs/configuration.md")
+    assert with_experimental(text) == text, "run: python -m tests.support.documents"
+    marked = experimental()
+    assert set(marked.values()) == {"setting", "route", "dialect", "command", "option"}
+    assert {"HARMONIUM_MODEL", "POST /v1/responses", "harmonium ask"}.isdisjoint(marked)
+    elsewhere = [name.split() for name, kind in marked.items() if kind != "setting"]
+    every = [" ".join(row) for name in ("api", "cli") for row in rows(read(f"docs/{name}.md"))]
+    shown = [row for row in every if "experimental" in row]
+    for name in elsewhere:
+        assert any(all(word in row for word in name) for row in shown), name
+    for row in shown:
+        assert any(all(word in row for word in name) for name in elsewhere), row
 
 
 def test_every_setting_that_a_document_names_exists() -> None:

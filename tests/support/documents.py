@@ -8,22 +8,27 @@ a history's items, and the diagram of states.
 """
 
 import re
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from prometheus_client import Counter, Gauge, Histogram
 from pydantic import SecretStr
+from typer.main import get_command
 
 from service.api.read import ITEMS
 from service.api.replay import BLOCKS, CHAT_PARTS, PARTS
+from service.commands.command_line import app
 from service.metrics.counters import declarations
 from service.metrics.scrape import SCRAPED
-from service.process import Settings
+from service.process import Settings, also_spoken
 from service.settings.sources import file_variable, in_files, variable
 from service.settings.units import unit_of, with_unit
+from service.stability import EXPERIMENTAL
 from store.turn import MOVES, TERMINAL
 from tests.support import ROOT
+from tests.support.service.routes import all_routes
 
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), ROOT / "store" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
@@ -37,6 +42,8 @@ _METRICS = re.compile(r"(\| Metric \| Kind \|.*\n\| ---.*\n)\| `(harmonium_\w+)`
 
 _SECTIONS = re.compile(r"(?ms)^### .*?(?=^## )")
 _ELLIPSIS = "…"
+_MARK = "(experimental)"
+_FIELDS = Settings.model_fields
 
 
 class Block(NamedTuple):
@@ -157,6 +164,34 @@ def rewrite_diagram() -> None:
     document.write_text(re.sub(r"(?s)```mermaid\n.*?\n```", drawn, document.read_text()))
 
 
+def experimental() -> dict[str, str]:
+    """The kinds of all that is marked as experimental, by its name."""
+    marked = {variable(name): "setting" for name, each in _FIELDS.items() if each.json_schema_extra == EXPERIMENTAL}
+    for route in all_routes():
+        if route.include_in_schema and route.openapi_extra == EXPERIMENTAL:
+            marked |= {f"{method} {route.path}": "route" for method in route.methods or ()}
+    marked |= {dialect.prefix: "dialect" for dialect in also_spoken() if not dialect.stable}
+    for command in vars(get_command(app))["commands"].values():
+        marked |= {f"harmonium {name}": kind for name, kind, words in _helps(command) if _MARK in words}
+    return marked
+
+
+def _helps(command: Any) -> Iterator[tuple[str, str, str]]:
+    """The names, the kinds and the help of a command and of its options."""
+    yield command.name, "command", command.help or ""
+    for each in command.params:
+        yield f"{command.name} {each.opts[0]}", "option", getattr(each, "help", None) or ""
+    for inner in getattr(command, "commands", {}).values():
+        yield from ((f"{command.name} {name}", kind, words) for name, kind, words in _helps(inner))
+
+
+def with_experimental(text: str) -> str:
+    """The text of docs/configuration.md with the table of all that is experimental anew."""
+    rows = "".join(f"| {kind} | `{name}` |\n" for name, kind in experimental().items())
+    head = r"(\| Kind \| Experimental \|\n\| --- \| --- \|\n)(?:\|.*\n)*"
+    return re.sub(head, lambda found: found[1] + rows, text)
+
+
 def fates_table() -> str:
     """A row for each kind of item, part and block in a history: what docs/api.md has to hold."""
     doors = {
@@ -198,5 +233,6 @@ def with_metrics(text: str) -> str:
 if __name__ == "__main__":
     (ROOT / "docs" / "api.md").write_text(with_fates(read("docs/api.md")))
     (ROOT / "docs" / "metrics.md").write_text(with_metrics(read("docs/metrics.md")))
+    (ROOT / "docs" / "configuration.md").write_text(with_experimental(read("docs/configuration.md")))
     rewrite_settings()
     rewrite_diagram()

@@ -8,6 +8,7 @@ from service.settings.core import CoreSettings
 from service.settings.group import Folder, SecretKey, needs_package, shown_as
 from service.settings.sources import PREFIX
 from service.settings.urls import is_url, mask_secrets
+from service.stability import EXPERIMENTAL
 
 
 def _right_url(value: str) -> str:
@@ -28,7 +29,7 @@ class SearchSettings(CoreSettings):
     SEARCH_FOLDER. With `none`, web_search is left out."""
     search_url: Annotated[str, AfterValidator(_right_url), shown_as(mask_secrets)] = Field("", max_length=2048)
     """Address of SearXNG; another address for Brave, Tavily or Exa; the public address of documents."""
-    search_key: SecretKey = SecretStr("")
+    search_key: SecretKey = Field(SecretStr(""), json_schema_extra=EXPERIMENTAL)
     """The key for Brave, Tavily or Exa."""
     search_folder: Folder = ""
     """Folder of HTML, Markdown and text files that `folder` searches."""

@@ -24,6 +24,7 @@ class OpenResponses(Dialect):
 
     name = "open_responses"
     prefix = "/open-responses/v1"
+    stable = False
 
     def answer(self, content: object) -> JsonResponse:
         """See Dialect. Objects outside the specification, such as a list of models, are the same in both."""

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from contextlib import aclosing
 from hashlib import blake2b
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 from fastapi import APIRouter, Depends
@@ -48,6 +48,7 @@ from service.responses.prepare import model_of
 from service.responses.refusals import refusal_of
 from service.responses.service import Service
 from service.spans import Fact, SpanSide
+from service.stability import EXPERIMENTAL
 from service.steps import in_steps
 from service.web.body import break_off, watching
 from service.web.entering import Asks, UploadsAsk
@@ -76,18 +77,20 @@ class KnownEndpoint(NamedTuple):
     operation_id: str
     operation: str
     """Its name in a trace, one of OpenTelemetry's GenAI conventions where these have one."""
+    mark: dict[str, Any] | None = None
+    """The mark of one that has met no real server."""
 
 
 KNOWN: dict[str, KnownEndpoint] = {
     Endpoint.CHAT: KnownEndpoint("Create a chat completion", "createChatCompletion", "chat"),
     Endpoint.COMPLETIONS: KnownEndpoint("Create a completion", "createCompletion", "text_completion"),
-    Endpoint.EMBEDDINGS: KnownEndpoint("Create embeddings", "createEmbedding", "embeddings"),
+    Endpoint.EMBEDDINGS: KnownEndpoint("Create embeddings", "createEmbedding", "embeddings", EXPERIMENTAL),
     Endpoint.MESSAGES: KnownEndpoint("Create a message", "createMessage", "chat"),
     Endpoint.COUNT: KnownEndpoint("Count the tokens of messages", "countMessageTokens", "count_tokens"),
-    Endpoint.RERANK: KnownEndpoint("Rank documents", "createRerank", "rerank"),
-    Endpoint.SCORE: KnownEndpoint("Score texts", "createScore", "score"),
-    Endpoint.DECISIONS: KnownEndpoint("Decide questions", "createDecision", "decide"),
-    Endpoint.TRANSCRIBE: KnownEndpoint("Transcribe audio", "createTranscription", "transcribe"),
+    Endpoint.RERANK: KnownEndpoint("Rank documents", "createRerank", "rerank", EXPERIMENTAL),
+    Endpoint.SCORE: KnownEndpoint("Score texts", "createScore", "score", EXPERIMENTAL),
+    Endpoint.DECISIONS: KnownEndpoint("Decide questions", "createDecision", "decide", EXPERIMENTAL),
+    Endpoint.TRANSCRIBE: KnownEndpoint("Transcribe audio", "createTranscription", "transcribe", EXPERIMENTAL),
 }
 
 HEADERS_ON = (b"anthropic-version", b"anthropic-beta")
@@ -175,6 +178,7 @@ def _route(endpoint: Endpoint) -> None:
         methods=["POST"],
         summary=known.summary,
         operation_id=known.operation_id,
+        openapi_extra=known.mark,
         dependencies=[Depends(read_messages_query)] if endpoint.startswith(MESSAGES) else [],
     )
 

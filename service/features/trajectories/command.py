@@ -49,7 +49,8 @@ def export(
     ids: Annotated[list[str] | None, argument("ID", "A response, an item or a conversation of each tree.")] = None,
     everything: Annotated[bool, flag("--all", "All trees of the key, archived ones too.")] = False,
     form: Annotated[
-        Literal["tree", "atif", "gym"], typer.Option("--format", metavar="FORMAT", help="tree, atif or gym.")
+        Literal["tree", "atif", "gym"],
+        typer.Option("--format", metavar="FORMAT", help="tree; atif, gym (experimental)."),
     ] = "tree",
     model: Annotated[str | None, option("NAME", "Trajectories: only of trees with a turn of this model.")] = None,
     since: Annotated[

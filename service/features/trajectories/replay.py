@@ -131,7 +131,7 @@ def replay(
     as_json: AsJson = False,
 ) -> None:
     """Ask the user's turns up to a response once more, of another model or with other instructions, beside the first
-    answers. Calls get their recorded outcomes. It waits until nothing else does.
+    answers (experimental). Calls get their recorded outcomes. It waits until nothing else does.
     """
     changes = {"model": model, "instructions": instructions}
     changes = {name: value for name, value in changes.items() if value is not None}

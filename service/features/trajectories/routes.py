@@ -23,6 +23,7 @@ from service.errors import invalid_value
 from service.features.trajectories.shapes import FORMS, Facts, Form
 from service.features.trajectories.turns import take_turns
 from service.responses.service import Service
+from service.stability import EXPERIMENTAL
 from service.web.entering import Aside
 from service.web.queries import Query
 from store.backup.reading import ShardReader
@@ -60,7 +61,7 @@ class TrajectoriesQuery(Query):
     format: Form = "atif"
 
 
-@router.get("/trajectories", summary="Read trajectories", operation_id="listTrajectories")
+@router.get("/trajectories", summary="Read trajectories", operation_id="listTrajectories", openapi_extra=EXPERIMENTAL)
 async def list_trajectories(request: Aside, query: Annotated[TrajectoriesQuery, InQuery()]) -> Response:
     """Conversations for training, a line of JSON each: those with `id`, or a page of trees used since `after`."""
     store, tenant = request.service.store, request.tenant

@@ -3,6 +3,7 @@
 from pydantic import Field
 
 from service.settings.core import CoreSettings
+from service.stability import EXPERIMENTAL
 
 
 class TrajectorySettings(CoreSettings):
@@ -10,7 +11,7 @@ class TrajectorySettings(CoreSettings):
 
     heading = "Trajectories"
 
-    trajectories: bool = Field(default=False)
+    trajectories: bool = Field(default=False, json_schema_extra=EXPERIMENTAL)
     """Whether turns note what trajectories need: the beginning of prompts, once a conversation and at each change, a
     digest of sampled ids, and their log probabilities, 4 bytes a token."""
 

@@ -19,6 +19,7 @@ from service.errors import brief, invalid_value
 from service.responses import edit_conversation
 from service.responses.conversation_hold import joining
 from service.responses.pictures import with_data_urls
+from service.stability import EXPERIMENTAL
 from service.web.entering import Aside
 from service.web.errors import JsonResponse
 from service.web.queries import FILTER, ListPage, OrderedQuery, Query, not_in_list
@@ -59,7 +60,9 @@ async def create(request: Aside) -> Response:
     return JsonResponse(made)
 
 
-@router.get("/conversations", summary="List conversations", operation_id="listConversations")
+@router.get(
+    "/conversations", summary="List conversations", operation_id="listConversations", openapi_extra=EXPERIMENTAL
+)
 async def list_conversations(request: Aside, query: Annotated[ListQuery, InQuery()]) -> Response:
     """All conversations, or those with `metadata[key]=value`, in the order in which they began, page by page."""
     wanted = read_filter(request.parameters.multi_items())

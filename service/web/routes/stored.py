@@ -27,6 +27,7 @@ from service.errors import invalid_value
 from service.responses.output.fold import unfold
 from service.responses.service import Service
 from service.spans import Fact, Span, conversation
+from service.stability import EXPERIMENTAL
 from service.web.entering import Aside
 from service.web.errors import JsonResponse
 from service.web.event_stream import EventStream
@@ -151,7 +152,12 @@ async def cancel(request: Aside, response_id: str) -> Response:
     return request.exchange.dialect.answer(response)
 
 
-@router.post("/responses/{response_id}/steer", summary="Steer a background response", operation_id="steerResponse")
+@router.post(
+    "/responses/{response_id}/steer",
+    summary="Steer a background response",
+    operation_id="steerResponse",
+    openapi_extra=EXPERIMENTAL,
+)
 async def steer(request: Aside, response_id: str) -> Response:
     """Send a message to a running background response: it ends at its next boundary, and a successor continues with
     the message.

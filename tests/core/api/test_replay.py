@@ -175,6 +175,15 @@ def test_what_one_agent_tells_another_is_read_sealed_by_nobody_and_left_out_seal
         assert shown(item) == ([text], left_out)
 
 
+def test_a_broken_part_of_what_one_agent_tells_another_is_refused_while_it_is_new_and_left_out_afterwards() -> None:
+    told = {"type": "agent_message", "author": "/root", "recipient": "worker"}
+    for junk in (None, 5, {"text": "no type"}):
+        item = told | {"content": [{"type": "input_text", "text": "Go."}, junk]}
+        with pytest.raises(InvalidRequest, match=r"input\[0\]\.content\[1\]"):
+            shown(item)
+        assert shown(item, SAID)[0][0] == "Message from /root:\nGo."
+
+
 def test_the_newest_pictures_are_shown_and_older_ones_of_a_history_make_room() -> None:
     def picture(number: int) -> Json:
         return {"type": "input_image", "image_url": url_of(png(number + 1, 1))}

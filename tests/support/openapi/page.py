@@ -122,11 +122,12 @@ def _operation(document: Json, verb: str, path: str, operation: Json) -> str:
         parts.append(f"<h4>Parameters</h4>\n{_table(rows)}")
     if "requestBody" in operation:
         parts.append(f"<h4>Body</h4>\n<p>{_kinds(operation['requestBody']['content'])}</p>")
+    summary = f"{operation['summary']} ({mark})" if (mark := operation.get("x-stability")) else operation["summary"]
     answers = [_answer(document, status, answer) for status, answer in operation["responses"].items()]
     parts.append(f"<h4>Answers</h4>\n{_table(answers)}")
     return (
         f'<details><summary><b class="{verb}">{verb.upper()}</b><code>{escape(path)}</code>'
-        f"<span>{escape(operation['summary'])}</span></summary>\n"
+        f"<span>{escape(summary)}</span></summary>\n"
         f'<div id="{id}">\n{"".join(parts)}\n</div></details>'
     )
 

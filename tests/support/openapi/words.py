@@ -7,7 +7,9 @@ SUMMARY = "The OpenAI Responses API over open models. It stores every conversati
 ABOUT = """Every path under `/v1`, except conversations, is also under `/open-responses/v1`, in the dialect of the
 Open Responses specification. Bodies are JSON. A null member counts as absent; an unknown member is rejected. Some rules
 are beyond any schema: parameters that exclude each other, tools' schemas that can't be enforced, prompts that are too
-long. Every error has the error envelope.""".replace("\n", " ")
+long. Of a history, which ends with the model's last item, the service also accepts items and parts that fit no schema:
+it leaves them out, and names them in the header `x-harmonium-items-left-out`. `HARMONIUM_UNSUPPORTED=refuse` rejects
+them. Every error has the error envelope.""".replace("\n", " ")
 
 KEY = "An API key of the service. A service without keys needs none. `/metrics` has a key of its own."
 

@@ -27,8 +27,17 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[McpServer]:
 @pytest.fixture(scope="session")
 def url(tmp_path_factory: pytest.TempPathFactory, mcp: McpServer, library: McpServer) -> Iterator[str]:
     """The address of a service as it is without any setting, but that all tools run which it can run."""
+    yield from _serving(tmp_path_factory.mktemp("service"), mcp, library)
+
+
+@pytest.fixture(scope="session")
+def strict_url(tmp_path_factory: pytest.TempPathFactory, mcp: McpServer, library: McpServer) -> Iterator[str]:
+    """The address of such a service that refuses a history as it refuses new input."""
+    yield from _serving(tmp_path_factory.mktemp("strict"), mcp, library, unsupported="refuse")
+
+
+def _serving(folder: Path, mcp: McpServer, library: McpServer, **others: str) -> Iterator[str]:
     assert PYTHON.exists(), "run scripts/setup clients first, or these tests by scripts/test --clients"
-    folder = tmp_path_factory.mktemp("service")
     (folder / "documents").mkdir()
     (folder / "documents" / "tides.md").write_text("# Tides\n\nHigh water is at ten.")
     (folder / "mcp.toml").write_text(f'[library]\nurl = "{library.url}"\ntype = "file_search"\ntool = "search"\n')
@@ -40,6 +49,7 @@ def url(tmp_path_factory: pytest.TempPathFactory, mcp: McpServer, library: McpSe
         search="folder",
         search_folder=str(folder / "documents"),
         chats="remembered",
+        **others,
     )
     yield service.url
     service.stop()
