@@ -44,7 +44,7 @@ class BuildWithCommit(build_py):
 
 
 class SourceWithCommit(sdist):
-    """Adds the commit, as no git is beside it (MANIFEST.in adds the documents): a wheel of it is that of the checkout."""
+    """Adds the commit, as no git is beside it. The documents come by MANIFEST.in."""
 
     def make_release_tree(self, base_dir: str, files: list[str]) -> None:
         """Lay them in a folder."""
@@ -65,7 +65,7 @@ class SourceWithCommit(sdist):
         ):
             for path in (Path(base_dir), *sorted(Path(base_dir).rglob("*"))):
                 tar.add(path, recursive=False, filter=plain)
-        return f"{base_name}.tar.gz"
+        return path
 
 
 def description() -> str:

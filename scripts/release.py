@@ -82,9 +82,12 @@ def export(folder: Path) -> None:
         raise ReleaseError("git archive failed")
 
 
-def build(source: Path, out: Path) -> tuple[Path, Path]:
-    """The sdist of `source`, and the wheel that is built from it, which is the one that `source` gives."""
-    told = {"COMMIT": git("rev-parse", "--short=7", "HEAD"), "SOURCE_DATE_EPOCH": git("log", "-1", "--format=%ct")}
+def build(source: Path, out: Path, commit: str, when: str) -> tuple[Path, Path]:
+    """The wheel and the sdist of `source`, of a commit and its time. The sdist gives the same wheel.
+
+    Raises ReleaseError where a second build has other bytes.
+    """
+    told = {"COMMIT": commit, "SOURCE_DATE_EPOCH": when}
     command = (UV, "build", "--quiet", "--no-create-gitignore", "--no-build-isolation", "--python", sys.executable)
     run(*command, source, "--out-dir", out, **os.environ, **told)
     (wheel,), (sdist,) = out.glob("*.whl"), out.glob("*.tar.gz")
@@ -285,7 +288,7 @@ def inventory(wheel: Path, out: Path) -> str:
             bom["components"].append(component("npm", name, package["version"], package["license"]))
     (out / f"harmonium-{VERSION}.cdx.json").write_text(json.dumps(bom, indent=2) + "\n")
     with zipfile.ZipFile(wheel) as packed:
-        (console,) = [each for each in packed.namelist() if "/console/static/licences-" in each]
+        (console,) = [each for each in packed.namelist() if each.startswith("service/") and "/licences-" in each]
         bundled = packed.read(console).decode()
     lua = f"{LUA[0]}\n{LUA[1]}, in Valkey\n{LUA[2]}\n{LUA[3]}\n"
     parts = [*texts, lua, bundled]
@@ -377,7 +380,7 @@ def main() -> int:
     with TemporaryDirectory() as name:
         source = Path(name)
         export(source)
-        wheel, sdist = build(source, out)
+        wheel, sdist = build(source, out, git("rev-parse", "--short=7", "HEAD"), git("log", "-1", "--format=%ct"))
         print(f"built twice, the same bytes: {wheel.name}, {sdist.name}", flush=True)
         step("SBOM and licences", partial(inventory, wheel, out))
         if not options.no_image:
