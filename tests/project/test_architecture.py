@@ -27,6 +27,7 @@ PASSED_OVER = {
     ".venv-judges",
     ".venv-phoenix",
     ".venv-aiperf",
+    ".venv-release",
     ".venv-templates",
     ".venv-peer-smg",
     ".env",

