@@ -29,6 +29,8 @@ PASSED_OVER = {
     ".venv-aiperf",
     ".venv-templates",
     ".venv-peer-smg",
+    ".venv-peer-litellm",
+    ".venv-peer-ogx",
     ".env",
     ".hypothesis",
     "__pycache__",
