@@ -154,15 +154,15 @@ def _smg(place: Place, engine: Engine, name: str) -> Peer:
         *("--prometheus-port", str(free_port()), "--log-level", "warn"),
         *("--history-backend", "redis", "--redis-url", f"redis://{HOST}:{redis}/0"),
     ]
-    pace, env = None, dict[str, str]()
+    pace, env, ready = None, dict[str, str](), "health"  # models are listed only where it speaks gRPC
     if engine.pid is None:
         pace, model = free_port(), place.folder / "model"
         url = _grpc_stub(place, programs, model, pace)
         command += ["--worker-urls", url, "--backend", "vllm", "--model-path", str(model)]
-        env = {"TIKTOKEN_ENCODINGS_BASE": str(model / "tiktoken")}
+        env, ready = {"TIKTOKEN_ENCODINGS_BASE": str(model / "tiktoken")}, "v1/models"
     else:
         command += ["--worker-urls", engine.url, "--backend", "openai"]
-    pid = place.start(name, command, core=SERVER_CORE, env=env, url=f"http://{HOST}:{port}/v1/models")
+    pid = place.start(name, command, core=SERVER_CORE, env=env, url=f"http://{HOST}:{port}/{ready}")
     return Peer(name, port, engine.model, pid, engine, pace, redis_pid)
 
 
