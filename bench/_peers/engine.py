@@ -2,22 +2,24 @@
 
     python -m bench._peers.engine PORT
 
-It speaks what harmonium asks of vLLM: token ids at /inference/v1/generate. POST /pace?ms=5 changes how fast it is. What
-is answered is prepared; only ids of answers differ.
+It speaks what harmonium asks of vLLM, token ids at /inference/v1/generate, and chat completions for others. POST
+/pace?ms=5 changes how fast it is. What is answered is prepared; only ids of answers differ.
 """
 
 import asyncio
 import itertools
 import sys
+from collections.abc import Callable
 from typing import Any, cast
 
 import httptools
 import msgspec
 import uvloop
 
-from bench._peers.answer import PROMPT_TOKENS, TOKENS, sampled
+from bench._peers.answer import PROMPT_TOKENS, TOKENS, WORDS, sampled, text
 
 MODEL = "stub"
+GENERATE, CHAT = b"/inference/v1/generate", b"/v1/chat/completions"
 ID = "STUBSTUBSTUBSTUBSTUB"
 """Stands in what is prepared for an id, of the same length."""
 
@@ -54,6 +56,23 @@ def generate(*, stream: bool) -> Any:
     return [*pieces, _data(head | {"choices": [], "usage": usage}), b"data: [DONE]\n\n"]
 
 
+def chat(*, stream: bool) -> Any:
+    """/v1/chat/completions. A stream has a chunk a token."""
+    head = {"id": ID, "created": 1, "model": MODEL}
+    usage, whole = _usage(TOKENS), {"role": "assistant", "content": text(TOKENS)}
+    if not stream:
+        choice = {"index": 0, "message": whole, "finish_reason": "stop"}
+        return head | {"object": "chat.completion", "choices": [choice], "usage": usage}
+
+    def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
+        choice = {"index": 0, "delta": delta, "finish_reason": finish}
+        return _data(head | {"object": "chat.completion.chunk", "choices": [choice], "usage": None})
+
+    words = [chunk({"content": WORDS[place % len(WORDS)]}) for place in range(TOKENS)]
+    last = _data(head | {"object": "chat.completion.chunk", "choices": [], "usage": usage})
+    return [chunk({"role": "assistant", "content": ""}), *words, chunk({}, "stop"), last, b"data: [DONE]\n\n"]
+
+
 MODELS = {
     "object": "list",
     "data": [
@@ -72,15 +91,22 @@ def _whole(body: bytes, status: bytes = b"200 OK") -> bytes:
     return head + body
 
 
+class Prepared:
+    """An answer, whole and as a stream."""
+
+    def __init__(self, make: Callable[..., Any]) -> None:
+        self.plain = _whole(_encode(make(stream=False)))
+        self.pieces = [b"%x\r\n%b\r\n" % (len(piece), piece) for piece in make(stream=True)]
+        self.joined = EVENTS_HEAD + b"".join(self.pieces) + LAST_CHUNK
+
+
 class Stub:
-    """What all connections share: how fast it is, and what is prepared."""
+    """What all connections share: how fast it is, and what is prepared for each path."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
         """How long a token takes."""
-        self.plain = _whole(_encode(generate(stream=False)))
-        self.pieces = [b"%x\r\n%b\r\n" % (len(piece), piece) for piece in generate(stream=True)]
-        self.joined = EVENTS_HEAD + b"".join(self.pieces) + LAST_CHUNK
+        self.answers = {GENERATE: Prepared(generate), CHAT: Prepared(chat)}
         self._ids = itertools.count(10**19)
 
     def next_id(self) -> bytes:
@@ -136,28 +162,28 @@ class Connection(asyncio.Protocol):
             self._transport.write(_whole(b'{"version":"0.32.0"}'))
         elif path in (b"/health", b"/metrics"):
             self._transport.write(_whole(b""))
-        elif method != b"POST" or path != b"/inference/v1/generate":
+        elif method != b"POST" or path not in stub.answers:
             self._transport.write(_whole(b'{"error":{"message":"not found"}}', b"404 Not Found"))
-        elif b"token_ids" not in self._body:  # vLLM refuses it, and clients probe so
+        elif path == GENERATE and b"token_ids" not in self._body:  # vLLM refuses it, and clients probe so
             self._transport.write(_whole(b'{"error":{"message":"token_ids: field required"}}', b"400 Bad Request"))
         else:
-            self._answer(stream=b'"stream":true' in self._body.replace(b" ", b""))
+            self._answer(stub.answers[path], stream=b'"stream":true' in self._body.replace(b" ", b""))
 
-    def _answer(self, *, stream: bool) -> None:
+    def _answer(self, answer: Prepared, *, stream: bool) -> None:
         stub, id = self._stub, self._stub.next_id()
         if stream and stub.seconds:
-            self._saying = asyncio.create_task(self._say(id))
+            self._saying = asyncio.create_task(self._say(answer, id))
         elif stream:
-            self._transport.write(stub.joined.replace(ID.encode(), id))
+            self._transport.write(answer.joined.replace(ID.encode(), id))
         else:
-            said = stub.plain.replace(ID.encode(), id)
+            said = answer.plain.replace(ID.encode(), id)
             asyncio.get_running_loop().call_later(stub.seconds * TOKENS, self._transport.write, said)
 
-    async def _say(self, id: bytes) -> None:
+    async def _say(self, answer: Prepared, id: bytes) -> None:
         loop = asyncio.get_running_loop()
         due, seconds = loop.time(), self._stub.seconds
         self._transport.write(EVENTS_HEAD)
-        for piece in self._stub.pieces:
+        for piece in answer.pieces:
             due += seconds
             await asyncio.sleep(due - loop.time())
             self._transport.write(piece.replace(ID.encode(), id))

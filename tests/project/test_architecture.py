@@ -30,6 +30,8 @@ PASSED_OVER = {
     ".venv-release",
     ".venv-templates",
     ".venv-peer-smg",
+    ".venv-peer-litellm",
+    ".venv-peer-ogx",
     ".env",
     ".hypothesis",
     "__pycache__",
