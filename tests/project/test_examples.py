@@ -1,4 +1,4 @@
-"""The documents' examples, run: README's quick start and docs/tour.md as pasted, and docs/architecture.md's conversation.
+"""The documents' examples, run: README's quick start and docs/tour.md as pasted, docs/architecture.md's conversation.
 
 The first two run against `harmonium serve` on a free port in place of 8000, with an empty data folder and no
 setting from outside. Output is compared with what the document shows. Never show output that wasn't printed.

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
+from store.backup.upkeep.backup_file import HEADER_KEY, VERSION
 from store.embedded import EmbeddedServer
 from store.layout import LAYOUT
 from tests.support.releases.stored import (
@@ -236,17 +237,18 @@ def test_a_later_layout_is_refused_with_the_remedy(release: Release, tmp_path: P
     assert "upgrade this process, or go back to a backup from before the upgrade (docs/upgrading.md)" in told
 
 
-def later(database: Path) -> None:
-    """Have a file of the archive be of a later format."""
+def later(database: Path) -> int:
+    """The later format that a file of the archive has from now on."""
     with closing(sqlite3.connect(database)) as opened:
         (known,) = opened.execute("PRAGMA user_version").fetchone()
         opened.execute(f"PRAGMA user_version = {known + 1}")
+        return known + 1
 
 
 def test_an_archive_of_a_later_format_is_refused_with_the_remedy(release: Release, tmp_path: Path) -> None:
-    later(release.data(tmp_path) / "archive" / "00.db")
+    newer = later(release.data(tmp_path) / "archive" / "00.db")
     told = refused(release.command(tmp_path, "serve", "--port", "0"))
-    assert "HARMONIUM_ARCHIVE_URL names a newer archive: a stored value has format version 2" in told
+    assert f"HARMONIUM_ARCHIVE_URL names a newer archive: a stored value has format version {newer}" in told
     assert "docs/upgrading.md" in told
 
 
@@ -255,7 +257,7 @@ def test_a_catalogue_of_a_later_format_is_left_alone_and_all_else_is_served(rele
     service = release.serve(tmp_path)
     try:
         assert service.client(release.key("acme")).responses.retrieve(release.made("newest")).status == "completed"
-        wait_until(lambda: "has format version 2" in service.log)
+        wait_until(lambda: "catalogue.db was written by a later release; remove it" in service.log)
     finally:
         service.stop()
 
@@ -263,22 +265,21 @@ def test_a_catalogue_of_a_later_format_is_left_alone_and_all_else_is_served(rele
 def test_a_backup_of_a_later_version_is_refused_whole(release: Release, tmp_path: Path) -> None:
     backup = release.copy(BACKUP, tmp_path)
     with closing(sqlite3.connect(backup)) as opened, opened:
-        text = "CAST(value AS TEXT)"
-        changed = (
-            f"UPDATE object SET value = CAST(REPLACE({text}, '\"version\":1', '\"version\":2') AS BLOB) WHERE key = ?"
-        )
-        assert opened.execute(changed, ("backup/header",)).rowcount == 1
-    assert "has format version 2" in refused(release.command(tmp_path, "restore", backup))
-    assert "has format version 2" in refused(release.command(tmp_path, "backup", "--verify", backup))
+        (header,) = opened.execute("SELECT value FROM object WHERE key = ?", (HEADER_KEY,)).fetchone()
+        changed = json.dumps(json.loads(header) | {"version": VERSION + 1}).encode()
+        opened.execute("UPDATE object SET value = ? WHERE key = ?", (changed, HEADER_KEY))
+    for command in (("restore", backup), ("backup", "--verify", backup)):
+        assert f"has format version {VERSION + 1}" in refused(release.command(tmp_path, *command))
 
 
 def test_an_export_of_a_later_version_is_refused_whole(release: Release, tmp_path: Path) -> None:
     export = release.copy(EXPORT, tmp_path)
-    export.write_text(export.read_text().replace('"version":1', '"version":2'))
+    known = release.manifest["formats"]["service/features/client/trees.py VERSION"]
+    export.write_text(export.read_text().replace(f'"version": {known}', f'"version": {known + 1}'))
     service = release.serve(tmp_path)
     try:
         told = refused(client_of(service.url, release.key("acme"), "import", export))
-        assert "version 2; this release reads 1" in told
+        assert f"begins a tree in version {known + 1}; this release reads" in told
         assert service.http(release.key("acme")).get("/console/api/trees").json()["data"] == []
     finally:
         service.stop()

@@ -50,7 +50,6 @@ SETTINGS: dict[str, Any] = {
     "archive_after_seconds": 0,
     "trajectories": True,
     "chats": "remembered",
-    "search_words": "all",
 }
 """The settings of each service that serves the fixtures."""
 
@@ -254,7 +253,7 @@ def note_reads(making: Making, keys: dict[str, str]) -> None:
     for id in ids:
         if id not in (made["globex"], made["letters"], made["secret"], made["left"], made["cut"]):
             making.read(f"/v1/responses/{id}")
-            making.read(f"/v1/responses/{id}/input_items?order=asc")
+            making.read(f"/v1/responses/{id}/input_items?limit=5")
             making.read(f"/console/api/turns/{id}/tokens")
     for id in (made["conversation"], made["fork"]):
         making.read(f"/v1/conversations/{id}")
