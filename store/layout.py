@@ -29,7 +29,7 @@ TRIES = 5
 """How often the record is read where another process wrote to it meanwhile."""
 
 _LIMIT = "limit:"
-_BACK = "upgrade this process, or go back to a backup from before the upgrade (docs/operating.md)"
+_BACK = "upgrade this process, or go back to a backup from before the upgrade (docs/upgrading.md)"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ They are frozen, so a value can't be changed after it was read, and a reader's c
 
 A response in the foreground is stored once it has ended, with a terminal status. One in the background is stored when
 it is accepted, and moves by the rows of MOVES. Each move is one script, and every other move is refused. Terminal
-states have no row. docs/lifecycle.md draws this table, and tests compare the scripts with it.
+states have no row. docs/architecture.md draws this table, and tests compare the scripts with it.
 """
 
 from collections.abc import Sequence

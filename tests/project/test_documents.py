@@ -181,11 +181,11 @@ def tags_of(made: Iterable[events.Event]) -> list[str]:
 
 
 def test_the_states_of_a_response_are_the_store_s() -> None:
-    shown = rows(section(read("docs/lifecycle.md"), "A response in the background"))
+    shown = rows(section(read("docs/architecture.md"), "A response in the background"))
     moves = [(before, after, move) for before, moves in MOVES.items() for after, move in moves.items()]
     table = [[f"`{before}`", f"`{after}`", f"`{by.script}`", by.who, by.when] for before, after, by in moves]
     assert shown == table
-    assert block("docs/lifecycle.md", "mermaid") == state_diagram(), "run: python -m tests.support.documents"
+    assert block("docs/architecture.md", "mermaid") == state_diagram(), "run: python -m tests.support.documents"
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

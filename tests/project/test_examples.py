@@ -1,4 +1,4 @@
-"""The documents' examples, run: README's quick start and docs/tour.md as pasted, and docs/lifecycle.md's conversation.
+"""The documents' examples, run: README's quick start and docs/tour.md as pasted, docs/architecture.md's conversation.
 
 The first two run against `harmonium serve` on a free port in place of 8000, with an empty data folder and no
 setting from outside. Output is compared with what the document shows. Never show output that wasn't printed.
@@ -37,7 +37,7 @@ DEADLINE_SECONDS = 90
 ADDRESS = "http://localhost:8000"
 NEXT = "----- next block -----"
 TOUR = "docs/tour.md"
-LIFECYCLE = "docs/lifecycle.md"
+LIFECYCLE = "docs/architecture.md"
 TOOLS = "docs/tools.md"
 MODEL = "gpt-oss-20b"
 DATE = "2026-11-20"
@@ -145,7 +145,7 @@ def test_the_tools_of_the_example_run(equipped: str) -> None:
     assert shows(printed, run([sys.executable, "-c", f"{before}\n{code}"], equipped).rstrip("\n"))
 
 
-# --- the conversation of docs/lifecycle.md --------------------------------------------------------------------
+# --- the conversation of docs/architecture.md --------------------------------------------------------------------
 
 
 class Recorder(DemoEngine):

@@ -158,8 +158,8 @@ def state_diagram() -> str:
 
 
 def rewrite_diagram() -> None:
-    """Write the diagram of states in docs/lifecycle.md anew."""
-    document = ROOT / "docs" / "lifecycle.md"
+    """Write the diagram of states in docs/architecture.md anew."""
+    document = ROOT / "docs" / "architecture.md"
     drawn = f"```mermaid\n{state_diagram()}\n```"
     document.write_text(re.sub(r"(?s)```mermaid\n.*?\n```", drawn, document.read_text()))
 

@@ -14,7 +14,7 @@ from service.ports import Chore
 from service.process import Feature, Parts
 from service.settings.core import CoreSettings
 from service.settings.sources import variable
-from store.errors import ArchiveForeign, ArchiveUnfit, Unsupported
+from store.errors import ArchiveForeign, ArchiveUnfit, NewerFormat, Unsupported
 from store.history.history import ConversationHistoryStore
 
 
@@ -55,6 +55,10 @@ class ArchiveFeature(Feature):
                     await archive.close()
         except (ValueError, ArchiveUnfit, ArchiveForeign) as error:
             raise Unsupported(f"{variable('archive_url')} {error}") from error
+        except NewerFormat as error:
+            raise Unsupported(
+                f"{variable('archive_url')} names a newer archive: {error} (docs/upgrading.md)"
+            ) from error
 
 
 FEATURE = ArchiveFeature()

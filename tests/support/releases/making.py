@@ -1,0 +1,409 @@
+"""Makes the fixtures of this release: `python -m tests.support.releases.making` writes tests/fixtures/RELEASE anew.
+
+A `harmonium serve` of the demo engine gets a conversation of every kind, from the SDK and from commands, and is killed
+amid background responses. Its files, a backup and an export are the fixtures; the manifest has what it answered.
+Run it before a release, and after a change of what is stored, as long as the release isn't out.
+"""
+
+import shutil
+import sqlite3
+import time
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import msgspec
+
+from service.build import this_build
+from tests.support.console.samples import WEATHER, said
+from tests.support.pictures import png
+from tests.support.releases.formats import formats
+from tests.support.releases.stored import (
+    BACKUP,
+    DATA,
+    EXPORT,
+    FIXTURES,
+    MANIFEST,
+    STORES,
+    Json,
+    answer_of,
+    client_of,
+    command,
+)
+from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, ServiceProcess
+from tests.support.waiting import wait_until
+
+ADMIN_KEY = "sk-admin-of-the-fixtures-0123456789"
+SEAL_KEY = b64encode(b"a key for seals that all may know").decode()
+DAYS = 36_500
+"""What is stored for the fixtures is never too old."""
+
+SETTINGS: dict[str, Any] = {
+    "api_keys": f"acme:{ACME_KEY},globex:{GLOBEX_KEY}",
+    "admin_key": ADMIN_KEY,
+    "seal_keys": SEAL_KEY,
+    "idle_days": DAYS,
+    "usage_days": 3660,
+    "archive_after_seconds": 0,
+    "trajectories": True,
+    "chats": "remembered",
+}
+"""The settings of each service that serves the fixtures."""
+
+SLOWLY: dict[str, Any] = {"demo_tokens_per_second": 150, "worker_concurrency": 1, "search": "folder"}
+"""Those of the one that makes them: one background response is made while another one and a batch wait."""
+
+PYTHON: Any = {"type": "code_interpreter", "container": {"type": "auto"}}
+MATHS: Any = {"type": "mcp", "server_label": "maths"}
+KEYED: Any = {"model": MODEL, "input": "Count to 3."}
+IDEMPOTENCY_KEY = "made-once"
+UNHIDDEN: Any = {"include_obfuscation": False}
+"""Without what hides the lengths of pieces, which is drawn anew for each reader."""
+
+ADDER = """
+import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    if "id" not in asked:
+        continue
+    known, result = {"jsonrpc": "2.0", "id": asked["id"]}, {}
+    if asked["method"] == "initialize":
+        info = {"name": "maths", "version": "1"}
+        result = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": info}
+    if asked["method"] == "tools/list":
+        numbers = {"a": {"type": "integer"}, "b": {"type": "integer"}}
+        schema = {"type": "object", "properties": numbers, "required": ["a", "b"]}
+        result = {"tools": [{"name": "add", "description": "Adds two numbers.", "inputSchema": schema}]}
+    if asked["method"] == "tools/call":
+        given = asked["params"]["arguments"]
+        result = {"content": [{"type": "text", "text": str(given["a"] + given["b"])}]}
+    print(json.dumps(known | {"result": result}), flush=True)
+"""
+MCP_SERVERS = f"[maths]\ncommand = ['python3', '-c', '''{ADDER}''']\n"
+"""The MCP server whose calls have to be approved: an approval is for a server at its address, which has to stay."""
+
+SHAREGPT = """{"id": "old", "conversations": [{"from": "human", "value": "My name is Eve."},
+{"from": "gpt", "value": "Hello Eve."}]}""".replace("\n", " ")
+EVENTS_BEFORE_THE_END = 12
+ARCHIVED_SECONDS = 60.0
+PROGRAM = b"\r\n$8\r\nFUNCTION\r\n"
+
+
+class Making:
+    """A service that is filled, and what has come of it so far."""
+
+    def __init__(self, service: ServiceProcess) -> None:
+        self.service = service
+        self.client = service.client(ACME_KEY)
+        self.made: dict[str, Json] = {}
+        self.reads: list[dict[str, Json]] = []
+
+    def ask(self, name: str, asked: Any, parent: str = "", **options: Any) -> Any:
+        """A response that is known by a name, behind the one of another name."""
+        before = self.made[parent] if parent else None
+        response = self.client.responses.create(model=MODEL, input=asked, previous_response_id=before, **options)
+        self.made[name] = response.id
+        return response
+
+    def post(self, path: str, body: Json, key: str = ACME_KEY, **headers: str) -> Json:
+        """The JSON that a POST answers."""
+        answered = self.service.http(key).post(path, json=body, headers=headers)
+        assert answered.status_code == 200, answered.text
+        return answered.json()
+
+    def read(self, path: str, stores: Sequence[str] = STORES, holder: str = "acme", key: str = ACME_KEY) -> None:
+        """Note what a GET answers, from each of these stores."""
+        self.reads.append({"path": path, "key": holder, "in": list(stores)} | answer_of(self.service, key, path))
+
+
+def fill_a_chain(making: Making) -> None:
+    """A conversation with words, a picture, calls of every kind, approvals, forks and a deletion."""
+    picture = f"data:image/png;base64,{b64encode(png(grey=90)).decode()}"
+    table = f"data:text/csv;base64,{b64encode(b'a,b').decode()}"
+    parts = [
+        {"type": "input_text", "text": "What is in both?"},
+        {"type": "input_image", "image_url": picture},
+        {"type": "input_file", "filename": "table.csv", "file_data": table},
+    ]
+    making.ask("ada", "My name is Ada.", instructions="Be brief.", metadata={"customer": "4711"})
+    making.ask("seen", [{"role": "user", "content": parts}], "ada")
+    asked = making.ask("called", "What is the weather in Paris?", "seen", tools=[WEATHER])
+    (call,) = [each for each in asked.output if each.type == "function_call"]
+    output = {"type": "function_call_output", "call_id": call.call_id, "output": "18 degrees"}
+    making.ask("told", [output], "called", tools=[WEATHER])
+    making.ask("searched", "Search for the moon.", "told", tools=[{"type": "web_search"}])
+    making.ask("computed", "Use python: print(6 * 7)", "searched", tools=[PYTHON])
+    (request,) = approvals(making.ask("approving", "Add 2 and 3.", "computed", tools=[MATHS]))
+    yes = {"type": "mcp_approval_response", "approval_request_id": request, "approve": True}
+    making.ask("approved", [yes], "approving", tools=[MATHS])
+    making.ask("logprobs", "Count to 2.", "approved", top_logprobs=2, include=["message.output_text.logprobs"])
+    schema = {
+        "type": "object",
+        "properties": {"n": {"type": "integer"}},
+        "required": ["n"],
+        "additionalProperties": False,
+    }
+    shape = {"type": "json_schema", "name": "n", "schema": schema, "strict": True}
+    making.ask("shaped", "Count to 4.", "logprobs", text={"format": shape})
+    making.ask("cut", "Write a story of 100 words.", "shaped", max_output_tokens=16)
+    making.ask("sibling", "Count to 8.", "shaped")
+    making.ask("left", "Count to 5.", "cut")
+    making.ask("right", "Count to 6.", "cut")
+    making.ask(
+        "compacted", "Count to 7.", "right", context_management=[{"type": "compaction", "compact_threshold": 1000}]
+    )
+    making.ask("newest", "What is my name?", "compacted")
+    making.client.responses.delete(making.made["left"])
+    making.client.responses.delete(making.made["cut"])
+
+
+def fill_others(making: Making) -> None:
+    """Conversations with an id, erased words, chats, an import, sealed content, a request with a key."""
+    made, client = making.made, making.client
+    making.ask("secret", "My secret is 1234.")
+    making.ask("after-secret", "Count to 2.", "secret")
+    making.service.http(ACME_KEY).delete(f"/v1/responses/{made['secret']}?erase=true")
+    conversation = client.conversations.create(
+        metadata={"topic": "names"}, items=[{"role": "user", "content": "My name is Bob."}]
+    )
+    made["conversation"] = conversation.id
+    client.responses.create(model=MODEL, input="What is my name?", conversation=conversation.id)
+    fork = client.conversations.create(metadata={"reward": "1"}, extra_body={"harmonium": {"fork_of": conversation.id}})
+    made["fork"] = fork.id
+    last = client.responses.create(model=MODEL, input="Count to 3.", conversation=fork.id)
+    counted = client.conversations.items.list(fork.id).data[0].id
+    client.conversations.items.delete(str(counted), conversation_id=fork.id)
+    client.conversations.update(fork.id, metadata={"reward": "2"})
+    made["in-fork"] = last.id
+    chat = making.post(
+        "/v1/chat/completions", {"model": MODEL, "messages": [{"role": "user", "content": "My name is Carl."}]}
+    )
+    made["chat"] = chat["choices"][0]["message"]["content"]
+    sealed = client.responses.create(
+        model=MODEL, input="My name is Dora.", store=False, include=["reasoning.encrypted_content"]
+    )
+    made["sealed"] = [each.to_dict() for each in sealed.output]
+    made["compaction"] = making.post("/v1/responses/compact", {"model": MODEL, "input": "My boat is called Vesper."})[
+        "output"
+    ]
+    made["keyed-body"] = KEYED
+    made["keyed"] = making.post("/v1/responses", KEYED, **{"idempotency-key": IDEMPOTENCY_KEY})["id"]
+    made["globex"] = said(making.service, "My name is Gil.", key=GLOBEX_KEY)
+
+
+def fill_files(making: Making) -> None:
+    """A file, one that is read by its id, and a batch with an answer and an error."""
+    client, made = making.client, making.made
+    note = client.files.create(file=("note.txt", b"The moon makes the tides."), purpose="user_data")
+    made["file"] = note.id
+    content: Any = [{"type": "input_text", "text": "What is in it?"}, {"type": "input_file", "file_id": note.id}]
+    making.ask("with-file", [{"role": "user", "content": content}])
+    made["batch"] = batch(making, {"input": "Count to 2."}, {"input": "Count to 2.", "temperature": 7})
+    wait_until(lambda: client.batches.retrieve(made["batch"]).status == "completed")
+
+
+def batch(making: Making, *bodies: dict[str, Any]) -> str:
+    """The id of a batch of these requests."""
+    lines = [
+        {"custom_id": f"line-{number}", "method": "POST", "url": "/v1/responses", "body": {"model": MODEL} | body}
+        for number, body in enumerate(bodies)
+    ]
+    content = b"\n".join(map(msgspec.json.encode, lines))
+    file = making.client.files.create(file=("asked.jsonl", content), purpose="batch")
+    return making.client.batches.create(input_file_id=file.id, endpoint="/v1/responses", completion_window="24h").id
+
+
+def fill_the_registry(making: Making, folder: Path) -> dict[str, str]:
+    """A project with a key, limits and models, one that is archived; the key's value, and the project's id."""
+
+    def told(*arguments: str) -> Json:
+        return msgspec.json.decode(output_of(command(folder, SETTINGS, *arguments, "--json")))
+
+    project = told("projects", "create", "Letters", "--weight", "2")["id"]
+    key = told("keys", "create", project, "--account", "mailer")
+    told("projects", "limits", project, "--set", "max_tokens_per_1_minute=100000")
+    told("projects", "models", project, "--allow", MODEL)
+    told("projects", "archive", told("projects", "create", "Trial")["id"])
+    making.made["letters"] = said(making.service, "My name is Lea.", key=key["value"])
+    making.made["project"] = project
+    return {"letters": key["value"]}
+
+
+def output_of(done: Any) -> str:
+    """What a command printed that went well."""
+    assert done.returncode == 0, (done.args, done.stdout, done.stderr)
+    return done.stdout
+
+
+def approvals(response: Any) -> list[str]:
+    """The ids of the calls that a response asks somebody to approve."""
+    return [each.id for each in response.output if each.type == "mcp_approval_request"]
+
+
+def note_reads(making: Making, keys: dict[str, str]) -> None:
+    """Note what all of it answers."""
+    made = making.made
+    backed_up = [store for store in STORES if store != "export"]
+    for name in ("secret", "left", "cut"):
+        making.read(f"/v1/responses/{made[name]}")
+    ids = [value for value in made.values() if isinstance(value, str) and value.startswith("resp_")]
+    for id in ids:
+        if id not in (made["globex"], made["letters"], made["secret"], made["left"], made["cut"]):
+            making.read(f"/v1/responses/{id}")
+            making.read(f"/v1/responses/{id}/input_items?limit=5")
+            making.read(f"/console/api/turns/{id}/tokens")
+    for id in (made["conversation"], made["fork"]):
+        making.read(f"/v1/conversations/{id}")
+        making.read(f"/v1/conversations/{id}/items?order=asc")
+    making.read(f"/v1/trajectories?id={made['newest']}")
+    making.read(f"/v1/trajectories?id={made['after-secret']}&format=gym")
+    making.read(f"/v1/trajectories?id={made['fork']}", ["data"])  # notes of other branches are of those in memory
+    for id in (made["newest"], made["conversation"]):
+        making.read(f"/console/api/trees/{id}", ["data"])
+    making.read(f"/v1/responses/{made['globex']}", backed_up, "globex", GLOBEX_KEY)
+    making.read(f"/v1/responses/{made['globex']}")
+    making.read(f"/v1/files/{made['file']}", backed_up)
+    making.read(f"/v1/files/{made['file']}/content", backed_up)
+    done = making.client.batches.retrieve(made["batch"])
+    making.read(f"/v1/batches/{made['batch']}", ["data"])
+    for file in (done.input_file_id, done.output_file_id, done.error_file_id):
+        making.read(f"/v1/files/{file}/content", ["data"])
+    making.read(f"/v1/responses/{made['letters']}", ["data"], "letters", keys["letters"])
+    for path in ("projects?include_archived=true", f"projects/{made['project']}/rate_limits"):
+        making.read(f"/v1/organization/{path}", ["data"], "admin", ADMIN_KEY)
+    for path in (f"projects/{made['project']}/model_permissions", f"projects/{made['project']}/service_accounts"):
+        making.read(f"/v1/organization/{path}", ["data"], "admin", ADMIN_KEY)
+
+
+def leave_work(making: Making) -> None:
+    """Work that has not ended: a call that waits for an approval, a response amid its answer, one that waits with a
+    steer, a batch.
+    """
+    made, client = making.made, making.client
+    (made["request"],) = approvals(making.ask("waiting", "Add 20 and 3.", tools=[MATHS]))
+    stream = client.responses.create(
+        model=MODEL, input="Write a story of 400 words.", background=True, stream=True, stream_options=UNHIDDEN
+    )
+    made["running-events"] = [event.to_dict() for event, _ in zip(stream, range(EVENTS_BEFORE_THE_END), strict=False)]
+    made["running"] = made["running-events"][0]["response"]["id"]
+    queued = client.responses.create(model=MODEL, input="Count to 3000.", background=True)
+    made["queued"] = queued.id
+    made["steer"] = making.post(f"/v1/responses/{queued.id}/steer", {"input": "Count to 3."})["steer"]["id"]
+    made["running-batch"] = batch(making, {"input": "Count to 2."}, {"input": "Count to 3."})
+    assert client.responses.retrieve(made["running"]).status == "in_progress"
+    assert client.responses.retrieve(queued.id).status == "queued"
+
+
+def wait_until_archived(folder: Path) -> None:
+    """Wait until the archive has all of it."""
+
+    def left() -> int:
+        status = command(folder, SETTINGS, "archive", "status", "--quick", "--json")
+        return sum(each["trees"] for each in msgspec.json.decode(output_of(status))["shards"])
+
+    wait_until(lambda: left() == 0, ARCHIVED_SECONDS)
+
+
+def keep_data(data: Path, kept: Path) -> None:
+    """Keep the files of a data folder that a server reads back, without the release's own programs: a service loads its
+    own. Databases have their last changes in the file.
+    """
+    for database in data.rglob("*.db"):
+        with closing(sqlite3.connect(database)) as opened:
+            opened.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    for part in ("appendonlydir", "archive"):
+        shutil.copytree(data / part, kept / part, ignore=shutil.ignore_patterns("*-wal", "*-shm", "lock"))
+    for file in (kept / "appendonlydir").glob("*.incr.aof"):
+        file.write_bytes(
+            b"".join(each for each in changes(file.read_bytes()) if PROGRAM not in each[: 2 * len(PROGRAM)])
+        )
+
+
+def changes(written: bytes) -> Iterator[bytes]:
+    """The commands of an append-only file: `*COUNT`, and COUNT times `$LENGTH` and so many bytes."""
+    at = 0
+    while at < len(written):
+        begin, end = at, written.index(b"\r\n", at)
+        count, at = int(written[at + 1 : end]), end + 2
+        for _ in range(count):
+            end = written.index(b"\r\n", at)
+            at = end + 2 + int(written[at + 1 : end]) + 2
+        yield written[begin:at]
+
+
+def write_manifest(path: Path, manifest: dict[str, Json]) -> None:
+    """Write a manifest with a line for each answer, so that a change of one is a line's."""
+    *others, (last, reads) = manifest.items()
+    lines = [f'"{name}": {encoded(value)},\n' for name, value in others]
+    path.write_text("{\n" + "".join(lines) + f'"{last}": [\n' + ",\n".join(map(encoded, reads)) + "\n]\n}\n")
+
+
+def encoded(value: Json) -> str:
+    """The JSON of a value, in a line."""
+    return msgspec.json.encode(value).decode()
+
+
+def make(folder: Path, target: Path) -> None:
+    """Make the fixtures in a new folder."""
+    (documents := folder / "documents").mkdir()
+    (documents / "moon.md").write_text("# The moon\n\nIt makes high water.")
+    (servers := folder / "mcp.toml").write_text(MCP_SERVERS)
+    tools = {"search_folder": documents, "search_url": "https://docs.example.com", "mcp_servers": servers}
+    service = ServiceProcess(folder, **SETTINGS, **SLOWLY, **tools, sandbox="local")
+    try:
+        with service.redis() as redis:
+            server = redis.info("server")["process_id"]
+        making = Making(service)
+        keys = fill(making, folder)
+        output_of(command(folder, SETTINGS, "backup", target / BACKUP))
+        (target / EXPORT).write_text(output_of(client_of(service.url, ACME_KEY, "export", "--all")))
+        leave_work(making)
+        making.read("/v1/organization/audit_logs", ["data"], "admin", ADMIN_KEY)
+    finally:
+        service.kill()
+    wait_until(lambda: not Path(f"/proc/{server}").exists())
+    keep_data(folder / DATA, target / DATA)
+    manifest = {
+        "release": this_build().version,
+        "made_at": int(time.time()),
+        "formats": formats(),
+        "settings": SETTINGS,
+        "mcp_servers": MCP_SERVERS,
+        "keys": {"acme": ACME_KEY, "globex": GLOBEX_KEY, "admin": ADMIN_KEY} | keys,
+        "made": making.made,
+        "reads": making.reads,
+    }
+    write_manifest(target / MANIFEST, manifest)
+
+
+def fill(making: Making, folder: Path) -> dict[str, str]:
+    """Have all that ends, and note what it answers; the keys that were made."""
+    fill_a_chain(making)
+    fill_others(making)
+    fill_files(making)
+    keys = fill_the_registry(making, folder)
+    (history := folder / "history.jsonl").write_text(SHAREGPT + "\n")
+    output_of(client_of(making.service.url, ACME_KEY, "import", history))
+    wait_until_archived(folder)
+    note_reads(making, keys)
+    return keys
+
+
+def main() -> None:
+    """Make them, in the place of those of the same release."""
+    target = FIXTURES / this_build().version
+    with TemporaryDirectory() as folder:
+        work, made = Path(folder) / "work", Path(folder) / "made"
+        work.mkdir()
+        made.mkdir()
+        make(work, made)
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(made, target, copy_function=shutil.copyfile)
+    print(f"{target}: {sum(path.stat().st_size for path in target.rglob('*') if path.is_file()):,} bytes")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""What each release has stored, in tests/fixtures/RELEASE: copied to a folder of a test's own, and served there.
+
+    data/            the data folder of a `harmonium serve` that was killed: append-only file, archive and catalogue
+    backup.hm        what `harmonium backup` made of it
+    export.jsonl     what `harmonium export --all` printed of one tenant
+    manifest.json    the settings, the keys, the ids, and what the service answered
+
+The services of a release believe that it has just been made: what it stores for a day is there for ever. Never change
+a file of a release that is out: `making` writes the next one's.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.settings.sources import variable
+from tests.support import ROOT
+from tests.support.service.process import HARMONIUM, ServiceProcess
+
+NEEDS = {"faketime": "faketime"}
+"""It has the library that gives a process another time; the program itself isn't used, as it hides the process."""
+
+FIXTURES = ROOT / "tests" / "fixtures"
+DATA, BACKUP, EXPORT, MANIFEST = "data", "backup.hm", "export.jsonl", "manifest.json"
+STORES = ("data", "backup", "archive", "export")
+"""Where a release's answers come from: all of its data, the backup, the archive alone, or the export of one tenant."""
+
+LATER_SECONDS = 60
+"""How long after its making a release is read."""
+
+USED = frozenset({"used_at", "last_used_at"})
+"""Members that change when somebody reads."""
+
+COMMAND_SECONDS = 120.0
+
+Json = Any
+Done = subprocess.CompletedProcess[str]
+
+
+class Release:
+    """What one release has stored."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.name = folder.name
+
+    @cached_property
+    def manifest(self) -> Mapping[str, Json]:
+        """What is said of it in its manifest."""
+        return json.loads((self.folder / MANIFEST).read_text())
+
+    def key(self, holder: str) -> str:
+        """The key of a tenant, or of the administrator."""
+        return self.manifest["keys"][holder]
+
+    def made(self, name: str) -> Json:
+        """An id, or what else the making has noted by a name."""
+        return self.manifest["made"][name]
+
+    def data(self, folder: Path, *parts: str) -> Path:
+        """A copy of the data folder, or of these parts of it, as a service expects it."""
+        copy = folder / DATA
+        copy.mkdir(parents=True)
+        for part in parts or [each.name for each in (self.folder / DATA).iterdir()]:
+            shutil.copytree(self.folder / DATA / part, copy / part)
+        if not parts:
+            (copy / "lock").touch()
+        for path in (copy, *copy.rglob("*")):
+            path.chmod(0o700 if path.is_dir() else 0o600)
+        return copy
+
+    def copy(self, name: str, folder: Path) -> Path:
+        """A copy of one of its files."""
+        folder.mkdir(parents=True, exist_ok=True)
+        made = folder / name
+        shutil.copyfile(self.folder / name, made)
+        made.chmod(0o600)
+        return made
+
+    def serve(self, folder: Path) -> ServiceProcess:
+        """A service on the data in a folder."""
+        (servers := folder / "mcp.toml").write_text(self.manifest["mcp_servers"])
+        return ServiceProcess(folder, mcp_servers=servers, **self.manifest["settings"])
+
+    def command(self, folder: Path, *arguments: str | Path) -> Done:
+        """A command of an operator, on the data in a folder."""
+        return command(folder, self.manifest["settings"], *arguments)
+
+
+def releases() -> list[Release]:
+    """All of them, the newest last."""
+    folders = (path for path in FIXTURES.iterdir() if (path / MANIFEST).exists())
+    return sorted(map(Release, folders), key=lambda each: [int(number) for number in each.name.split(".")])
+
+
+def command(folder: Path, settings: Mapping[str, object], *arguments: str | Path) -> Done:
+    """A command of an operator, on the data in a folder; how it ends is the caller's to judge."""
+    environment = {variable(name): str(value) for name, value in settings.items()}
+    return _run(arguments, environment | {"HARMONIUM_DATA_DIR": str(folder / DATA)})
+
+
+def client_of(url: str, key: str, *arguments: str | Path) -> Done:
+    """A command of a client of a service."""
+    return _run(arguments, {"HARMONIUM_URL": url, "HARMONIUM_CLIENT_KEY": key})
+
+
+def _run(arguments: Sequence[str | Path], environment: Mapping[str, str]) -> Done:
+    known = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "200"} | environment
+    return subprocess.run(
+        [HARMONIUM, *arguments], env=known, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False
+    )
+
+
+def answer_of(service: ServiceProcess, key: str, path: str) -> Json:
+    """What a GET answers, without what changes when somebody reads: the status, and the JSON, its lines or the text."""
+    found = service.http(key).get(path)
+    try:
+        said: Json = found.json()
+    except ValueError:
+        said = [json.loads(line) for line in found.text.splitlines()] if found.text.startswith("{") else found.text
+    return {"status": found.status_code, "answer": steady(said)}
+
+
+def steady(value: Json) -> Json:
+    """A value without what changes when somebody reads."""
+    if isinstance(value, dict):
+        return {name: steady(each) for name, each in value.items() if name not in USED}
+    return [steady(each) for each in value] if isinstance(value, list) else value
+
+
+def clock(release: Release) -> dict[str, str]:
+    """The environment of processes for which a release has just been made. Skips the test without the library."""
+    library = _faketime()
+    if library is None:
+        pytest.skip(f"no libfaketime; it is in Debian's {NEEDS['faketime']}")
+    ago = int(release.manifest["made_at"] + LATER_SECONDS - time.time())
+    return {"LD_PRELOAD": library, "FAKETIME": f"{ago:+d}", "NO_FAKE_STAT": "1"}
+
+
+def _faketime() -> str | None:
+    (found, *_) = [*sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1")), None]
+    return None if found is None else str(found)

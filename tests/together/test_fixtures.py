@@ -1,0 +1,285 @@
+"""What each release has stored is read by the code of today: compared, continued, repaired, restored and imported.
+
+The releases are in tests/fixtures (tests/support/releases/stored.py). A test that fails here says that somebody who
+upgrades loses something: correct the code, never a file of a release that is out.
+"""
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from store.backup.upkeep.backup_file import HEADER_KEY, VERSION
+from store.embedded import EmbeddedServer
+from store.layout import LAYOUT
+from tests.support.releases.stored import (
+    BACKUP,
+    EXPORT,
+    Done,
+    Release,
+    answer_of,
+    client_of,
+    clock,
+    releases,
+)
+from tests.support.service.process import MODEL, ServiceProcess
+from tests.support.waiting import wait_until
+
+SLOWLY = 60.0
+"""How long a busy machine may take for what was under way."""
+
+HALF_A_CHANGE = b"*3\r\n$3\r\nSET\r\n$4\r\nha"
+ENDED = ("completed", "incomplete", "failed", "cancelled")
+
+
+@pytest.fixture(scope="module", params=releases(), ids=lambda release: release.name)
+def release(request: pytest.FixtureRequest) -> Iterator[Release]:
+    """A release, at the time of its making."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in clock(request.param).items():
+            patch.setenv(name, value)
+        yield request.param
+
+
+@pytest.fixture(scope="module")
+def served(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+    """A service on a copy of all that a release has stored, as it is after the machine came back."""
+    folder = tmp_path_factory.mktemp("served")
+    release.data(folder)
+    service = release.serve(folder)
+    yield service
+    service.stop()
+
+
+def differing(release: Release, service: ServiceProcess, store: str) -> list[tuple[str, Any, Any]]:
+    """The answers that aren't those of the release: each path, with the answer then and now."""
+    reads = [each for each in release.manifest["reads"] if store in each["in"]]
+    assert len(reads) > 50, "the manifest says little of this store"
+    then = [(each["path"], {name: each[name] for name in ("status", "answer")}) for each in reads]
+    now = [answer_of(service, release.key(each["key"]), each["path"]) for each in reads]
+    return [(path, before, after) for (path, before), after in zip(then, now, strict=True) if before != after]
+
+
+def ask(release: Release, service: ServiceProcess, asked: Any, **options: Any) -> Any:
+    """A response for the tenant that has most of it."""
+    return service.client(release.key("acme")).responses.create(model=MODEL, input=asked, **options)
+
+
+def ended(release: Release, service: ServiceProcess, id: str) -> Any:
+    """A background response, once it has ended."""
+    client = service.client(release.key("acme"))
+    return wait_until(lambda: client.responses.retrieve(id), SLOWLY, wanted=lambda each: each.status in ENDED)
+
+
+# --- the data folder of a service that was killed ---
+
+
+def test_all_that_was_stored_is_answered_as_it_was(release: Release, served: ServiceProcess) -> None:
+    assert differing(release, served, "data") == []
+
+
+def test_a_response_amid_its_answer_goes_on_with_the_same_events(release: Release, served: ServiceProcess) -> None:
+    before = release.made("running-events")
+    client = served.client(release.key("acme"))
+    events = [
+        each.to_dict()
+        for each in client.responses.retrieve(release.made("running"), stream=True, include_obfuscation=False)
+    ]
+    assert [without_response(each) for each in events[: len(before)]] == [without_response(each) for each in before]
+    assert [each["sequence_number"] for each in events] == list(range(len(events)))
+    assert events[-1]["type"] == "response.completed"
+    assert len(events) > len(before)
+
+
+def without_response(event: Any) -> Any:
+    """An event without the response that it shows, which says when it was read."""
+    return {name: value for name, value in event.items() if name != "response"}
+
+
+def test_a_response_that_waited_is_made_and_a_steer_that_waited_is_delivered(
+    release: Release, served: ServiceProcess
+) -> None:
+    steered = ended(release, served, release.made("queued")).to_dict()
+    assert (steered["status"], steered["incomplete_details"]) == ("incomplete", {"reason": "steered"})
+    assert ended(release, served, steered["harmonium"]["succeeded_by"]).output_text.split() == ["1", "2", "3"]
+
+
+def test_a_batch_under_way_is_made_to_its_end(release: Release, served: ServiceProcess) -> None:
+    client = served.client(release.key("acme"))
+    batch = wait_until(
+        lambda: client.batches.retrieve(release.made("running-batch")), SLOWLY, wanted=lambda each: each.completed_at
+    )
+    assert (batch.status, batch.request_counts.completed, batch.request_counts.failed) == ("completed", 2, 0)
+
+
+def test_a_call_that_waited_for_an_approval_is_made(release: Release, served: ServiceProcess) -> None:
+    yes = {"type": "mcp_approval_response", "approval_request_id": release.made("request"), "approve": True}
+    tools: Any = [{"type": "mcp", "server_label": "maths"}]
+    made = ask(release, served, [yes], previous_response_id=release.made("waiting"), tools=tools)
+    assert [each.output for each in made.output if each.type == "mcp_call"] == ["23"]
+
+
+def test_conversations_continue_and_fork(release: Release, served: ServiceProcess) -> None:
+    for parent in ("newest", "sibling", "told", "with-file"):
+        made = ask(release, served, "What is my name?", previous_response_id=release.made(parent))
+        assert (parent, "Ada" in made.output_text) == (parent, parent != "with-file")
+    for conversation in ("conversation", "fork"):
+        made = ask(release, served, "Tell me: what is my name?", conversation=release.made(conversation))
+        assert made.output_text == "Your name is Bob."
+    gone = ask(release, served, "What is my name?", previous_response_id=release.made("after-secret"))
+    assert "1234" not in json.dumps(gone.to_dict())
+
+
+def test_a_client_s_sealed_content_is_opened(release: Release, served: ServiceProcess) -> None:
+    question = {"role": "user", "content": "What is my name?"}
+    name = {"role": "user", "content": "My name is Dora."}
+    assert ask(release, served, [name, *release.made("sealed"), question]).output_text == "Your name is Dora."
+    boat = {"role": "user", "content": "What is my boat called?"}
+    assert "Vesper" in ask(release, served, [*release.made("compaction"), boat]).output_text
+
+
+def test_a_chat_that_is_sent_as_a_whole_continues_its_conversation(release: Release, served: ServiceProcess) -> None:
+    history = [
+        {"role": "user", "content": "My name is Carl."},
+        {"role": "assistant", "content": release.made("chat")},
+        {"role": "user", "content": "What is my name?"},
+    ]
+    http = served.http(release.key("acme"))
+    assert http.post("/v1/chat/completions", json={"model": MODEL, "messages": history}).status_code == 200
+    (tree,) = http.get("/console/api/trees?text=Carl").json()["data"]
+    assert tree["turns"] == 2
+
+
+def test_a_request_that_is_sent_again_is_not_made_again(release: Release, served: ServiceProcess) -> None:
+    http = served.http(release.key("acme"))
+    again = http.post("/v1/responses", json=release.made("keyed-body"), headers={"idempotency-key": "made-once"})
+    assert (again.json()["id"], again.headers["idempotent-replayed"]) == (release.made("keyed"), "true")
+
+
+def test_fsck_finds_nothing_in_it(release: Release, tmp_path: Path) -> None:
+    release.data(tmp_path)
+    checked = release.command(tmp_path, "fsck")
+    assert (checked.returncode, "nothing is wrong" in checked.stdout) == (0, True), checked.stdout + checked.stderr
+
+
+@pytest.mark.parametrize(
+    ("end", "told"),
+    [(HALF_A_CHANGE, ""), (bytes(512) + HALF_A_CHANGE, "half a change, at the end of the file")],
+    ids=["torn", "holes"],
+)
+def test_an_append_only_file_with_a_damaged_end_has_all_before_it(
+    release: Release, tmp_path: Path, end: bytes, told: str
+) -> None:
+    (file,) = (release.data(tmp_path) / "appendonlydir").glob("*.incr.aof")
+    with file.open("ab") as opened:
+        opened.write(end)
+    service = release.serve(tmp_path)
+    try:
+        assert told in service.log
+        assert differing(release, service, "data") == []
+    finally:
+        service.stop()
+
+
+# --- the backup, the archive alone, the export ---
+
+
+def test_the_backup_is_restored_into_an_empty_store(release: Release, tmp_path: Path) -> None:
+    restored = release.command(tmp_path, "restore", release.copy(BACKUP, tmp_path))
+    assert restored.returncode == 0, restored.stdout + restored.stderr
+    assert "The store now has the backup's secret" in restored.stdout
+    service = release.serve(tmp_path)
+    try:
+        assert differing(release, service, "backup") == []
+    finally:
+        service.stop()
+
+
+def test_the_archive_alone_has_the_conversations(release: Release, tmp_path: Path) -> None:
+    release.data(tmp_path, "archive")
+    service = release.serve(tmp_path)
+    try:
+        assert differing(release, service, "archive") == []
+    finally:
+        service.stop()
+
+
+def test_the_export_is_imported_into_an_empty_store(release: Release, tmp_path: Path) -> None:
+    service = release.serve(tmp_path)
+    try:
+        imported = client_of(service.url, release.key("acme"), "import", release.copy(EXPORT, tmp_path / "from"))
+        assert imported.returncode == 0, imported.stdout + imported.stderr
+        assert differing(release, service, "export") == []
+    finally:
+        service.stop()
+
+
+# --- what a later release has written ---
+
+
+def refused(done: Done) -> str:
+    """What a command says that can't read the data in a folder, and ends."""
+    assert done.returncode in (1, 2), done.stdout
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.stderr
+
+
+def test_a_later_layout_is_refused_with_the_remedy(release: Release, tmp_path: Path) -> None:
+    with EmbeddedServer(release.data(tmp_path)) as server, Redis.from_url(server.url) as redis:
+        redis.hset("harmonium:{00}:store", mapping={"layout": LAYOUT + 1, "release": "9.9.9"})
+    told = refused(release.command(tmp_path, "serve", "--port", "0"))
+    assert f"the store has layout {LAYOUT + 1}, written by 9.9.9, and this release knows layout {LAYOUT}" in told
+    assert "upgrade this process, or go back to a backup from before the upgrade (docs/upgrading.md)" in told
+
+
+def later(database: Path) -> int:
+    """The later format that a file of the archive has from now on."""
+    with closing(sqlite3.connect(database)) as opened:
+        (known,) = opened.execute("PRAGMA user_version").fetchone()
+        opened.execute(f"PRAGMA user_version = {known + 1}")
+        return known + 1
+
+
+def test_an_archive_of_a_later_format_is_refused_with_the_remedy(release: Release, tmp_path: Path) -> None:
+    newer = later(release.data(tmp_path) / "archive" / "00.db")
+    told = refused(release.command(tmp_path, "serve", "--port", "0"))
+    assert f"HARMONIUM_ARCHIVE_URL names a newer archive: a stored value has format version {newer}" in told
+    assert "docs/upgrading.md" in told
+
+
+def test_a_catalogue_of_a_later_format_is_left_alone_and_all_else_is_served(release: Release, tmp_path: Path) -> None:
+    later(release.data(tmp_path) / "archive" / "catalogue.db")
+    service = release.serve(tmp_path)
+    try:
+        assert service.client(release.key("acme")).responses.retrieve(release.made("newest")).status == "completed"
+        wait_until(lambda: "catalogue.db was written by a later release; remove it" in service.log)
+    finally:
+        service.stop()
+
+
+def test_a_backup_of_a_later_version_is_refused_whole(release: Release, tmp_path: Path) -> None:
+    backup = release.copy(BACKUP, tmp_path)
+    with closing(sqlite3.connect(backup)) as opened, opened:
+        (header,) = opened.execute("SELECT value FROM object WHERE key = ?", (HEADER_KEY,)).fetchone()
+        changed = json.dumps(json.loads(header) | {"version": VERSION + 1}).encode()
+        opened.execute("UPDATE object SET value = ? WHERE key = ?", (changed, HEADER_KEY))
+    for command in (("restore", backup), ("backup", "--verify", backup)):
+        assert f"has format version {VERSION + 1}" in refused(release.command(tmp_path, *command))
+
+
+def test_an_export_of_a_later_version_is_refused_whole(release: Release, tmp_path: Path) -> None:
+    export = release.copy(EXPORT, tmp_path)
+    known = release.manifest["formats"]["service/features/client/trees.py VERSION"]
+    export.write_text(export.read_text().replace(f'"version": {known}', f'"version": {known + 1}'))
+    service = release.serve(tmp_path)
+    try:
+        told = refused(client_of(service.url, release.key("acme"), "import", export))
+        assert f"begins a tree in version {known + 1}; this release reads" in told
+        assert service.http(release.key("acme")).get("/console/api/trees").json()["data"] == []
+    finally:
+        service.stop()
