@@ -20,7 +20,7 @@ from store.redis import scripts
 from store.redis.conditions import refuses_writes
 from store.redis.connection import Server
 
-LAYOUT = 4
+LAYOUT = 5
 """The layout of a store. Another one is refused: raise it when a script reads a key in another way than the release
 before, or writes a value that it can't read. From 0.1.0 on a raised one comes with a migration.
 """

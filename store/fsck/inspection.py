@@ -195,7 +195,6 @@ class Judged(NamedTuple):
     children: int
     kind: str
     bytes: int
-    own_bytes: int
     newer: bool
     mixed: bool
     jobs: int
@@ -208,7 +207,7 @@ class Judged(NamedTuple):
     @classmethod
     def of(cls, row: str) -> "Judged":
         """The member in a row of lua/inspect_turns.lua."""
-        *fields, words = [*row.split(" ", 13), ""][:14]
+        *fields, words = [*row.split(" ", 12), ""][:13]
         return msgspec.convert([*fields, words.split()], cls, strict=False)
 
 
@@ -307,7 +306,8 @@ class Inspection:
             counts = ((field, entry[1:]) for field, entry in fields if len(field) == WORDS_NAME and entry[:1] == b"#")
             for field, number in counts:
                 self._noted["words"][f"{tenant}/{field.hex()}"] = int(number) if is_number(number) else -1
-            yield [f"{tenant}/{digits.hex() or '0'}/said:{field.hex()}" for field, digits in fields]
+            names = (entry.decode() if _DIGITS.fullmatch(entry) else "0" for _, entry in fields)
+            yield [f"{tenant}/{digits}/said:{field.hex()}" for digits, (field, _) in zip(names, fields, strict=True)]
 
     async def _values_of(self, kind: str, name: str) -> AsyncGenerator[list[bytes]]:
         """Yields what a key of the shard has, which is of this type, call by call; one of another type is noted."""
@@ -335,8 +335,8 @@ class Inspection:
         tenant, digits, *place = row.member.split("/")
         if place or self._is_judged(row.member):
             return
-        self.counted["bytes"] += row.bytes
-        self.counted[f"bytes/{tenant}"] += row.own_bytes
+        for counter in ("bytes", f"bytes/{tenant}"):
+            self.counted[counter] += row.bytes
         if row.kind == "-":
             self._leftovers.add(row.member)
             return

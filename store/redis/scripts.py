@@ -70,6 +70,9 @@ process whose libraries are gone loads them again.
 _UNKNOWN = "Function not found"
 _LOADED = "already exists"
 
+_GLOBALS = {"call": "redis.call", "tonumber": "tonumber", "unpack": "unpack"}
+"""The locals of each call for what scripts ask for most: a global is looked for in three tables each time."""
+
 _NOT_AFTER = "not_after"
 """The ms on the server's clock after which the caller has given up: a call gets that of its operation."""
 
@@ -238,13 +241,17 @@ def text_of(name: str, given: Mapping[str, str], large: Sequence[str]) -> str:
     those that no included file has are names of the script's own text.
     """
     *included, own = files_of(name)
+    asked = ", ".join(_GLOBALS.values())
     _, begins, words = zip(*map(_parts, included), strict=True)
     shared = {name: value for name, value in given.items() if any(name in each for each in words)}
     return "\n".join(
         [
+            f"local function _globals() return {asked} end",
+            f"local {', '.join(_GLOBALS)}",
             *(f"local {name}" for name in shared),
             *map(lua, included),
             "local function _bind(KEYS, ARGV)",
+            f"  {', '.join(_GLOBALS)} = _globals()",
             *(f"  {name} = {value}" for name, value in shared.items()),
             "end",
             "local function _run(KEYS, ARGV)",

@@ -49,7 +49,7 @@ def test_a_refusal_names_the_value_the_setting_and_what_to_do(terms: Terms, said
 def test_a_store_of_another_layout_is_refused_and_who_wrote_it_is_named(layout: int) -> None:
     found = mismatch(TERMS, replace(RECORD, layout=layout))
     assert found is not None
-    assert found.reason == f"the store has layout {layout}, written by harmonium 1, and this release knows layout 4"
+    assert found.reason == f"the store has layout {layout}, written by harmonium 1, and this release knows layout 5"
     assert "upgrade this process" in found.remedy
 
 

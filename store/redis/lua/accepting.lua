@@ -12,7 +12,7 @@
 local function waiting(first, tenant)
   local sum = 0
   for level = first, LEVELS - 1 do
-    sum = sum + redis.call('ZCARD', level_key(tenant and 'line' or 'queued', level, tenant))
+    sum = sum + call('ZCARD', level_key(tenant and 'line' or 'queued', level, tenant))
   end
   return sum
 end
@@ -22,7 +22,7 @@ end
 -- have hours may have a part of all places, so that they leave the others to those that wait for seconds.
 local function no_place(tenant, level, log_bytes, max_queued, max_waiting)
   local KEPT_PART, LITTLE_PART, HOURS_PART = 8, 16, 2
-  local sums = redis.call('HMGET', shard_key('waiting-bytes'), tenant, ALL_TENANTS, WITH_HOURS)
+  local sums = call('HMGET', shard_key('waiting-bytes'), tenant, ALL_TENANTS, WITH_HOURS)
   local own_bytes, all_bytes, with_hours = tonumber(sums[1] or 0), tonumber(sums[2] or 0), tonumber(sums[3] or 0)
   if own_bytes > 0 and waiting(0, tenant) == 0 then -- it counts anew
     note_waiting(0 - own_bytes, tenant, ALL_TENANTS)
@@ -60,12 +60,12 @@ end
 -- have it wait at the level of its priority, where `sequence` says which of its tenant's are before it.
 local function add_job(tenant, digits, root, mode, own, sequence, log_bytes)
   local node, job = key('node', tenant, digits), key('job', tenant, digits)
-  redis.call('HSET', node, 'background', mode, 'submission', digest)
-  redis.call('SET', key('spec', tenant, digits), spec_blob)
-  redis.call('HSET', job, 'own', own, 'epoch', 0, 'tries', 0, 'progressed', 0, 'sequence', sequence, 'submitted', now_ms,
+  call('HSET', node, 'background', mode, 'submission', digest)
+  call('SET', key('spec', tenant, digits), spec_blob)
+  call('HSET', job, 'own', own, 'epoch', 0, 'tries', 0, 'progressed', 0, 'sequence', sequence, 'submitted', now_ms,
     'last', last, 'accepted', last, 'log_bytes', log_bytes, 'waiting_bytes', log_bytes)
   add_entry(tenant, digits, last, entry)
   note_waiting(log_bytes, tenant, ALL_TENANTS)
-  redis.call('HINCRBY', key('node', tenant, root), 'jobs', 1)
+  call('HINCRBY', key('node', tenant, root), 'jobs', 1)
   enqueue(own, tenant, digits, sequence)
 end

@@ -19,7 +19,7 @@ local function inherited(tenant, digits, parent, pin)
   if parent == '' then
     from = { root = digits, depth = 1, messages = 0, bytes = 0, held = 0 }
   else
-    local above = redis.call('HMGET', key('node', tenant, parent), 'root', 'depth', 'deleted', 'continuable', 'status',
+    local above = call('HMGET', key('node', tenant, parent), 'root', 'depth', 'deleted', 'continuable', 'status',
       'chain_messages', 'chain_bytes', 'chain_held', 'said')
     if not above[1] or gone(tenant, above[1], idle_us)
       or (above[3] and not holds(key('pins', tenant, parent), pin)) then
@@ -41,8 +41,8 @@ end
 -- The run's pin on the parent has done its work.
 local function release(tenant, parent, root)
   if parent ~= '' and pin ~= '' then
-    redis.call('ZREM', key('pins', tenant, parent), pin)
-    redis.call('ZREM', key('runs', tenant, root), pin)
+    call('ZREM', key('pins', tenant, parent), pin)
+    call('ZREM', key('runs', tenant, root), pin)
   end
 end
 
@@ -62,26 +62,30 @@ end
 -- Write the turn's blobs and its node; a job takes so many bytes more. Its parent has one child more, and is no leaf.
 local function add_node(tenant, parent, from, score, job_bytes)
   local held = held_for(tenant, from.depth, #messages_blob, #response_blob) + job_bytes
-    + (say(tenant, digits, said) and WORDS_BYTES or 0)
   local made = show(tenant, digits, pictures)
-  redis.call('MSET', messages, messages_blob, response, response_blob)
-  redis.call('HSET', node, 'parent', parent, 'root', from.root, 'depth', from.depth, 'children', '0', 'status', status,
+  local more = {}
+  if said ~= '' then
+    say(tenant, digits, said)
+    held, more = held + WORDS_BYTES, { 'said', said }
+  end
+  if has_path(from.depth) then
+    more[#more + 1], more[#more + 2] = 'path', path_from(tenant, parent)
+  end
+  call('MSET', messages, messages_blob, response, response_blob)
+  call('HSET', node, 'parent', parent, 'root', from.root, 'depth', from.depth, 'children', '0', 'status', status,
     'continuable', continuable, 'digest', digest, 'created', score, 'touched', score,
     'messages_bytes', #messages_blob, 'response_bytes', #response_blob, 'chain_messages', from.messages + added,
-    'chain_bytes', from.bytes + #messages_blob, 'held', held, 'chain_held', from.held + held + made)
-  if has_path(from.depth) then
-    redis.call('HSET', node, 'path', path_from(tenant, parent))
-  end
+    'chain_bytes', from.bytes + #messages_blob, 'held', held, 'chain_held', from.held + held + made, unpack(more))
   if from.said and continuable == '1' then
-    redis.call('HSET', key('node', tenant, parent), 'continued', '1')
+    call('HSET', key('node', tenant, parent), 'continued', '1')
   end
   place_tree(tenant, from.root, score)
   count(tenant, 'responses', 1)
   count(tenant, 'bytes', held)
   if parent == '' then
     count(tenant, 'trees', 1)
-  elseif redis.call('HINCRBY', key('node', tenant, parent), 'children', '1') == 1 then
+  elseif call('HINCRBY', key('node', tenant, parent), 'children', '1') == 1 then
     displace_leaf(tenant, parent, from.deleted)
-    redis.call('SREM', key('tree', tenant, from.root), parent)
+    call('SREM', key('tree', tenant, from.root), parent)
   end
 end

@@ -22,12 +22,12 @@
 -- LIMIT, the amount and the month (limits.lua); `left`, the result; `token`.
 
 settle_work(cjson.decode(over))
-local known, mean = unpack(redis.call('HMGET', reserved, digits, 'mean'))
+local known, mean = unpack(call('HMGET', reserved, digits, 'mean'))
 if known then
   local before = cjson.decode(known)
   if before.token ~= token then
     before.token = token
-    redis.call('HSET', reserved, digits, cjson.encode(before))
+    call('HSET', reserved, digits, cjson.encode(before))
   end
   return { 'ok', cjson.encode(before.left) }
 elseif now_us / 1000 > not_after then
@@ -58,14 +58,14 @@ end
 for i, each in ipairs(taken) do
   local scope, what, window, limit, amount = unpack(each)
   if what == 'parallel' then
-    redis.call('ZADD', parallel_key(scope), exact(now_us / 1000 + 2 * held_ms), digits)
-    redis.call('PEXPIRE', parallel_key(scope), KEPT_MS)
+    call('ZADD', parallel_key(scope), exact(now_us / 1000 + 2 * held_ms), digits)
+    call('PEXPIRE', parallel_key(scope), KEPT_MS)
   else
     use_limit(scope, what, window, limit, amount)
   end
   left[i] = left_of(scope, what, window, limit)
 end
-redis.call('HSET', reserved, digits, cjson.encode({ taken = taken, left = left, token = token }))
-redis.call('PEXPIRE', reserved, KEPT_MS)
-redis.call('ZADD', reservations, exact(now_us / 1000 + held_ms), tenant .. '/' .. digits)
+call('HSET', reserved, digits, cjson.encode({ taken = taken, left = left, token = token }))
+call('PEXPIRE', reserved, KEPT_MS)
+call('ZADD', reservations, exact(now_us / 1000 + held_ms), tenant .. '/' .. digits)
 return { 'ok', cjson.encode(left) }

@@ -7,12 +7,12 @@
 -- Result:    {'ok'} | {'changed'} when somebody else has written to it
 -- Invariant: what is written follows from all of what was there.
 
-if (redis.call('HGET', store, 'revision') or '0') ~= revision then
+if (call('HGET', store, 'revision') or '0') ~= revision then
   return { 'changed' }
 end
 for name, value in string.gmatch(fields, '(%S+)=(%S+)') do
-  redis.call('HSET', store, name, value)
+  call('HSET', store, name, value)
 end
-redis.call('HSET', store, 'release', release, 'written', exact(math.floor(now_us / 1000)))
-redis.call('HINCRBY', store, 'revision', 1)
+call('HSET', store, 'release', release, 'written', exact(math.floor(now_us / 1000)))
+call('HINCRBY', store, 'revision', 1)
 return { 'ok' }

@@ -9,7 +9,7 @@
 -- Result:    {'ok', how many turns were evicted for what} | {'missing'} | {'again'} | {'full'}, as in append.lua
 -- Invariant: it stands where it stood. No cap is passed; a retry changes nothing.
 
-local root, deleted, depth, messages_bytes, held = unpack(redis.call('HMGET', node, 'root', 'deleted', 'depth',
+local root, deleted, depth, messages_bytes, held = unpack(call('HMGET', node, 'root', 'deleted', 'depth',
   'messages_bytes', 'held'))
 if not root or deleted or gone(tenant, root, idle_us) then
   return { 'missing' }
@@ -21,8 +21,8 @@ local verdict = make_room(root)
 if verdict ~= 'ok' then
   return reply_with_evicted(verdict)
 end
-redis.call('SET', response, response_blob)
-redis.call('HSET', node, 'response_bytes', #response_blob)
+call('SET', response, response_blob)
+call('HSET', node, 'response_bytes', #response_blob)
 touch(root)
 note_unarchived(tenant, root, '+' .. digits, next_score(clock))
 note_held(tenant, digits, held, held_for(tenant, tonumber(depth), tonumber(messages_bytes), #response_blob))

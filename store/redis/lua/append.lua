@@ -30,7 +30,7 @@
 
 local begins = conversation_blob ~= ''
 local moves = conversation ~= '' and not begins
-local reply = not_to_add(unpack(redis.call('HMGET', node, 'digest', 'root')))
+local reply = not_to_add(unpack(call('HMGET', node, 'digest', 'root')))
 if reply then
   return reply
 end
@@ -58,18 +58,17 @@ add_node(tenant, parent, from, score, 0)
 release(tenant, parent, from.root)
 note_unarchived(tenant, from.root, '+' .. digits, score)
 if begins then
-  redis.call('MSET', key('messages', tenant, conversation), no_messages, key('response', tenant, conversation),
-    conversation_blob)
-  redis.call('HSET', key('node', tenant, conversation), 'children', 0, 'status', status, 'continuable', continuable,
+  call('MSET', key('messages', tenant, conversation), no_messages, key('response', tenant, conversation), conversation_blob)
+  call('HSET', key('node', tenant, conversation), 'children', 0, 'status', status, 'continuable', continuable,
     'digest', digest, 'created', score, 'messages_bytes', #no_messages, 'response_bytes', #conversation_blob)
   enlist(tenant, conversation, score)
   count(tenant, 'responses', 1)
 elseif moves then
-  redis.call('ZREM', key('pins', tenant, conversation), pin)
+  call('ZREM', key('pins', tenant, conversation), pin)
 end
 if conversation == '' then
   place_leaf(tenant, digits, score)
-  redis.call('SADD', key('tree', tenant, from.root), digits)
+  call('SADD', key('tree', tenant, from.root), digits)
 else
   stand_at(tenant, conversation, digits, begins and '' or parent, score)
 end

@@ -8,20 +8,20 @@
 
 local own = changes_of(tenant, digits)
 for member, score in string.gmatch(done, '(%S+)=(%S+)') do
-  if redis.call('ZSCORE', own, member) == score then
-    redis.call('ZREM', own, member)
+  if call('ZSCORE', own, member) == score then
+    call('ZREM', own, member)
     local fence = fence_of(tenant, member)
-    if string.sub(member, 1, 1) ~= '+' and redis.call('PEXPIRE', fence, fence_ms) == 0 then
-      redis.call('SET', fence, '', 'PX', fence_ms)
+    if string.sub(member, 1, 1) ~= '+' and call('PEXPIRE', fence, fence_ms) == 0 then
+      call('SET', fence, '', 'PX', fence_ms)
     end
   end
 end
-local left = redis.call('ZCARD', own)
-redis.call('HDEL', shard_key('archive-failed'), tenant .. '/' .. digits)
+local left = call('ZCARD', own)
+call('HDEL', shard_key('archive-failed'), tenant .. '/' .. digits)
 if left == 0 then
-  redis.call('ZREM', shard_key('unarchived'), tenant .. '/' .. digits)
+  call('ZREM', shard_key('unarchived'), tenant .. '/' .. digits)
 else
-  local after = redis.call('GET', shard_key('archive')) or 0
-  redis.call('ZADD', shard_key('unarchived'), exact(math.floor(now_us / 1000) + after), tenant .. '/' .. digits)
+  local after = call('GET', shard_key('archive')) or 0
+  call('ZADD', shard_key('unarchived'), exact(math.floor(now_us / 1000) + after), tenant .. '/' .. digits)
 end
 return { 'ok', left }

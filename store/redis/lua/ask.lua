@@ -12,20 +12,20 @@ local asking, using = shard_key('approvals:' .. tenant), shard_key('approved:' .
 
 local function drop(members)
   for _, member in ipairs(members) do
-    redis.call('ZREM', asking, member)
-    redis.call('HDEL', using, string.match(member, '^%x+'))
+    call('ZREM', asking, member)
+    call('HDEL', using, string.match(member, '^%x+'))
   end
 end
 
-drop(redis.call('ZRANGE', asking, '-inf', now_ms - kept_ms, 'BYSCORE', 'LIMIT', 0, 100))
+drop(call('ZRANGE', asking, '-inf', now_ms - kept_ms, 'BYSCORE', 'LIMIT', 0, 100))
 for each in string.gmatch(asked, '%S+') do
-  if not redis.call('HGET', using, digits .. string.match(each, '^%x+')) then
-    redis.call('ZADD', asking, 'NX', now_ms, digits .. each)
+  if not call('HGET', using, digits .. string.match(each, '^%x+')) then
+    call('ZADD', asking, 'NX', now_ms, digits .. each)
   end
 end
-local excess = redis.call('ZCARD', asking) - most
+local excess = call('ZCARD', asking) - most
 if excess > 0 then
-  drop(redis.call('ZRANGE', asking, 0, excess - 1))
+  drop(call('ZRANGE', asking, 0, excess - 1))
 end
-redis.call('PEXPIRE', asking, kept_ms)
+call('PEXPIRE', asking, kept_ms)
 return { 'ok' }

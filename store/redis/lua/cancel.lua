@@ -9,14 +9,14 @@
 --            or somebody else is ending it | {'ended', its status} | {'synchronous'} | {'missing'}
 -- Invariant: what has ended stays as it is.
 
-local root, deleted, status, background = unpack(redis.call('HMGET', node, 'root', 'deleted', 'status', 'background'))
+local root, deleted, status, background = unpack(call('HMGET', node, 'root', 'deleted', 'status', 'background'))
 if not root or deleted or gone(tenant, root, idle_us) then
   return { 'missing' }
 elseif not background then
   return { 'synchronous' }
 end
 local level, epoch, last, submitted, started =
-  unpack(redis.call('HMGET', job, 'level', 'epoch', 'last', 'submitted', 'started'))
+  unpack(call('HMGET', job, 'level', 'epoch', 'last', 'submitted', 'started'))
 
 local function since(moment)
   return exact(now_ms - (moment or now_ms))
@@ -31,10 +31,10 @@ elseif not epoch then
 end
 if level ~= '' then
   rest(tenant, digits, now_ms - (dequeue(level, tenant, digits) or now_ms))
-  started = redis.call('HGET', job, 'started')
+  started = call('HGET', job, 'started')
 end
-redis.call('HSET', node, 'status', 'cancelled')
-redis.call('HSET', job, 'tries', 1, 'progressed', 0)
+call('HSET', node, 'status', 'cancelled')
+call('HSET', job, 'tries', 1, 'progressed', 0)
 epoch = lease(tenant, digits, token, lease_ms, 'yes')
 tell_workers('cancelled ' .. tenant .. '/' .. digits)
 return { 'ok', exact(epoch), last, since(submitted), since(started) }

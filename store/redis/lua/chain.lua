@@ -20,7 +20,7 @@
 if pin ~= '' and now_ms > not_after then
   return { 'late', exact(now_ms) }
 end
-local root, deleted, continuable, status, depth, chain_messages, chain_bytes, chain_held = unpack(redis.call('HMGET', node,
+local root, deleted, continuable, status, depth, chain_messages, chain_bytes, chain_held = unpack(call('HMGET', node,
   'root', 'deleted', 'continuable', 'status', 'depth', 'chain_messages', 'chain_bytes', 'chain_held'))
 if not root or deleted or gone(tenant, root, idle_us) then
   return { 'missing' }
@@ -37,9 +37,9 @@ end
 local ids = walk(tenant, digits, tonumber(depth))
 touch(root)
 if pin ~= '' then
-  local tip = is_conversation(digits) and redis.call('HGET', node, 'parent')
+  local tip = is_conversation(digits) and call('HGET', node, 'parent')
   hold(tip and key('pins', tenant, tip) or pins, pin, pin_ms)
   hold(key('runs', tenant, root), pin, pin_ms)
 end
-local erased = redis.call('HGET', key('node', tenant, root), 'has_erased') or ''
+local erased = call('HGET', key('node', tenant, root), 'has_erased') or ''
 return { 'ok', ids, erased }

@@ -26,41 +26,41 @@ local function share_list(share)
 end
 
 local function count_share(share)
-  local held = redis.call('ZCARD', share_list(share))
+  local held = call('ZCARD', share_list(share))
   if share == ADMINISTRATORS then
     return
   elseif held > 0 then
-    redis.call('ZADD', audit_shares, held, share)
+    call('ZADD', audit_shares, held, share)
   else
-    redis.call('ZREM', audit_shares, share)
+    call('ZREM', audit_shares, share)
   end
 end
 
 -- The share that loses an entry where the room that `share` is in has more than it may; nil where it has not.
 local function fullest(share, most)
-  local administrators = redis.call('ZCARD', share_list(ADMINISTRATORS))
+  local administrators = call('ZCARD', share_list(ADMINISTRATORS))
   if share == ADMINISTRATORS then
     return administrators > most and ADMINISTRATORS or nil
   end
-  local others = redis.call('ZCARD', audit_entries) - administrators
-  return others > most and redis.call('ZREVRANGE', audit_shares, 0, 0)[1] or nil
+  local others = call('ZCARD', audit_entries) - administrators
+  return others > most and call('ZREVRANGE', audit_shares, 0, 0)[1] or nil
 end
 
 local function drop_oldest(share)
-  local oldest = redis.call('ZRANGE', share_list(share), 0, 0)[1]
+  local oldest = call('ZRANGE', share_list(share), 0, 0)[1]
   if oldest then
-    redis.call('ZREM', share_list(share), oldest)
-    redis.call('ZREMRANGEBYSCORE', audit_entries, oldest, oldest)
+    call('ZREM', share_list(share), oldest)
+    call('ZREMRANGEBYSCORE', audit_entries, oldest, oldest)
   end
   count_share(share)
 end
 
 local function note_in_log(entry, share, most)
-  local last = redis.call('HGET', registry, 'noted') or 0
+  local last = call('HGET', registry, 'noted') or 0
   local us = exact(math.max(now_us, last + 1))
-  redis.call('HSET', registry, 'noted', us)
-  redis.call('ZADD', audit_entries, us, us .. ' ' .. entry)
-  redis.call('ZADD', share_list(share), us, us)
+  call('HSET', registry, 'noted', us)
+  call('ZADD', audit_entries, us, us .. ' ' .. entry)
+  call('ZADD', share_list(share), us, us)
   count_share(share)
   for _ = 1, MOST_DROPPED do
     local giver = fullest(share, most)
@@ -73,43 +73,43 @@ end
 
 local REMEMBERED = 64 -- the marks of so many changes are known, of which all are as long as this one's
 
-local made = redis.call('HGET', registry, 'last') or ''
+local made = call('HGET', registry, 'last') or ''
 if string.find(made, mark, 1, true) then
   return { 'ok' }
 end
 changes, places = cjson.decode(changes), cjson.decode(places)
 for _, change in ipairs(changes) do
-  if (redis.call('HGET', registry, change[1]) or '') ~= change[2] then
+  if (call('HGET', registry, change[1]) or '') ~= change[2] then
     return { 'moved', change[1] }
   end
 end
 for _, place in ipairs(places) do
   local list = shard_key('registry:' .. place[1])
-  if place[3] > 0 and not redis.call('ZSCORE', list, place[2]) and redis.call('ZCARD', list) >= place[3] then
+  if place[3] > 0 and not call('ZSCORE', list, place[2]) and call('ZCARD', list) >= place[3] then
     return { 'full', place[1] }
   end
 end
-redis.call('HSET', registry, 'last', mark .. string.sub(made, 1, (REMEMBERED - 1) * #mark))
+call('HSET', registry, 'last', mark .. string.sub(made, 1, (REMEMBERED - 1) * #mark))
 for _, change in ipairs(changes) do
   if change[3] == '' then
-    redis.call('HDEL', registry, change[1])
-    redis.call('HDEL', registry_used, change[1])
+    call('HDEL', registry, change[1])
+    call('HDEL', registry_used, change[1])
   else
-    redis.call('HSET', registry, change[1], change[3])
+    call('HSET', registry, change[1], change[3])
   end
 end
 for _, place in ipairs(places) do
   local list = shard_key('registry:' .. place[1])
   if place[3] > 0 then
-    redis.call('ZADD', list, 'NX', redis.call('HINCRBY', registry, 'count', 1), place[2])
+    call('ZADD', list, 'NX', call('HINCRBY', registry, 'count', 1), place[2])
   else
-    redis.call('ZREM', list, place[2])
+    call('ZREM', list, place[2])
   end
 end
 for _, entry in ipairs(cjson.decode(entries)) do
   note_in_log(entry, share, most_entries)
 end
 if tell ~= '' then
-  redis.call('SPUBLISH', registry_news, tell)
+  call('SPUBLISH', registry_news, tell)
 end
 return { 'ok' }

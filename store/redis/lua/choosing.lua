@@ -18,20 +18,20 @@ local function sharing(field, limit, adds)
   local TIED = 5 -- the most tenants with the same number whose leaves are compared
   local PASSED = 100 -- the most tenants that are passed over for one turn
   local counted = usage .. ':' .. field
-  local own, tenants = tonumber(redis.call('ZSCORE', counted, tenant) or nil), redis.call('ZCARD', counted)
+  local own, tenants = tonumber(call('ZSCORE', counted, tenant) or nil), call('ZCARD', counted)
   local share = limit / (own and tenants or tenants + 1)
   own = (own or 0) + adds
 
   -- Of some tenants with the same number the one whose first leaf was used least recently. Of many, others for each turn.
   local function least_recent(names, number, stays)
-    local tied = #names >= TIED and redis.call('ZCOUNT', counted, number, number) or 0
+    local tied = #names >= TIED and call('ZCOUNT', counted, number, number) or 0
     if tied > #names then
       local from = tonumber(string.sub(digits, -6), 16) % (tied - TIED + 1)
-      names = redis.call('ZRANGE', counted, number, number, 'BYSCORE', 'LIMIT', from, TIED)
+      names = call('ZRANGE', counted, number, number, 'BYSCORE', 'LIMIT', from, TIED)
     end
     local found, least
     for _, name in ipairs(names) do
-      local used = tonumber(redis.call('ZRANGE', leaves_of(name), 0, 0, 'WITHSCORES')[2] or nil)
+      local used = tonumber(call('ZRANGE', leaves_of(name), 0, 0, 'WITHSCORES')[2] or nil)
       if stays[name] ~= ALL and name ~= tenant and (not found or (used and used < least)) then
         found, least = name, used or math.huge
       end
@@ -49,7 +49,7 @@ local function sharing(field, limit, adds)
       return itself
     end
     local most, names = itself and own or -math.huge, {}
-    local page = redis.call('ZRANGE', counted, 0, passed + TIED, 'REV', 'WITHSCORES')
+    local page = call('ZRANGE', counted, 0, passed + TIED, 'REV', 'WITHSCORES')
     for at = 1, #page, 2 do
       local name, number = page[at], tonumber(page[at + 1])
       if name ~= tenant and stays[name] ~= ALL and number > share
@@ -63,7 +63,7 @@ local function sharing(field, limit, adds)
   local known = { [tenant] = own > share }
   local function is_over(name)
     if known[name] == nil then
-      known[name] = (tonumber(redis.call('ZSCORE', counted, name) or nil) or 0) > share
+      known[name] = (tonumber(call('ZSCORE', counted, name) or nil) or 0) > share
     end
     return known[name]
   end
@@ -83,7 +83,7 @@ local function choosing(root, stays)
   -- The tree that goes next: its tenant and its digits, and the rank from which the search goes on. One that is unknown
   -- already stands before all others. Neither digits nor a rank where there is none.
   local function next_tree(giver, is_over, tree_rank)
-    local member, used = unpack(redis.call('ZRANGE', trees, 0, 0, 'WITHSCORES'))
+    local member, used = unpack(call('ZRANGE', trees, 0, 0, 'WITHSCORES'))
     if used == '0' then
       local name, root = split(member)
       return name, root, tree_rank
@@ -103,7 +103,7 @@ local function choosing(root, stays)
 
     local own
     for rank = tree_rank, tree_rank + LOOKS do
-      member = looks > 0 and redis.call('ZRANGE', trees, rank, rank)[1]
+      member = looks > 0 and call('ZRANGE', trees, rank, rank)[1]
       if not member then
         return tenant, own, own and tree_rank
       end
@@ -115,8 +115,8 @@ local function choosing(root, stays)
       end
     end
     local name = giver({}) -- all its trees are behind so many others: that of its first leaf goes
-    for _, digits in ipairs(name and redis.call('ZRANGE', leaves_of(name), 0, LOOKS / 5) or {}) do
-      local root = redis.call('HGET', key('node', name, digits), 'root')
+    for _, digits in ipairs(name and call('ZRANGE', leaves_of(name), 0, LOOKS / 5) or {}) do
+      local root = call('HGET', key('node', name, digits), 'root')
       if root and may_go(name, root) then
         return name, root, tree_rank
       end
@@ -129,7 +129,7 @@ local function choosing(root, stays)
     local own, rank = leaves_of(name), stays[name] or 0
     while looks > 0 do
       looks = looks - 1
-      local found, score = unpack(redis.call('ZRANGE', own, rank, rank, 'WITHSCORES'))
+      local found, score = unpack(call('ZRANGE', own, rank, rank, 'WITHSCORES'))
       if not found then
         stays[name] = ALL
         return nil, nil, looks
@@ -138,7 +138,7 @@ local function choosing(root, stays)
       if turn.children ~= '0' or turn.deleted then
         displace_leaf(name, found)
       elseif turn.touched ~= score then
-        redis.call('ZADD', own, turn.touched, found)
+        call('ZADD', own, turn.touched, found)
       else
         local held, soon = name .. '/' .. found == kept, false
         if not held then
@@ -180,7 +180,7 @@ local function choosing(root, stays)
       name, found, tree_rank = next_tree(giver, is_over, tree_rank)
       if found then
         use_tree(name, found, 0)
-        found = redis.call('SRANDMEMBER', key('tree', name, found))
+        found = call('SRANDMEMBER', key('tree', name, found))
       end
       return name, found or tree_rank and true or is_behind and 'unarchived', nil, tree_rank
     end

@@ -36,17 +36,17 @@ local function next_at(levels)
       return nil
     end
     for _, level in ipairs(levels) do
-      local digits = redis.call('ZRANGE', level_key('line', level, tenant), 0, 0)[1]
+      local digits = call('ZRANGE', level_key('line', level, tenant), 0, 0)[1]
       if digits then
         local _, last = tenant_at(levels, -1)
         for _, each in ipairs(levels) do
-          redis.call('ZADD', level_key('turn', each), 'XX', last + 1, tenant)
+          call('ZADD', level_key('turn', each), 'XX', last + 1, tenant)
         end
         return tenant, digits, dequeue(level, tenant, digits)
       end
     end
     for _, level in ipairs(levels) do
-      redis.call('ZREM', level_key('turn', level), tenant)
+      call('ZREM', level_key('turn', level), tenant)
     end
   end
 end
@@ -57,7 +57,7 @@ local function asks_for(levels)
     return true
   end
   for _, level in ipairs(levels) do
-    if level <= most_level and redis.call('ZCARD', level_key('queued', level)) > 0 then
+    if level <= most_level and call('ZCARD', level_key('queued', level)) > 0 then
       return true
     end
   end
@@ -69,13 +69,13 @@ local function promote()
   local level = WINDOWED
   for ms in string.gmatch(spare_ms, '%S+') do
     local accepted = level_key('accepted', level)
-    for _, member in ipairs(redis.call('ZRANGE', accepted, '-inf', now_ms - ms, 'BYSCORE', 'LIMIT', 0, MOST_PROMOTED)) do
+    for _, member in ipairs(call('ZRANGE', accepted, '-inf', now_ms - ms, 'BYSCORE', 'LIMIT', 0, MOST_PROMOTED)) do
       local tenant, digits = split(member)
       local job, since = key('job', tenant, digits), leave_level(level, tenant, digits)
-      local at, sequence = unpack(redis.call('HMGET', job, 'level', 'sequence'))
+      local at, sequence = unpack(call('HMGET', job, 'level', 'sequence'))
       if tonumber(at) == level and since and sequence then
         rest(tenant, digits, now_ms - since)
-        redis.call('HSET', job, 'own', ORDINARY)
+        call('HSET', job, 'own', ORDINARY)
         enqueue(ORDINARY, tenant, digits, sequence)
       end
     end
@@ -88,13 +88,13 @@ end
 local function next_tenants()
   local found = {}
   for level = 0, LEVELS - 1 do
-    for _, tenant in ipairs(redis.call('ZRANGE', level_key('turn', level), 0, MOST_TOLD - 1)) do
+    for _, tenant in ipairs(call('ZRANGE', level_key('turn', level), 0, MOST_TOLD - 1)) do
       local line = level_key('line', level, tenant)
-      local digits = redis.call('ZRANGE', line, 0, 0)[1]
-      local since = digits and redis.call('ZSCORE', level_key('queued', level), tenant .. '/' .. digits)
+      local digits = call('ZRANGE', line, 0, 0)[1]
+      local since = digits and call('ZSCORE', level_key('queued', level), tenant .. '/' .. digits)
       if since then
         found[#found + 1] =
-          string.format('%s %d %d %s', tenant, level, redis.call('ZCARD', line), exact(now_ms - since))
+          string.format('%s %d %d %s', tenant, level, call('ZCARD', line), exact(now_ms - since))
       end
     end
   end
@@ -105,11 +105,11 @@ end
 -- holder renews its lease, and a dead one must not keep the job until then. Others' leases may be longer than the caller's.
 local function late_leases(lease_ms)
   local leases = shard_key('leases')
-  local late = redis.call('ZRANGE', leases, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, MOST_READ)
+  local late = call('ZRANGE', leases, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, MOST_READ)
   local ahead =
-    redis.call('ZRANGE', leases, now_ms + 2 * lease_ms, '+inf', 'BYSCORE', 'LIMIT', 0, MOST_READ, 'WITHSCORES')
+    call('ZRANGE', leases, now_ms + 2 * lease_ms, '+inf', 'BYSCORE', 'LIMIT', 0, MOST_READ, 'WITHSCORES')
   for at = 1, #ahead, 2 do
-    local own_ms = redis.call('HGET', key('job', split(ahead[at])), 'lease_ms') or 0
+    local own_ms = call('HGET', key('job', split(ahead[at])), 'lease_ms') or 0
     if tonumber(ahead[at + 1]) >= now_ms + 2 * own_ms then
       late[#late + 1] = ahead[at]
     end
@@ -121,14 +121,14 @@ end
 -- than half of it, as when the server stands still or its clock is stepped forward. Its holder could not renew it, and gets
 -- half a lease to do so; once, until it is heard of again. One that was never heard of may not even know that it holds it.
 local function spare(leases, member, looked)
-  local ended, job = tonumber(redis.call('ZSCORE', leases, member)), key('job', split(member))
-  local heard, own_ms = unpack(redis.call('HMGET', job, 'heard', 'lease_ms'))
+  local ended, job = tonumber(call('ZSCORE', leases, member)), key('job', split(member))
+  local heard, own_ms = unpack(call('HMGET', job, 'heard', 'lease_ms'))
   local grace = (own_ms or 0) / 2
   if grace == 0 or not looked or ended <= looked or ended > now_ms or now_ms - looked <= grace or (heard and heard ~= 'yes') then
     return false
   end
-  redis.call('HSET', job, 'heard', 'spared')
-  redis.call('ZADD', leases, now_ms + grace, member)
+  call('HSET', job, 'heard', 'spared')
+  call('ZADD', leases, now_ms + grace, member)
   return true
 end
 
@@ -136,12 +136,12 @@ end
 -- are in all, and some of the cancelled ones.
 local function rescue(lease_ms)
   local rescued, cancelled = 0, {}
-  local looked = tonumber(redis.call('SET', shard_key('looked'), exact(now_ms), 'PX', LOOKED_MS, 'GET') or nil)
+  local looked = tonumber(call('SET', shard_key('looked'), exact(now_ms), 'PX', LOOKED_MS, 'GET') or nil)
   for _, member in ipairs(late_leases(lease_ms)) do
     local tenant, digits = split(member)
     if not spare(shard_key('leases'), member, looked) then
       rescued = rescued + 1
-      if redis.call('HGET', key('node', tenant, digits), 'status') ~= 'cancelled' then
+      if call('HGET', key('node', tenant, digits), 'status') ~= 'cancelled' then
         put_back(tenant, digits)
       elseif #cancelled < MOST_CANCELLED then
         cancelled[#cancelled + 1] = member
@@ -157,9 +157,9 @@ end
 
 local function described(member, waited)
   local tenant, digits = split(member)
-  local submitted, started, tries, progressed, heard, epoch, last, own = unpack(redis.call('HMGET', key('job', tenant, digits),
+  local submitted, started, tries, progressed, heard, epoch, last, own = unpack(call('HMGET', key('job', tenant, digits),
     'submitted', 'started', 'tries', 'progressed', 'heard', 'epoch', 'last', 'own'))
-  local status = redis.call('HGET', key('node', tenant, digits), 'status')
+  local status = call('HGET', key('node', tenant, digits), 'status')
   if heard == 'no' then
     tries = next_try(tries, progressed)
   end
@@ -168,8 +168,8 @@ local function described(member, waited)
 end
 
 local function is_job(tenant, digits)
-  return redis.call('HEXISTS', key('job', tenant, digits), 'submitted') == 1
-    and redis.call('HEXISTS', key('node', tenant, digits), 'status') == 1
+  return call('HEXISTS', key('job', tenant, digits), 'submitted') == 1
+    and call('HEXISTS', key('node', tenant, digits), 'status') == 1
 end
 
 local taken, note = {}, {}
@@ -178,16 +178,16 @@ local function hand_out(tenant, digits, since)
   local node, job = key('node', tenant, digits), key('job', tenant, digits)
   local member, waited = tenant .. '/' .. digits, now_ms - since
   lease(tenant, digits, token, lease_ms, 'no')
-  redis.call('ZADD', leases, now_ms + first_ms, member)
-  local last, accepted = unpack(redis.call('HMGET', job, 'last', 'accepted'))
+  call('ZADD', leases, now_ms + first_ms, member)
+  local last, accepted = unpack(call('HMGET', job, 'last', 'accepted'))
   if last == accepted then -- whoever had it before has not begun
-    redis.call('HSET', job, 'started', exact(now_ms))
+    call('HSET', job, 'started', exact(now_ms))
   else
-    redis.call('HSETNX', job, 'started', exact(now_ms))
+    call('HSETNX', job, 'started', exact(now_ms))
     rest(tenant, digits, waited)
   end
-  if redis.call('HGET', node, 'status') == 'queued' then
-    redis.call('HSET', node, 'status', 'in_progress')
+  if call('HGET', node, 'status') == 'queued' then
+    call('HSET', node, 'status', 'in_progress')
   end
   note[#note + 1] = member .. ' ' .. exact(waited)
   taken[#taken + 1] = described(member, exact(waited))
@@ -196,9 +196,9 @@ end
 local asked = most
 
 local function reply(rescued)
-  local first, running = '', redis.call('ZCARD', leases)
+  local first, running = '', call('ZCARD', leases)
   for level = LEVELS - 1, 0, -1 do
-    if redis.call('ZCARD', level_key('queued', level)) > 0 then
+    if call('ZCARD', level_key('queued', level)) > 0 then
       first = level
     end
   end
@@ -207,7 +207,7 @@ local function reply(rescued)
 end
 
 local claimed = shard_key('claim:' .. token)
-local before = redis.call('GET', claimed)
+local before = call('GET', claimed)
 if before then
   for member, waited in string.gmatch(before, '(%S+) (%S+)') do
     local tenant, digits = split(member)
@@ -239,6 +239,6 @@ for _, level in ipairs({ 1, ORDINARY, WINDOWED }) do
   end
 end
 if #note > 0 then
-  redis.call('SET', claimed, table.concat(note, ' '), 'PX', retry_ms)
+  call('SET', claimed, table.concat(note, ' '), 'PX', retry_ms)
 end
 return reply(rescued)

@@ -17,7 +17,7 @@ local DESCRIBED = { 'parent', 'root', 'deleted', 'erased', 'fleeting', 'status',
 local function measured(tenant, shown)
   local told = {}
   for digest in string.gmatch(shown or '', string.rep('%x', 64)) do
-    local length = redis.call('HSTRLEN', key('picture', tenant, digest), 'bytes')
+    local length = call('HSTRLEN', key('picture', tenant, digest), 'bytes')
     told[#told + 1] = length > 0 and digest .. ':' .. length or nil
   end
   return told[1] and table.concat(told, ',') or '-'
@@ -26,12 +26,12 @@ end
 -- A turn in words: its digits, then these fields, '-' for one that it hasn't, and what is said of its parent if its messages
 -- were erased; and its parent. Nothing of a turn that isn't there.
 local function described(tenant, digits)
-  local found = redis.call('HMGET', key('node', tenant, digits), unpack(DESCRIBED))
+  local found = call('HMGET', key('node', tenant, digits), unpack(DESCRIBED))
   local parent = found[1]
   if not parent then
     return nil
   end
-  if found[6] == 'cancelled' and redis.call('EXISTS', key('job', tenant, digits)) == 1 then
+  if found[6] == 'cancelled' and call('EXISTS', key('job', tenant, digits)) == 1 then
     found[6] = 'in_progress' -- its response is that of its submission until somebody has ended it
   end
   local words = { digits }
@@ -39,9 +39,9 @@ local function described(tenant, digits)
     words[at + 1] = found[at] and found[at] ~= '' and found[at] or '-'
   end
   words[#words - 1] = measured(tenant, found[#DESCRIBED - 1])
-  words[#words] = found[#DESCRIBED] and digits_of(found[#DESCRIBED]) or '-'
+  words[#words] = found[#DESCRIBED] and hex_of(found[#DESCRIBED]) or '-'
   if found[4] and parent ~= '' then
-    local above = redis.call('HMGET', key('node', tenant, parent), 'chain_messages', 'chain_bytes')
+    local above = call('HMGET', key('node', tenant, parent), 'chain_messages', 'chain_bytes')
     words[#words + 1] = above[1] or 0
     words[#words + 1] = above[2] or 0
   end
@@ -52,7 +52,7 @@ local reply = { 'ok' }
 for member in string.gmatch(members, '%S+') do
   local tenant, digits = split(member)
   local lines, parent = {}, nil
-  local root = idle_us >= 0 and redis.call('HGET', key('node', tenant, digits), 'root')
+  local root = idle_us >= 0 and call('HGET', key('node', tenant, digits), 'root')
   for at = 0, root and gone(tenant, root, idle_us) and -1 or above do
     lines[at + 1], parent = described(tenant, digits)
     if not lines[at + 1] or parent == '' then

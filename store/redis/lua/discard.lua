@@ -32,7 +32,7 @@ local function has_to_stay(turn)
     or is_unknown(turn) then
     return true
   end
-  local lacks = redis.call('ZSCORE', changes_of(turn.tenant, found.root), '+' .. turn.digits)
+  local lacks = call('ZSCORE', changes_of(turn.tenant, found.root), '+' .. turn.digits)
   if lacks then
     archive_next(turn.tenant, found.root, found.touched or 0)
   end
@@ -41,28 +41,28 @@ end
 
 local function forget_to_archive(turn)
   if turn.fields.root then
-    redis.call('ZREM', changes_of(turn.tenant, turn.fields.root), '+' .. turn.digits)
+    call('ZREM', changes_of(turn.tenant, turn.fields.root), '+' .. turn.digits)
   end
 end
 
 -- Whether the archive still has what was erased of a turn: it must not come back from there.
 local function is_to_be_erased(turn)
-  return redis.call('HEXISTS', turn.node, 'redactions') == 1
-    and redis.call('ZSCORE', changes_of(turn.tenant, turn.fields.root), '+' .. turn.digits)
+  return call('HEXISTS', turn.node, 'redactions') == 1
+    and call('ZSCORE', changes_of(turn.tenant, turn.fields.root), '+' .. turn.digits)
 end
 
 local function discard(turn)
   local tenant, digits, found = turn.tenant, turn.digits, turn.fields
   local above = key('node', tenant, found.parent or '')
   displace_job(turn)
-  drop_log(tenant, digits, integer(turn.there.job and redis.call('HGET', turn.job, 'log_bytes') or found.log_bytes) or 0)
+  drop_log(tenant, digits, integer(turn.there.job and call('HGET', turn.job, 'log_bytes') or found.log_bytes) or 0)
   clear(turn)
   forget_to_archive(turn)
   count(tenant, found.deleted and 'tombstones' or 'responses', -1)
   count(tenant, 'trees', found.parent == '' and -1 or 0)
   count(tenant, 'bytes', -(found.held or 0))
-  if is('hash', above) and (integer(redis.call('HGET', above, 'children')) or 0) > 0 then
-    redis.call('HINCRBY', above, 'children', -1)
+  if is('hash', above) and (integer(call('HGET', above, 'children')) or 0) > 0 then
+    call('HINCRBY', above, 'children', -1)
   end
 end
 

@@ -11,7 +11,7 @@
 -- 'outdated' when it may have been, as nobody knows it any more, or the shard doesn't know that it has an archive.
 local function note_gone(member)
   local fence = fence_of(tenant, member)
-  if redis.call('GET', fence) == token then
+  if call('GET', fence) == token then
     return 'ok'
   elseif not has_archive() or now_us / 1000 > archived + fence_ms then
     return 'outdated'
@@ -21,7 +21,7 @@ local function note_gone(member)
     note_unarchived(tenant, archived_root, member, next_score(shard_key('clock')))
   end
   if not deleted then
-    redis.call('SET', fence, token, 'PX', fence_ms)
+    call('SET', fence, token, 'PX', fence_ms)
   end
   return deleted and 'deleted' or 'ok'
 end

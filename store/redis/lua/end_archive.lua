@@ -5,12 +5,12 @@
 -- Result:    {'ok'} | {'again'} when there are more
 -- Invariant: no turn changes. What was noted of a tree keeps that from being evicted until it is gone.
 
-redis.call('DEL', shard_key('archive'), shard_key('older'), shard_key('archive-away'), shard_key('archive-failed'),
+call('DEL', shard_key('archive'), shard_key('older'), shard_key('archive-away'), shard_key('archive-failed'),
   shard_key('archive-head'))
-for _, member in ipairs(redis.call('ZRANGE', unarchived, 0, budget - 1)) do
+for _, member in ipairs(call('ZRANGE', unarchived, 0, budget - 1)) do
   local tenant, root = split(member)
-  redis.call('UNLINK', changes_of(tenant, root))
-  redis.call('ZREM', unarchived, member)
+  call('UNLINK', changes_of(tenant, root))
+  call('ZREM', unarchived, member)
 end
-local more = redis.call('EXISTS', unarchived) == 1
+local more = call('EXISTS', unarchived) == 1
 return { more and 'again' or 'ok' }

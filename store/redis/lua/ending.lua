@@ -19,10 +19,10 @@
 local function ending_of(tenant, digits)
   local turn = { tenant = tenant, digits = digits, node = key('node', tenant, digits), job = key('job', tenant, digits) }
   turn.mode, turn.root, turn.parent, turn.depth, turn.fleeting, turn.held, turn.digest, turn.status, turn.conversation,
-    turn.chain_held = unpack(redis.call('HMGET', turn.node, 'background', 'root', 'parent', 'depth', 'fleeting', 'held',
+    turn.chain_held = unpack(call('HMGET', turn.node, 'background', 'root', 'parent', 'depth', 'fleeting', 'held',
       'digest', 'status', 'joins', 'chain_held'))
   turn.written, turn.log_bytes, turn.snapshot_bytes, turn.steers =
-    unpack(redis.call('HMGET', turn.job, 'last', 'log_bytes', 'snapshot_bytes', 'steers'))
+    unpack(call('HMGET', turn.job, 'last', 'log_bytes', 'snapshot_bytes', 'steers'))
   turn.kept = turn.mode == 'stream' or turn.fleeting
   return turn
 end
@@ -47,47 +47,49 @@ local function end_job(turn, ended)
   local messages, response = key('messages', tenant, digits), key('response', tenant, digits)
   local above_messages, above_bytes, above_said = 0, 0, nil
   if turn.parent ~= '' then
-    above_messages, above_bytes, above_said = unpack(redis.call('HMGET', key('node', tenant, turn.parent), 'chain_messages',
+    above_messages, above_bytes, above_said = unpack(call('HMGET', key('node', tenant, turn.parent), 'chain_messages',
       'chain_bytes', 'said'))
   end
   spend(tenant, ended.spent)
   local score, held = next_score(clock), held_for(tenant, tonumber(turn.depth), #ended.messages, #ended.response)
-  if not turn.fleeting and say(tenant, digits, ended.said) then
+  if not turn.fleeting and ended.said ~= '' then
+    say(tenant, digits, ended.said)
+    call('HSET', node, 'said', ended.said)
     held = held + WORDS_BYTES
   end
   if above_said and not turn.fleeting and ended.continuable == '1' then
-    redis.call('HSET', key('node', tenant, turn.parent), 'continued', '1')
+    call('HSET', key('node', tenant, turn.parent), 'continued', '1')
   end
   local made = show(tenant, digits, ended.pictures)
-  redis.call('MSET', messages, ended.messages, response, ended.response)
-  redis.call('HSET', node, 'status', ended.status, 'continuable', turn.fleeting and 0 or ended.continuable,
+  call('MSET', messages, ended.messages, response, ended.response)
+  call('HSET', node, 'status', ended.status, 'continuable', turn.fleeting and 0 or ended.continuable,
     'digest', ended.digest, 'touched', score, 'messages_bytes', #ended.messages, 'response_bytes', #ended.response,
     'chain_messages', above_messages + ended.added, 'chain_bytes', above_bytes + #ended.messages, 'held', held,
     'chain_held', (turn.chain_held or turn.held) + held - turn.held + made)
   count(tenant, 'bytes', held - turn.held)
   if turn.steers then
-    redis.call('HSET', node, 'steers', turn.steers)
+    call('HSET', node, 'steers', turn.steers)
   end
 
   if turn.kept then
     local grown = #ended.entry + ENTRY_BYTES - (turn.snapshot_bytes or 0)
     add_entry(tenant, digits, ended.last, ended.entry)
-    redis.call('UNLINK', key('snapshot', tenant, digits))
+    call('UNLINK', key('snapshot', tenant, digits))
     note_logged(grown)
-    redis.call('HSET', node, 'log_bytes', exact(turn.log_bytes + grown))
-    redis.call('ZADD', shard_key('logs'), now_ms, tenant .. '/' .. digits)
+    call('HSET', node, 'log_bytes', exact(turn.log_bytes + grown))
+    call('ZADD', shard_key('logs'), now_ms, tenant .. '/' .. digits)
   else
     drop_log(tenant, digits, turn.log_bytes)
   end
-  redis.call('UNLINK', turn.job, key('spec', tenant, digits))
-  redis.call('ZREM', shard_key('leases'), tenant .. '/' .. digits)
+  call('UNLINK', turn.job, key('spec', tenant, digits))
+  call('ZREM', shard_key('leases'), tenant .. '/' .. digits)
 
   local conversation = turn.conversation
   local joins = conversation and ended.continuable == '1'
   local why = joins and barred(tenant, conversation, turn.parent, digits) or ''
   if conversation then
-    redis.call('HDEL', node, 'joins')
-    redis.call('HDEL', key('node', tenant, conversation), 'awaits')
+    call('HDEL', node, 'joins')
+    call('HDEL', key('node', tenant, conversation), 'awaits')
   end
   place_tree(tenant, turn.root, score)
   if not turn.fleeting then
@@ -97,10 +99,10 @@ local function end_job(turn, ended)
     stand_at(tenant, conversation, digits, turn.parent, score)
   else
     place_leaf(tenant, digits, score)
-    redis.call('SADD', key('tree', tenant, turn.root), digits)
+    call('SADD', key('tree', tenant, turn.root), digits)
   end
-  if redis.call('HINCRBY', key('node', tenant, turn.root), 'jobs', -1) == 0 then
-    redis.call('HDEL', key('node', tenant, turn.root), 'jobs')
+  if call('HINCRBY', key('node', tenant, turn.root), 'jobs', -1) == 0 then
+    call('HDEL', key('node', tenant, turn.root), 'jobs')
   end
   return why
 end

@@ -6,8 +6,8 @@
 -- Remove the log of an ended response, and the response too if it is fleeting.
 local function end_log(tenant, digits)
   local node = key('node', tenant, digits)
-  local log_bytes, fleeting = unpack(redis.call('HMGET', node, 'log_bytes', 'fleeting'))
-  redis.call('HDEL', node, 'log_bytes')
+  local log_bytes, fleeting = unpack(call('HMGET', node, 'log_bytes', 'fleeting'))
+  call('HDEL', node, 'log_bytes')
   drop_log(tenant, digits, log_bytes or 0)
   if fleeting then
     take(tenant, digits, 1)
@@ -19,7 +19,7 @@ end
 local function end_logs(max_logged, budget)
   local verdict = 'ok'
   while verdict == 'ok' and logged() > max_logged do
-    local oldest = redis.call('ZRANGE', shard_key('logs'), 0, 0)[1]
+    local oldest = call('ZRANGE', shard_key('logs'), 0, 0)[1]
     if not oldest then
       verdict = 'full'
     elseif budget == 0 then

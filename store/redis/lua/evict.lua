@@ -26,7 +26,7 @@ local LOGS_PART = 4 -- what part of the server's memory logs may have at the exp
 -- How many bytes the server lacks until so many are free, its limit, and whether more is about to be free; nil where it
 -- takes no turns.
 local function missing(free)
-  local memory = redis.call('INFO', 'memory')
+  local memory = call('INFO', 'memory')
   local limit = tonumber(string.match(memory, 'maxmemory:(%d+)'))
   if limit == CLOSED then
     return nil
@@ -49,10 +49,10 @@ end
 
 -- How many of `held` bytes may go in this moment. `short` has how many have to be left at its end.
 local function may_go_now(held)
-  local left = redis.call('GET', shard_key('short'))
+  local left = call('GET', shard_key('short'))
   if not left then
     left = held - math.max(room, held / MOMENT_PART)
-    redis.call('SET', shard_key('short'), exact(math.floor(left)), 'PX', MOMENT_MS)
+    call('SET', shard_key('short'), exact(math.floor(left)), 'PX', MOMENT_MS)
   end
   return held - left
 end
@@ -92,7 +92,7 @@ if memory > 0 then
   end
   most_bytes = bytes_now - without_logs(lacks, limit)
 end
-local root = parent ~= '' and redis.call('HGET', key('node', tenant, parent), 'root') or ''
+local root = parent ~= '' and call('HGET', key('node', tenant, parent), 'root') or ''
 local verdict, next_rank = evict_until(root, math.min(most_bytes, most_before()), known, tree_rank)
 local reply = reply_with_evicted(verdict)
 if verdict == 'again' then

@@ -14,10 +14,10 @@
 -- The first leaf of the tenant that needs the room, its digits and its turn, where nobody has more, as the turn is counted
 -- besides, and that leaf may go. It is what nearly always goes, so it is found without what all other cases take.
 local function first_of_own(field)
-  if field == 'trees' or redis.call('ZRANGE', usage .. ':' .. field, '-1', '-1')[1] ~= tenant then
+  if field == 'trees' or call('ZRANGE', usage .. ':' .. field, '-1', '-1')[1] ~= tenant then
     return nil
   end
-  local found, score = unpack(redis.call('ZRANGE', leaves_of(tenant), '0', '0', 'WITHSCORES'))
+  local found, score = unpack(call('ZRANGE', leaves_of(tenant), '0', '0', 'WITHSCORES'))
   local turn = found and found ~= parent and turn_of(tenant, found)
   if turn and turn.children == '0' and not turn.deleted and turn.touched == score
     and not is_held(tenant, found, turn) then

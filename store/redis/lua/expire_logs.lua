@@ -6,7 +6,7 @@
 -- Result:    {'ok'} when none is left | {'again'} when some may be
 -- Invariant: the log of a response under way stays.
 
-local late = redis.call('ZRANGE', shard_key('logs'), '-inf', now_ms - kept_ms, 'BYSCORE', 'LIMIT', 0, budget)
+local late = call('ZRANGE', shard_key('logs'), '-inf', now_ms - kept_ms, 'BYSCORE', 'LIMIT', 0, budget)
 for _, member in ipairs(late) do
   end_log(split(member))
 end

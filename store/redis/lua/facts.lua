@@ -21,22 +21,22 @@ local function integer(value)
 end
 
 local function is(kind, name)
-  return redis.call('TYPE', name).ok == kind
+  return call('TYPE', name).ok == kind
 end
 
 local function score_in(place, member)
-  return is('zset', place) and tonumber(redis.call('ZSCORE', place, member) or nil)
+  return is('zset', place) and tonumber(call('ZSCORE', place, member) or nil)
 end
 
 -- A score that can be: none is later than the clock, or than now where the clock is lost.
 local function use(score)
   score = tonumber(score)
-  return score and score <= math.max(tonumber(redis.call('GET', clock)) or 0, now_us) and score
+  return score and score <= math.max(tonumber(call('GET', clock)) or 0, now_us) and score
 end
 
 -- The fields of a node: the first of FIELDS as numbers. A value that is no number or can't be a parent counts as absent.
 local function fields_of(node)
-  local values, found = redis.call('HMGET', node, unpack(FIELDS)), {}
+  local values, found = call('HMGET', node, unpack(FIELDS)), {}
   for at, name in ipairs(FIELDS) do
     found[name] = at > NUMBERS and values[at] or integer(values[at])
   end
@@ -50,14 +50,14 @@ end
 
 local function root_of(tenant, digits)
   local node = key('node', tenant, digits)
-  return is('hash', node) and redis.call('HGET', node, 'root')
+  return is('hash', node) and call('HGET', node, 'root')
 end
 
 local function facts_of(tenant, digits)
   local turn = { tenant = tenant, digits = digits, member = tenant .. '/' .. digits }
   turn.there, turn.mistyped, turn.any = {}, {}, false
   for _, family in ipairs(KINDS) do
-    local kind = redis.call('TYPE', key(family[1], tenant, digits)).ok
+    local kind = call('TYPE', key(family[1], tenant, digits)).ok
     turn.there[family[1]] = kind == family[2]
     turn.any = turn.any or kind ~= 'none'
     if kind ~= 'none' and kind ~= family[2] then
@@ -69,7 +69,7 @@ local function facts_of(tenant, digits)
   turn.tombstone_score = score_in(shard_key('tombstones'), turn.member)
   turn.listed_score = score_in(list_of(tenant), digits)
   turn.places = (turn.leaf_score and 1 or 0) + (turn.tombstone_score and 1 or 0)
-  turn.tree_score = redis.call('ZSCORE', trees, turn.member)
+  turn.tree_score = call('ZSCORE', trees, turn.member)
   turn.own_tree_score = score_in(trees_of(tenant), digits)
   return turn
 end

@@ -18,29 +18,29 @@
 --            is asked; its response is gone. In a tree that had a conversation it goes to `remains`, for that one's lists,
 --            unless it is erased.
 
-local root, deleted, children, depth, held, erased, log_bytes, messages_bytes, said, shown = unpack(redis.call('HMGET', node,
+local root, deleted, children, depth, held, erased, log_bytes, messages_bytes, said, shown = unpack(call('HMGET', node,
   'root', 'deleted', 'children', 'depth', 'held', 'erased', 'log_bytes', 'messages_bytes', 'said', 'pictures'))
 if not root and archived_root ~= '' then
   return { note_gone((erase == '1' and 'x' or '-') .. digits), '' }
 elseif not root or gone(tenant, root, idle_us) then
   return { 'missing', '' }
-elseif redis.call('EXISTS', key('job', tenant, digits)) == 1 then
+elseif call('EXISTS', key('job', tenant, digits)) == 1 then
   return { 'running', '' }
 end
 if log_bytes then
-  redis.call('HDEL', node, 'log_bytes')
+  call('HDEL', node, 'log_bytes')
   drop_log(tenant, digits, log_bytes)
 end
 if not deleted then
-  redis.call('HSET', node, 'deleted', token, 'response_bytes', 0)
-  local listed = children ~= '0' and redis.call('HEXISTS', key('node', tenant, root), 'named') == 1
-  if listed and redis.call('EXISTS', response) == 1 then
-    redis.call('RENAME', response, key('remains', tenant, digits))
+  call('HSET', node, 'deleted', token, 'response_bytes', 0)
+  local listed = children ~= '0' and call('HEXISTS', key('node', tenant, root), 'named') == 1
+  if listed and call('EXISTS', response) == 1 then
+    call('RENAME', response, key('remains', tenant, digits))
   else
-    redis.call('UNLINK', response)
+    call('UNLINK', response)
   end
   if said then
-    redis.call('HDEL', node, 'said')
+    call('HDEL', node, 'said')
     unsay(tenant, digits, said)
   end
   count(tenant, 'responses', -1)
@@ -50,22 +50,21 @@ if not deleted then
   end
 end
 local remains = key('remains', tenant, digits)
-local erases = erase == '1'
-  and (not erased or tonumber(messages_bytes) > #no_messages or redis.call('EXISTS', remains) == 1)
+local erases = erase == '1' and (not erased or tonumber(messages_bytes) > #no_messages or call('EXISTS', remains) == 1)
 if erases then
-  redis.call('UNLINK', remains)
-  redis.call('SET', messages, no_messages)
-  redis.call('HSET', node, 'erased', 1, 'messages_bytes', #no_messages)
-  redis.call('HSET', key('node', tenant, root), 'has_erased', 1)
+  call('UNLINK', remains)
+  call('SET', messages, no_messages)
+  call('HSET', node, 'erased', 1, 'messages_bytes', #no_messages)
+  call('HSET', key('node', tenant, root), 'has_erased', 1)
   if shown then
     unshow(tenant, digits, shown, '')
   end
 end
 if erases or not deleted then
   local left = erases and #no_messages or tonumber(messages_bytes)
-  note_held(tenant, digits, held, held_for(tenant, tonumber(depth), left, redis.call('STRLEN', remains)))
+  note_held(tenant, digits, held, held_for(tenant, tonumber(depth), left, call('STRLEN', remains)))
   note_unarchived(tenant, root, (erases and 'x' or '-') .. digits, next_score(shard_key('clock')))
-  redis.call('ZREM', changes_of(tenant, root), '+' .. digits)
+  call('ZREM', changes_of(tenant, root), '+' .. digits)
 end
 local path = ''
 if children == '0' then

@@ -11,14 +11,14 @@
 local counts, oldest = {}, now_ms
 for level = 0, LEVELS - 1 do
   local queued = level_key('queued', level)
-  counts[#counts + 1] = redis.call('ZCARD', queued)
+  counts[#counts + 1] = call('ZCARD', queued)
   if level < WINDOWED then
-    oldest = math.min(oldest, redis.call('ZRANGE', queued, 0, 0, 'WITHSCORES')[2] or oldest)
+    oldest = math.min(oldest, call('ZRANGE', queued, 0, 0, 'WITHSCORES')[2] or oldest)
   end
 end
 local responses, _, bytes = stored()
-for _, count in ipairs({ math.max(0, now_ms - oldest), redis.call('ZCARD', shard_key('leases')), logged(),
-  redis.call('ZCARD', shard_key('outbox')), responses, bytes }) do
+for _, count in ipairs({ math.max(0, now_ms - oldest), call('ZCARD', shard_key('leases')), logged(),
+  call('ZCARD', shard_key('outbox')), responses, bytes }) do
   counts[#counts + 1] = count
 end
 return { 'ok', unpack(counts) }

@@ -12,11 +12,11 @@ if not holds_lease(tenant, digits, token) then
   return { 'lost' }
 end
 local job = key('job', tenant, digits)
-local heard = redis.call('HGET', job, 'heard')
+local heard = call('HGET', job, 'heard')
 if counts == '1' then
   hear(job, heard)
 elseif heard ~= 'no' then
-  redis.call('HINCRBY', job, 'tries', -1)
+  call('HINCRBY', job, 'tries', -1)
 end
 put_back(tenant, digits, gives_way == '1')
 return { 'ok' }

@@ -10,10 +10,10 @@ end
 
 local function hear(job, heard)
   if heard == 'no' then
-    local tries, progressed = unpack(redis.call('HMGET', job, 'tries', 'progressed'))
-    redis.call('HSET', job, 'tries', next_try(tries, progressed), 'progressed', 0)
+    local tries, progressed = unpack(call('HMGET', job, 'tries', 'progressed'))
+    call('HSET', job, 'tries', next_try(tries, progressed), 'progressed', 0)
   end
   if heard and heard ~= 'yes' then
-    redis.call('HSET', job, 'heard', 'yes')
+    call('HSET', job, 'heard', 'yes')
   end
 end

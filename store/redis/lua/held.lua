@@ -15,9 +15,10 @@ local function held_for(tenant, depth, ...)
   local ROUNDED_PART = 22 -- the part of a value by which it is rounded up
   local name = #turns + #tenant + NAME_BYTES
   local held = name + NODE_BYTES + (has_path(depth) and PATH_BYTES or 0)
-  for _, length in ipairs({ ... }) do
+  for at = 1, select('#', ...) do
+    local length = select(at, ...)
     if length > 0 then
-      held = held + name + VALUE_BYTES + length + math.floor(length / ROUNDED_PART)
+      held = held + name + VALUE_BYTES + length + (length - length % ROUNDED_PART) / ROUNDED_PART
     end
   end
   return held
@@ -25,6 +26,6 @@ end
 
 -- Note that it is so much now, and was `before`.
 local function note_held(tenant, digits, before, held)
-  redis.call('HSET', key('node', tenant, digits), 'held', held)
+  call('HSET', key('node', tenant, digits), 'held', held)
   count(tenant, 'bytes', held - before)
 end

@@ -12,7 +12,7 @@
 if now_ms > not_after then
   return { 'late', exact(now_ms) }
 end
-local root, deleted = unpack(redis.call('HMGET', node, 'root', 'deleted'))
+local root, deleted = unpack(call('HMGET', node, 'root', 'deleted'))
 if not root or deleted or gone(tenant, root, idle_us) then
   return { 'missing' }
 end

@@ -8,7 +8,7 @@
 -- what a sweep has taken is read there.
 
 local function has_jobs(tenant, root)
-  return redis.call('HEXISTS', key('node', tenant, root), 'jobs') == 1
+  return call('HEXISTS', key('node', tenant, root), 'jobs') == 1
 end
 
 -- The digits of a conversation that stands in a tree, or nil; true where there are too many leaves to look at. Few trees had
@@ -16,14 +16,14 @@ end
 local function conversation_in(tenant, root)
   local MOST_LEAVES = 10000 -- the most leaves of a tree among which one is looked for; in more, it is taken for granted
   local CONVERSATIONS = '??636f6e766572*' -- their digits: the shard, and CONVERSATION_MARK (store/keys.py)
-  if redis.call('HEXISTS', key('node', tenant, root), 'named') == 0 then
+  if call('HEXISTS', key('node', tenant, root), 'named') == 0 then
     return nil
   end
   local cursor, seen = '0', 0
   repeat
-    local page = redis.call('SSCAN', key('tree', tenant, root), cursor, 'MATCH', CONVERSATIONS, 'COUNT', 1000)
+    local page = call('SSCAN', key('tree', tenant, root), cursor, 'MATCH', CONVERSATIONS, 'COUNT', 1000)
     for _, digits in ipairs(page[2]) do
-      if redis.call('HEXISTS', key('node', tenant, digits), 'deleted') == 0 then
+      if call('HEXISTS', key('node', tenant, digits), 'deleted') == 0 then
         return digits
       end
     end
@@ -33,8 +33,8 @@ local function conversation_in(tenant, root)
 end
 
 local function gone(tenant, root, idle_us)
-  local used = tonumber(redis.call('ZSCORE', trees, tenant .. '/' .. root) or 0)
-  if used > 0 and (idle_us == 0 or used > now_us - idle_us or redis.call('EXISTS', shard_key('archive')) == 1) then
+  local used = tonumber(call('ZSCORE', trees, tenant .. '/' .. root) or 0)
+  if used > 0 and (idle_us == 0 or used > now_us - idle_us or call('EXISTS', shard_key('archive')) == 1) then
     return false
   end
   return used == 0 or not (has_jobs(tenant, root) or conversation_in(tenant, root))

@@ -18,7 +18,7 @@ local function tell(digits)
   end
   seen[digits] = true
   local turn = shown(tenant, digits)
-  reply[#reply + 1] = turn and (redis.call('HGET', key('job', tenant, digits), 'own') or '0') .. ' ' .. turn
+  reply[#reply + 1] = turn and (call('HGET', key('job', tenant, digits), 'own') or '0') .. ' ' .. turn
 end
 
 reply[2] = each_job(tenant, most + 1, tell) and all or 0

@@ -20,7 +20,7 @@ local LEASE_PART = 8 -- a lease that is younger than such a part of it is held f
 
 local job = key('job', tenant, digits)
 local holder, heard, progressed, before, log_bytes, snapshot_bytes, leased =
-  unpack(redis.call('HMGET', job, 'token', 'heard', 'progressed', 'last', 'log_bytes', 'snapshot_bytes', 'leased'))
+  unpack(call('HMGET', job, 'token', 'heard', 'progressed', 'last', 'log_bytes', 'snapshot_bytes', 'leased'))
 if holder ~= token then
   return { 'lost' }
 end
@@ -37,20 +37,20 @@ if verdict ~= 'ok' then
 end
 add_entry(tenant, digits, last, entry)
 if snapshot ~= '' then
-  redis.call('SET', key('snapshot', tenant, digits), snapshot)
-  redis.call('HSET', job, 'snapshot_bytes', #snapshot)
+  call('SET', key('snapshot', tenant, digits), snapshot)
+  call('HSET', job, 'snapshot_bytes', #snapshot)
 end
 if heard and heard ~= 'yes' then
   hear(job, heard)
   progressed, leased = nil, nil
 end
-redis.call('HSET', job, 'last', last, 'log_bytes', exact(log_bytes + grown))
+call('HSET', job, 'last', last, 'log_bytes', exact(log_bytes + grown))
 if progress == '1' and progressed ~= '1' then
-  redis.call('HSET', job, 'progressed', 1)
+  call('HSET', job, 'progressed', 1)
 end
 local gained = now_ms + lease_ms - (leased or 0)
 if gained < 0 or gained > lease_ms / LEASE_PART then -- below 0 the clock was stepped back
-  redis.call('ZADD', leases, now_ms + lease_ms, tenant .. '/' .. digits)
-  redis.call('HSET', job, 'leased', exact(now_ms + lease_ms))
+  call('ZADD', leases, now_ms + lease_ms, tenant .. '/' .. digits)
+  call('HSET', job, 'leased', exact(now_ms + lease_ms))
 end
 return { 'ok' }

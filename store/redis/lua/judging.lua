@@ -36,21 +36,23 @@ end
 -- The key and the field of the index of words that a place `said:FIELD` means, nil of any other place.
 local function said_in(tenant, name)
   local field = string.match(name, '^said:(%x*)$')
-  return field and entry_of(tenant, ''), field and bytes_of(field)
+  return field and entry_of(tenant, ''), field and string.gsub(field, '%x%x', function(two)
+    return string.char(tonumber(two, 16))
+  end)
 end
 
 -- Whether a turn has the words that the index says.
 local function has_words(tenant, digits, field)
   local node = key('node', tenant, digits)
-  return is('hash', node) and select(2, entry_of(tenant, redis.call('HGET', node, 'said') or '')) == field
+  return is('hash', node) and select(2, entry_of(tenant, call('HGET', node, 'said') or '')) == field
 end
 
 -- Whether a place names a turn that doesn't belong there.
 local function is_strange(tenant, digits, name)
   local index, field = said_in(tenant, name)
   if index then
-    local named = is('hash', index) and redis.call('HGET', index, field)
-    return named and (not count_of(named) or #field ~= WORDS_NAME) and not has_words(tenant, digits_of(named), field)
+    local named = is('hash', index) and call('HGET', index, field)
+    return named and (not count_of(named) or #field ~= WORDS_NAME) and not has_words(tenant, named, field)
   end
   local place, member = place_of(tenant, digits, name)
   if not score_in(place, member) then
@@ -58,11 +60,11 @@ local function is_strange(tenant, digits, name)
   end
   local node, job = key('node', tenant, digits), key('job', tenant, digits)
   if name == 'logs' then
-    return not is('hash', node) or redis.call('HEXISTS', node, 'log_bytes') == 0
+    return not is('hash', node) or call('HEXISTS', node, 'log_bytes') == 0
   elseif not is('hash', job) then
     return true
   end
-  local token, level = unpack(redis.call('HMGET', job, 'token', 'level'))
+  local token, level = unpack(call('HMGET', job, 'token', 'level'))
   if name == 'leases' then
     return not token or token == ''
   end
@@ -72,8 +74,8 @@ end
 -- Whether a tree has changes that the archive lacks, and nobody would archive them.
 local function is_unqueued(tenant, root)
   local waiting = shard_key('unarchived')
-  return redis.call('EXISTS', changes_of(tenant, root)) == 1 and (is('zset', waiting) or is('none', waiting))
-    and not redis.call('ZSCORE', waiting, tenant .. '/' .. root)
+  return call('EXISTS', changes_of(tenant, root)) == 1 and (is('zset', waiting) or is('none', waiting))
+    and not call('ZSCORE', waiting, tenant .. '/' .. root)
 end
 
 local function is_under_way(turn)
@@ -87,7 +89,7 @@ local function job_of(turn)
   if not turn.there.job then
     return nil
   end
-  local values, found = redis.call('HGETALL', turn.job), {}
+  local values, found = call('HGETALL', turn.job), {}
   for at = 1, #values, 2 do
     found[values[at]] = values[at + 1]
   end
@@ -123,24 +125,24 @@ local function is_placed(turn, job)
 end
 
 local function is_snapshot(turn)
-  return string.match(redis.call('GETRANGE', key('snapshot', turn.tenant, turn.digits), 0, 20), '^%d+ ')
+  return string.match(call('GETRANGE', key('snapshot', turn.tenant, turn.digits), 0, 20), '^%d+ ')
 end
 
 -- The number of the last event in a log, and the bytes of its entries, as far as those are counted: nil of a long log,
 -- unless it has to be.
 local function measured(turn, exactly)
   local log = key('log', turn.tenant, turn.digits)
-  local newest = turn.there.log and redis.call('XREVRANGE', log, '+', '-', 'COUNT', 1)[1]
+  local newest = turn.there.log and call('XREVRANGE', log, '+', '-', 'COUNT', 1)[1]
   if not newest then
     return -1, 0
   end
   local last = string.match(newest[1], '^%d+') - 1
-  if not exactly and redis.call('XLEN', log) > MOST_ENTRIES then
+  if not exactly and call('XLEN', log) > MOST_ENTRIES then
     return last, nil
   end
   local bytes, from = 0, '-'
   while from do
-    local page = redis.call('XRANGE', log, from, '+', 'COUNT', MOST_ENTRIES)
+    local page = call('XRANGE', log, from, '+', 'COUNT', MOST_ENTRIES)
     for _, entry in ipairs(page) do
       bytes = bytes + #entry[2][2] + ENTRY_BYTES
     end
@@ -154,7 +156,7 @@ local function is_size(turn, bytes, noted, snapshot)
   if bytes then
     return noted == bytes + snapshot
   end
-  local held = redis.call('MEMORY', 'USAGE', key('log', turn.tenant, turn.digits), 'SAMPLES', 0) + snapshot
+  local held = call('MEMORY', 'USAGE', key('log', turn.tenant, turn.digits), 'SAMPLES', 0) + snapshot
   return noted and noted > held / ROUGHLY and noted < held * ROUGHLY
 end
 
@@ -172,7 +174,7 @@ end
 
 local function is_journaled(turn, job)
   local last, bytes = measured(turn)
-  local snapshot = redis.call('STRLEN', key('snapshot', turn.tenant, turn.digits))
+  local snapshot = call('STRLEN', key('snapshot', turn.tenant, turn.digits))
   return job.last == last and is_size(turn, bytes, job.log_bytes, snapshot)
     and snapshot == (integer(job.snapshot_bytes) or 0) and (snapshot == 0 or is_snapshot(turn))
 end
@@ -197,7 +199,7 @@ local function judge_work(turn, words)
     return
   end
   local job = job_of(turn)
-  note('no-work', redis.call('STRLEN', key('spec', turn.tenant, turn.digits)) == 0)
+  note('no-work', call('STRLEN', key('spec', turn.tenant, turn.digits)) == 0)
   note('standing', not stands(turn, job))
   note('no-job', not job)
   if job then
@@ -211,7 +213,7 @@ end
 local function job_sums(turn)
   local found = turn.fields
   local noted = found.jobs and (integer(found.jobs) or -1) or 0
-  local bytes = turn.under_way and (turn.there.job and redis.call('HGET', turn.job, 'log_bytes')) or found.log_bytes
+  local bytes = turn.under_way and (turn.there.job and call('HGET', turn.job, 'log_bytes')) or found.log_bytes
   return found.jobs and noted < 1 and -1 or noted, turn.under_way and found.root or '-', integer(bytes) or 0
 end
 
@@ -241,7 +243,7 @@ local function derived(turn)
     if not is('hash', node) then
       return nil
     end
-    local above = redis.call('HMGET', node, 'root', 'depth', 'chain_messages', 'chain_bytes')
+    local above = call('HMGET', node, 'root', 'depth', 'chain_messages', 'chain_bytes')
     if not (above[1] and integer(above[2]) and integer(above[3]) and integer(above[4])) then
       return nil
     end
@@ -267,7 +269,7 @@ end
 
 local function in_tree(tenant, root, digits)
   local set = key('tree', tenant, root or '')
-  return is('set', set) and redis.call('SISMEMBER', set, digits) == 1
+  return is('set', set) and call('SISMEMBER', set, digits) == 1
 end
 
 -- Whether the score of a leaf is its last use, and a tombstone's a time in ms, no earlier than its pins' end
@@ -312,7 +314,7 @@ end
 -- The index's entry for the words of a turn, nil where it lacks them, and the field of that entry.
 local function said_of(turn)
   local index, name = entry_of(turn.tenant, turn.fields.said)
-  return is('hash', index) and redis.call('HGET', index, name) or nil, name
+  return is('hash', index) and call('HGET', index, name) or nil, name
 end
 
 -- Whether the index of words names a turn that has some, and that may have them, or counts it.
@@ -323,7 +325,7 @@ local function rightly_said(turn)
   end
   local entry = said_of(turn)
   return #said == WORDS_LENGTH and not turn.fields.deleted and entry
-    and (entry == bytes_of(turn.digits) or count_of(entry) ~= nil)
+    and (entry == turn.digits or count_of(entry) ~= nil)
 end
 
 -- The field, in hex, under which the index counts a turn among those with its words; else '-'.
@@ -332,7 +334,7 @@ local function counted_as(turn)
   if turn.fields.said then
     entry, name = said_of(turn)
   end
-  return entry and count_of(entry) and #name == WORDS_NAME and digits_of(name) or '-'
+  return entry and count_of(entry) and #name == WORDS_NAME and hex_of(name) or '-'
 end
 
 -- Of a picture how many turns show it, -1 for no number, and the length of its bytes, 0 where it is missing.
@@ -341,7 +343,7 @@ local function picture_in(tenant, digest)
   if not is('hash', picture) then
     return -1, 0
   end
-  return integer(redis.call('HGET', picture, 'turns')) or -1, redis.call('HSTRLEN', picture, 'bytes')
+  return integer(call('HGET', picture, 'turns')) or -1, call('HSTRLEN', picture, 'bytes')
 end
 
 -- The digests of the pictures that a turn says it shows, how many there are, and those among them that are there, each once.
@@ -357,13 +359,13 @@ end
 
 -- Whether pins go once they no longer count: their key is kept for as long as the last of them (pins.lua).
 local function pins_end(pins)
-  local left = redis.call('PTTL', pins)
+  local left = call('PTTL', pins)
   return left ~= -1 and tonumber(unpinned_from(pins)) <= now_ms + left + PIN_SLACK_MS
 end
 
 local function held_now(turn)
   local function length(family)
-    return redis.call('STRLEN', key(family, turn.tenant, turn.digits))
+    return call('STRLEN', key(family, turn.tenant, turn.digits))
   end
   local held = held_for(turn.tenant, turn.fields.depth or 1, length('messages'), length('response'), length('remains'))
     + (turn.fields.said and WORDS_BYTES or 0)
@@ -372,7 +374,7 @@ local function held_now(turn)
   end
   local said, bytes = '', nil
   if turn.there.job then
-    said, bytes = unpack(redis.call('HMGET', turn.job, 'steers', 'steer_bytes'))
+    said, bytes = unpack(call('HMGET', turn.job, 'steers', 'steer_bytes'))
   end
   local _, times = string.gsub(said or '', '%S+', '')
   return held + JOB_BYTES + length('spec') + times * SAID_BYTES + (integer(bytes) or 0)
@@ -380,16 +382,16 @@ end
 
 local function marked(turn)
   local root = key('node', turn.tenant, turn.fields.root or '')
-  return not turn.fields.erased or not is('hash', root) or redis.call('HEXISTS', root, 'has_erased') == 1
+  return not turn.fields.erased or not is('hash', root) or call('HEXISTS', root, 'has_erased') == 1
 end
 
 -- The kinds of a turn's blobs, and whether a later release wrote them.
 local function read_heads(turn, version)
   local messages, response = key('messages', turn.tenant, turn.digits), key('response', turn.tenant, turn.digits)
-  local head = redis.call('GETRANGE', messages, 0, HEAD_BYTES - 1)
-  local response_version = string.byte(redis.call('GETRANGE', response, 0, 0)) or 0
-  turn.messages, turn.messages_bytes = messages_in(head), redis.call('STRLEN', messages)
-  turn.answered, turn.response_bytes = response_version > 0, redis.call('STRLEN', response)
+  local head = call('GETRANGE', messages, 0, HEAD_BYTES - 1)
+  local response_version = string.byte(call('GETRANGE', response, 0, 0)) or 0
+  turn.messages, turn.messages_bytes = messages_in(head), call('STRLEN', messages)
+  turn.answered, turn.response_bytes = response_version > 0, call('STRLEN', response)
   turn.newer = math.max(string.byte(head) or 0, response_version) > version
 end
 

@@ -12,33 +12,33 @@
 --            ended it with fewer bytes. A retry is 'ok'.
 
 local files, member = shard_key('files:' .. tenant), tenant .. '/' .. file
-if redis.call('HGET', files, file) == record then
+if call('HGET', files, file) == record then
   return { 'ok' }
 end
 local room, times = shard_key('file-room:' .. tenant), shard_key('files-until')
-local known = redis.call('HGET', room, file)
-if not known and adopts == '1' and not redis.call('ZSCORE', times, member) then
-  redis.call('HSET', room, file, total)
-  redis.call('HINCRBY', room, '*', total)
+local known = call('HGET', room, file)
+if not known and adopts == '1' and not call('ZSCORE', times, member) then
+  call('HSET', room, file, total)
+  call('HINCRBY', room, '*', total)
   known = total
 end
 local held = shard_key('pieces:' .. member)
-if not known or tonumber(known) < total or redis.call('HLEN', held) < pieces then
+if not known or tonumber(known) < total or call('HLEN', held) < pieces then
   return { 'lost' }
 end
 local spare = total - known
-redis.call('HINCRBY', room, file, spare)
-redis.call('HINCRBY', room, '*', spare)
+call('HINCRBY', room, file, spare)
+call('HINCRBY', room, '*', spare)
 if pieces > 0 then
-  redis.call('INCRBY', shard_key('files-held'), spare)
-  for number = pieces, redis.call('HLEN', held) - 1 do
-    redis.call('HDEL', held, number)
+  call('INCRBY', shard_key('files-held'), spare)
+  for number = pieces, call('HLEN', held) - 1 do
+    call('HDEL', held, number)
   end
 end
-redis.call('HSET', files, file, record)
+call('HSET', files, file, record)
 if until_ms > 0 then
-  redis.call('ZADD', times, until_ms, member)
+  call('ZADD', times, until_ms, member)
 else
-  redis.call('ZREM', times, member)
+  call('ZREM', times, member)
 end
 return { 'ok' }

@@ -29,6 +29,6 @@ else
   write_keyed(found, kept_ms)
 end
 if ends ~= '' then
-  redis.call('SPUBLISH', key('keyed', tenant, digits), '')
+  call('SPUBLISH', key('keyed', tenant, digits), '')
 end
 return { 'ok' }

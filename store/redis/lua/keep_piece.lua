@@ -16,26 +16,26 @@
 --            nothing.
 
 local room, times = shard_key('file-room:' .. tenant), shard_key('files-until')
-local member, moment = tenant .. '/' .. file, redis.call('TIME')
-local known, until_ms = redis.call('HGET', room, file), redis.call('ZSCORE', times, member)
-local is_over = redis.call('HEXISTS', shard_key('files:' .. tenant), file) == 1 or (until_ms and tonumber(until_ms) == 0)
+local member, moment = tenant .. '/' .. file, call('TIME')
+local known, until_ms = call('HGET', room, file), call('ZSCORE', times, member)
+local is_over = call('HEXISTS', shard_key('files:' .. tenant), file) == 1 or (until_ms and tonumber(until_ms) == 0)
 if is_over or (not known and begins == '0') then
   return { 'lost' }
-elseif not known and redis.call('HLEN', room) > most then -- with the field of the sum
+elseif not known and call('HLEN', room) > most then -- with the field of the sum
   return { 'files' }
 end
 local more = math.max(0, total - (known or 0))
-if more > 0 and (redis.call('HGET', room, '*') or 0) + more > most_bytes then
+if more > 0 and (call('HGET', room, '*') or 0) + more > most_bytes then
   return { 'bytes' }
 end
 if piece ~= '' then
-  if more > 0 and (redis.call('GET', shard_key('files-held')) or 0) + more > most_held then
+  if more > 0 and (call('GET', shard_key('files-held')) or 0) + more > most_held then
     return { 'held' }
   end
-  redis.call('HSET', shard_key('pieces:' .. member), number, piece)
-  redis.call('INCRBY', shard_key('files-held'), more)
+  call('HSET', shard_key('pieces:' .. member), number, piece)
+  call('INCRBY', shard_key('files-held'), more)
 end
-redis.call('HINCRBY', room, file, more)
-redis.call('HINCRBY', room, '*', more)
-redis.call('ZADD', times, moment[1] * 1000 + lease_ms, member)
+call('HINCRBY', room, file, more)
+call('HINCRBY', room, '*', more)
+call('ZADD', times, moment[1] * 1000 + lease_ms, member)
 return { 'ok' }

@@ -15,25 +15,25 @@
 
 local records = shard_key(kind .. ':' .. tenant)
 local opened, tenants = shard_key(works .. ':' .. tenant), shard_key(works)
-local known = redis.call('HGET', records, digits)
+local known = call('HGET', records, digits)
 if not known and before ~= '' then
   return { 'missing' }
 elseif known and known ~= before and known ~= record then
   return { 'moved' }
-elseif not known and redis.call('HLEN', records) >= most then
+elseif not known and call('HLEN', records) >= most then
   return { 'full' }
-elseif not known and works ~= '' and redis.call('SCARD', opened) >= most_open then
+elseif not known and works ~= '' and call('SCARD', opened) >= most_open then
   return { 'busy' }
 end
-redis.call('HSET', records, digits, record)
-redis.call('PEXPIRE', records, kept_ms)
+call('HSET', records, digits, record)
+call('PEXPIRE', records, kept_ms)
 if under_way == '1' then
-  redis.call('SADD', opened, digits)
-  redis.call('SADD', tenants, tenant)
+  call('SADD', opened, digits)
+  call('SADD', tenants, tenant)
 elseif works ~= '' then
-  redis.call('SREM', opened, digits)
-  if redis.call('EXISTS', opened) == 0 then
-    redis.call('SREM', tenants, tenant)
+  call('SREM', opened, digits)
+  if call('EXISTS', opened) == 0 then
+    call('SREM', tenants, tenant)
   end
 end
 return { 'ok' }

@@ -16,13 +16,13 @@ local function begin_keyed()
 end
 
 local function drop_keyed(digits)
-  redis.call('HDEL', keyed, digits)
-  redis.call('ZREM', untils, digits)
+  call('HDEL', keyed, digits)
+  call('ZREM', untils, digits)
 end
 
 local function read_keyed(digits)
-  local record = redis.call('HGET', keyed, digits)
-  local ends = record and redis.call('ZSCORE', untils, digits)
+  local record = call('HGET', keyed, digits)
+  local ends = record and call('ZSCORE', untils, digits)
   if not ends or tonumber(ends) <= now_ms then
     return nil
   end
@@ -30,10 +30,10 @@ local function read_keyed(digits)
 end
 
 local function write_keyed(record, kept_ms)
-  redis.call('HSET', keyed, digits, cjson.encode(record))
-  redis.call('ZADD', untils, now_ms + kept_ms, digits)
+  call('HSET', keyed, digits, cjson.encode(record))
+  call('ZADD', untils, now_ms + kept_ms, digits)
   for _, each in ipairs({ keyed, untils }) do
-    redis.call('PEXPIRE', each, math.max(kept_ms, redis.call('PTTL', each)))
+    call('PEXPIRE', each, math.max(kept_ms, call('PTTL', each)))
   end
 end
 
@@ -43,12 +43,12 @@ end
 
 -- Forget what is over, and what ended first, until no more are left than so many; some at a time.
 local function forget_keyed(most)
-  for _, each in ipairs(redis.call('ZRANGE', untils, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, 100)) do
+  for _, each in ipairs(call('ZRANGE', untils, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, 100)) do
     drop_keyed(each)
   end
-  local excess = math.min(100, redis.call('HLEN', keyed) - most)
-  for _, each in ipairs(excess > 0 and redis.call('ZRANGE', untils, 0, excess - 1) or {}) do
-    if is_made_now(cjson.decode(redis.call('HGET', keyed, each))) then
+  local excess = math.min(100, call('HLEN', keyed) - most)
+  for _, each in ipairs(excess > 0 and call('ZRANGE', untils, 0, excess - 1) or {}) do
+    if is_made_now(cjson.decode(call('HGET', keyed, each))) then
       return
     end
     drop_keyed(each)

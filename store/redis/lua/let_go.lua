@@ -5,11 +5,11 @@
 -- Result:    {'ok'} | {'changed'} when it was used since, or is gone
 -- Invariant: whoever holds it can't add to it any more.
 
-local root, touched = unpack(redis.call('HMGET', node, 'root', 'touched'))
+local root, touched = unpack(call('HMGET', node, 'root', 'touched'))
 if touched ~= used then
   return { 'changed' }
 end
-redis.call('ZREM', changes_of(tenant, root), '+' .. digits)
+call('ZREM', changes_of(tenant, root), '+' .. digits)
 remove(tenant, digits)
 record()
 return { 'ok' }

@@ -52,12 +52,12 @@ local function parallel_key(scope)
 end
 
 local function kept_of(scope, field)
-  return redis.call('HGET', limits_key(scope), field) or ''
+  return call('HGET', limits_key(scope), field) or ''
 end
 
 local function keep(scope, field, value)
-  redis.call('HSET', limits_key(scope), field, value)
-  redis.call('PEXPIRE', limits_key(scope), KEPT_MS)
+  call('HSET', limits_key(scope), field, value)
+  call('PEXPIRE', limits_key(scope), KEPT_MS)
 end
 
 -- By how many µs the time is ahead at which all that was taken of a minute's limit will have flown off.
@@ -69,8 +69,8 @@ end
 -- How much of a limit is used, and the µs until nothing of it is.
 local function used_of(scope, what, window, limit)
   if what == 'parallel' then
-    redis.call('ZREMRANGEBYSCORE', parallel_key(scope), '-inf', exact(now_us / 1000))
-    return redis.call('ZCARD', parallel_key(scope)), 0
+    call('ZREMRANGEBYSCORE', parallel_key(scope), '-inf', exact(now_us / 1000))
+    return call('ZCARD', parallel_key(scope)), 0
   end
   if window == 'minute' then
     local ahead = ahead_of(scope, what .. ' ' .. window)
@@ -109,7 +109,7 @@ local function use_limit(scope, what, window, limit, amount, counted)
       return
     end
     local used = used_of(scope, what, window, limit)
-    keep(scope, field, exact(present) .. ' ' .. exact(math.max(0, used + amount)))
+    keep(scope, field, exact(present) .. ' ' .. exact(math.max(0, used + amount) + 0.5))
   end
 end
 
@@ -118,7 +118,7 @@ local function settle_one(taken, digits, reads, writes)
   for _, each in ipairs(taken) do
     local scope, what, window, limit, amount, counted = unpack(each)
     if what == 'parallel' then
-      redis.call('ZREM', parallel_key(scope), digits)
+      call('ZREM', parallel_key(scope), digits)
     elseif reads == -2 then
       use_limit(scope, what, window, limit, -amount, counted)
     elseif reads >= 0 and what == 'tokens' then
@@ -129,22 +129,22 @@ end
 
 -- Count what work took in the place of what was reserved for it (settle_admitted.lua); for how much of it anything was.
 local function settle_work(over)
-  local mean, found = tonumber(redis.call('HGET', reserved, 'mean')), 0
+  local mean, found = tonumber(call('HGET', reserved, 'mean')), 0
   for _, each in ipairs(over) do
     local digits, reads, writes, token = unpack(each)
-    local reservation = redis.call('HGET', reserved, digits)
+    local reservation = call('HGET', reserved, digits)
     local known = reservation and cjson.decode(reservation)
     if not known or token == '' or token == known.token then
-      redis.call('ZREM', reservations, tenant .. '/' .. digits)
+      call('ZREM', reservations, tenant .. '/' .. digits)
     end
     if known and (token == '' or token == known.token) then
       found = found + 1
       settle_one(known.taken, digits, reads, writes)
       if reads >= 0 and writes > 0 then
         mean = (mean or writes) + (writes - (mean or writes)) / 10
-        redis.call('HSET', reserved, 'mean', string.format('%.1f', mean))
+        call('HSET', reserved, 'mean', string.format('%.1f', mean))
       end
-      redis.call('HDEL', reserved, digits) -- behind the mean: the hash would lose its end with its last field
+      call('HDEL', reserved, digits) -- behind the mean: the hash would lose its end with its last field
     end
   end
   return found

@@ -5,7 +5,7 @@
 -- Result:    {'ok', digits of the ids newest first, in one string} | {'missing'}
 -- Invariant: nothing changes.
 
-local root, deleted, depth = unpack(redis.call('HMGET', node, 'root', 'deleted', 'depth'))
+local root, deleted, depth = unpack(call('HMGET', node, 'root', 'deleted', 'depth'))
 if not root or deleted or gone(tenant, root, idle_us) then
   return { 'missing' }
 end

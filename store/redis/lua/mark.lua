@@ -9,7 +9,7 @@
 local reply = { 'ok' }
 for member, digest in string.gmatch(there, '(%S+)=(%S+)') do
   local own, at = split(member)
-  local stored, submitted = unpack(redis.call('HMGET', key('node', own, at), 'digest', 'submission'))
+  local stored, submitted = unpack(call('HMGET', key('node', own, at), 'digest', 'submission'))
   local found = stored == digest or submitted == digest
   if digest == 'ended' then
     found = not stored or stored ~= submitted

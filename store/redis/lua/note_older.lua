@@ -7,11 +7,11 @@
 -- Invariant: a retry changes nothing. One under way is noted when it ends.
 
 local tenant, root = split(tree)
-local used = redis.call('ZSCORE', trees, tree) or '0'
+local used = call('ZSCORE', trees, tree) or '0'
 for digits in string.gmatch(used ~= '0' and members or '', '%x+') do
-  local found, fleeting = unpack(redis.call('HMGET', key('node', tenant, digits), 'root', 'fleeting'))
-  if found == root and not fleeting and redis.call('EXISTS', key('job', tenant, digits)) == 0
-    and not redis.call('ZSCORE', changes_of(tenant, root), '+' .. digits) then
+  local found, fleeting = unpack(call('HMGET', key('node', tenant, digits), 'root', 'fleeting'))
+  if found == root and not fleeting and call('EXISTS', key('job', tenant, digits)) == 0
+    and not call('ZSCORE', changes_of(tenant, root), '+' .. digits) then
     note_unarchived(tenant, root, '+' .. digits, next_score(clock))
   end
 end

@@ -5,8 +5,8 @@
 -- Invariant: nothing is noted of what is not in the registry.
 
 for name, seconds in pairs(cjson.decode(used)) do
-  if redis.call('HEXISTS', registry, name) == 1 then
-    redis.call('HSET', registry_used, name, string.format('%.0f', seconds))
+  if call('HEXISTS', registry, name) == 1 then
+    call('HSET', registry_used, name, string.format('%d', seconds))
   end
 end
 return { 'ok' }

@@ -16,14 +16,13 @@ end
 -- A tree that has changes waits to be archived, if it doesn't yet; `after` is what the shard says of its archive.
 local function queue(tenant, root, after)
   local due = exact(math.floor(now_us / 1000) + (after or 0))
-  redis.call('ZADD', shard_key('unarchived'), 'NX', due, tenant .. '/' .. root)
+  call('ZADD', shard_key('unarchived'), 'NX', due, tenant .. '/' .. root)
 end
 
 local function note_unarchived(tenant, root, member, score)
-  local after = not is_plain() and redis.call('GET', shard_key('archive'))
+  local after = not is_plain() and call('GET', shard_key('archive'))
   -- a tree that has changes is among those of the shard already: to ask for that costs half of saying it again
-  if after and redis.call('ZADD', changes_of(tenant, root), score, member) == 1
-    and redis.call('ZCARD', changes_of(tenant, root)) == 1 then
+  if after and call('ZADD', changes_of(tenant, root), score, member) == 1 and call('ZCARD', changes_of(tenant, root)) == 1 then
     queue(tenant, root, after)
   end
 end

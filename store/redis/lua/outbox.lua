@@ -7,20 +7,20 @@
 local MOST_DROPPED = 1000 -- by one call: more have to go only after the limit was lowered, and then in several calls
 
 local function drop_webhooks(...)
-  redis.call('ZREM', shard_key('outbox'), ...)
-  redis.call('ZREM', shard_key('outbox-ages'), ...)
-  redis.call('HDEL', shard_key('outbox-tries'), ...)
+  call('ZREM', shard_key('outbox'), ...)
+  call('ZREM', shard_key('outbox-ages'), ...)
+  call('HDEL', shard_key('outbox-tries'), ...)
 end
 
 -- The response has just ended: add its webhook. How many of the oldest were dropped for it.
 local function announce(tenant, digits, status, max_pending)
   local ages, member = shard_key('outbox-ages'), tenant .. '/' .. digits .. '/' .. status
-  redis.call('ZADD', shard_key('outbox'), 'NX', now_ms, member)
-  redis.call('ZADD', ages, 'NX', now_ms, member)
-  local over = math.min(redis.call('ZCARD', ages) - max_pending, MOST_DROPPED)
+  call('ZADD', shard_key('outbox'), 'NX', now_ms, member)
+  call('ZADD', ages, 'NX', now_ms, member)
+  local over = math.min(call('ZCARD', ages) - max_pending, MOST_DROPPED)
   if over <= 0 then
     return 0
   end
-  drop_webhooks(unpack(redis.call('ZRANGE', ages, 0, over - 1)))
+  drop_webhooks(unpack(call('ZRANGE', ages, 0, over - 1)))
   return over
 end

@@ -17,10 +17,10 @@ local list = of_trees and trees_of(tenant) or list_of(tenant)
 
 -- How many of the list stand before the place `after`, and with `itself` in it. Those of the same µs stand by their digits.
 local function before(itself)
-  local low, high = redis.call('ZCOUNT', list, '-inf', '(' .. score), redis.call('ZCOUNT', list, '-inf', score)
+  local low, high = call('ZCOUNT', list, '-inf', '(' .. score), call('ZCOUNT', list, '-inf', score)
   while low < high do
     local middle = math.floor((low + high) / 2)
-    local found = redis.call('ZRANGE', list, middle, middle)[1]
+    local found = call('ZRANGE', list, middle, middle)[1]
     if found < after or (itself and found == after) then
       low = middle + 1
     else
@@ -32,11 +32,11 @@ end
 
 -- A tree is also known where its root was deleted, as long as something continues that.
 local function is_known(digits)
-  local root, deleted = unpack(redis.call('HMGET', key('node', tenant, digits), 'root', 'deleted'))
+  local root, deleted = unpack(call('HMGET', key('node', tenant, digits), 'root', 'deleted'))
   return root and (of_trees or not deleted) and not gone(tenant, root, idle_us)
 end
 
-local total, first, last = redis.call('ZCARD', list), nil, nil
+local total, first, last = call('ZCARD', list), nil, nil
 if ascending == 1 then
   first = after == '' and 0 or before(true)
   last = math.min(first + most, total) - 1
@@ -44,7 +44,7 @@ else
   last = (after == '' and total or before(false)) - 1
   first = math.max(last - most + 1, 0)
 end
-local page, some = {}, first <= last and redis.call('ZRANGE', list, first, last, 'WITHSCORES') or {}
+local page, some = {}, first <= last and call('ZRANGE', list, first, last, 'WITHSCORES') or {}
 for at = 1, #some, 2 do
   local place = ascending == 1 and (at + 1) / 2 or (#some - at + 1) / 2
   page[place] = some[at] .. '=' .. some[at + 1] .. (is_known(some[at]) and '' or '?')

@@ -5,11 +5,11 @@
 -- Result:    {'ok'} | {'other'} when somebody else has passed them meanwhile
 -- Invariant: none is passed that nobody has noted.
 
-if redis.call('GET', older) ~= before then
+if call('GET', older) ~= before then
   return { 'other' }
 elseif after == '' then
-  redis.call('DEL', older)
+  call('DEL', older)
 else
-  redis.call('SET', older, after)
+  call('SET', older, after)
 end
 return { 'ok' }

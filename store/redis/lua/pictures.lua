@@ -20,21 +20,21 @@ local function show(tenant, digits, pictures)
   end
   local DIGEST_DIGITS, LENGTH_DIGITS = 64, 10
   local node, at, made, number = key('node', tenant, digits), 1, 0, 0
-  local shown = redis.call('HGET', node, 'pictures') or ''
+  local shown = call('HGET', node, 'pictures') or ''
   while at <= #pictures do
     local digest, from = string.sub(pictures, at, at + DIGEST_DIGITS - 1), at + DIGEST_DIGITS + LENGTH_DIGITS
     local length = tonumber(string.sub(pictures, at + DIGEST_DIGITS, from - 1))
     if not string.find(shown, digest, 1, true) then
       local picture = key('picture', tenant, digest)
-      if redis.call('HINCRBY', picture, 'turns', '1') == 1 then
-        redis.call('HSET', picture, 'bytes', string.sub(pictures, from, from + length - 1))
+      if call('HINCRBY', picture, 'turns', '1') == 1 then
+        call('HSET', picture, 'bytes', string.sub(pictures, from, from + length - 1))
         made = made + picture_bytes(tenant, length)
       end
       shown, number = shown .. digest, number + 1
     end
     at = from + length
   end
-  redis.call('HSET', node, 'pictures', shown)
+  call('HSET', node, 'pictures', shown)
   count(tenant, 'bytes', made + SHOWN_BYTES * number)
   return made
 end
@@ -49,13 +49,13 @@ local function unshow(tenant, digits, shown, left)
     else
       -- one that is damaged stays as it is, for fsck
       local length, turns_left = redis.pcall('HSTRLEN', picture, 'bytes'), redis.pcall('HINCRBY', picture, 'turns', '-1')
-      local gone = (tonumber(turns_left) or 1) <= 0 and redis.call('UNLINK', picture) == 1 and length > 0
+      local gone = (tonumber(turns_left) or 1) <= 0 and call('UNLINK', picture) == 1 and length > 0
       count(tenant, 'bytes', -SHOWN_BYTES - (gone and picture_bytes(tenant, length) or 0))
     end
   end
   if stay == '' then
-    redis.call('HDEL', node, 'pictures')
+    call('HDEL', node, 'pictures')
   else
-    redis.call('HSET', node, 'pictures', stay)
+    call('HSET', node, 'pictures', stay)
   end
 end

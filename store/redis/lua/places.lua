@@ -8,11 +8,11 @@
 -- in it until it is taken away: so who reads it asks (idle.lua).
 
 local function place_leaf(tenant, digits, score)
-  count(tenant, 'bytes', LEAF_BYTES * redis.call('ZADD', leaves_of(tenant), score, digits))
+  count(tenant, 'bytes', LEAF_BYTES * call('ZADD', leaves_of(tenant), score, digits))
 end
 
 local function place_tombstone(tenant, digits, unpinned)
-  local added = redis.call('ZADD', shard_key('tombstones'), unpinned, tenant .. '/' .. digits)
+  local added = call('ZADD', shard_key('tombstones'), unpinned, tenant .. '/' .. digits)
   count(tenant, 'bytes', LEAF_BYTES * added)
 end
 
@@ -22,23 +22,23 @@ local function displace_leaf(tenant, digits, deleted)
   if deleted then
     place, member = shard_key('tombstones'), tenant .. '/' .. digits
   end
-  count(tenant, 'bytes', -LEAF_BYTES * redis.call('ZREM', place, member))
+  count(tenant, 'bytes', -LEAF_BYTES * call('ZREM', place, member))
 end
 
 local function place_tree(tenant, root, score)
-  redis.call('ZADD', trees, score, tenant .. '/' .. root)
-  count(tenant, 'bytes', INDEXED_BYTES * redis.call('ZADD', trees_of(tenant), score, root))
+  call('ZADD', trees, score, tenant .. '/' .. root)
+  count(tenant, 'bytes', TREE_BYTES * call('ZADD', trees_of(tenant), score, root))
 end
 
 local function displace_tree(tenant, root)
-  redis.call('ZREM', trees, tenant .. '/' .. root)
-  count(tenant, 'bytes', -INDEXED_BYTES * redis.call('ZREM', trees_of(tenant), root))
+  call('ZREM', trees, tenant .. '/' .. root)
+  count(tenant, 'bytes', -TREE_BYTES * call('ZREM', trees_of(tenant), root))
 end
 
 local function enlist(tenant, digits, created)
-  count(tenant, 'bytes', LISTED_BYTES * redis.call('ZADD', list_of(tenant), created, digits))
+  count(tenant, 'bytes', LISTED_BYTES * call('ZADD', list_of(tenant), created, digits))
 end
 
 local function unlist(tenant, digits)
-  count(tenant, 'bytes', -LISTED_BYTES * redis.call('ZREM', list_of(tenant), digits))
+  count(tenant, 'bytes', -LISTED_BYTES * call('ZREM', list_of(tenant), digits))
 end

@@ -10,7 +10,7 @@ end
 
 local function is_plain()
   if known_plain == nil then
-    known_plain = redis.call('EXISTS', shard_key('archive'), shard_key('unarchived')) == 0
+    known_plain = call('EXISTS', shard_key('archive'), shard_key('unarchived')) == 0
   end
   return known_plain
 end

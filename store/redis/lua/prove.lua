@@ -6,7 +6,7 @@
 
 local CLOSED = '1' -- the memory limit of a server that takes no turns
 
-if takes_turns == '1' and string.match(redis.call('INFO', 'memory'), 'maxmemory:(%d+)') == CLOSED then
+if takes_turns == '1' and string.match(call('INFO', 'memory'), 'maxmemory:(%d+)') == CLOSED then
   return { 'closed' }
 end
 return { 'ok' }

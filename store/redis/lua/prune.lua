@@ -8,7 +8,7 @@
 
 for at = 1, #path, #digits do
   local digits = string.sub(path, at, at + #digits - 1)
-  local deleted, children = unpack(redis.call('HMGET', key('node', tenant, digits), 'deleted', 'children'))
+  local deleted, children = unpack(call('HMGET', key('node', tenant, digits), 'deleted', 'children'))
   if children then
     if not deleted or children ~= '0' or held_for_a_run('pins', tenant, digits) then
       record()

@@ -7,8 +7,8 @@
 
 for member in string.gmatch(members, '%S+') do
   local tenant, root = split(member)
-  if redis.call('EXISTS', changes_of(tenant, root)) == 1 then
-    queue(tenant, root, redis.call('GET', shard_key('archive')))
+  if call('EXISTS', changes_of(tenant, root)) == 1 then
+    queue(tenant, root, call('GET', shard_key('archive')))
   end
 end
 return { 'ok' }

@@ -26,7 +26,7 @@ local function level_key(name, level, tenant)
 end
 
 local function tell_workers(word)
-  redis.call('SPUBLISH', shard_key('control'), word)
+  call('SPUBLISH', shard_key('control'), word)
 end
 
 -- Count bytes that waiting jobs have in their logs, for each of `...`: a tenant, ALL_TENANTS, WITH_HOURS. Nothing may remove
@@ -34,8 +34,8 @@ end
 local function note_waiting(bytes, ...)
   local sums = shard_key('waiting-bytes')
   for _, whose in ipairs({ ... }) do
-    if redis.call('HINCRBY', sums, whose, bytes) <= 0 then
-      redis.call('HDEL', sums, whose)
+    if call('HINCRBY', sums, whose, bytes) <= 0 then
+      call('HDEL', sums, whose)
     end
   end
 end
@@ -44,7 +44,7 @@ end
 local function tenant_at(levels, index)
   local tenant, place
   for _, level in ipairs(levels) do
-    local found = redis.call('ZRANGE', level_key('turn', level), index, index, 'WITHSCORES')
+    local found = call('ZRANGE', level_key('turn', level), index, index, 'WITHSCORES')
     local at = tonumber(found[2])
     if at and (not place or (index == 0 and at < place) or (index ~= 0 and at > place)) then
       tenant, place = found[1], at
@@ -57,24 +57,24 @@ end
 -- comes anew is the next, or the last where the job gave way.
 local function enqueue(level, tenant, digits, sequence, gave_way)
   local turn = level_key('turn', level)
-  if not redis.call('ZSCORE', turn, tenant) then
+  if not call('ZSCORE', turn, tenant) then
     local levels, place = TURNS[tonumber(level)], nil
     for _, each in ipairs(levels) do
-      place = place or redis.call('ZSCORE', level_key('turn', each), tenant)
+      place = place or call('ZSCORE', level_key('turn', each), tenant)
     end
     if not place then
       local _, outermost = tenant_at(levels, gave_way and -1 or 0)
       place = gave_way and (outermost or -1) + 1 or (outermost or 1) - 1
     end
-    redis.call('ZADD', turn, place, tenant)
+    call('ZADD', turn, place, tenant)
   end
-  redis.call('ZADD', level_key('line', level, tenant), sequence, digits)
-  redis.call('ZADD', level_key('queued', level), now_ms, tenant .. '/' .. digits)
+  call('ZADD', level_key('line', level, tenant), sequence, digits)
+  call('ZADD', level_key('queued', level), now_ms, tenant .. '/' .. digits)
   local job = key('job', tenant, digits)
-  redis.call('HSET', job, 'level', level, 'token', '')
+  call('HSET', job, 'level', level, 'token', '')
   if tonumber(level) >= WINDOWED then
-    redis.call('ZADD', level_key('accepted', level), redis.call('HGET', job, 'submitted'), tenant .. '/' .. digits)
-    note_waiting(redis.call('HGET', job, 'waiting_bytes') or 0, WITH_HOURS)
+    call('ZADD', level_key('accepted', level), call('HGET', job, 'submitted'), tenant .. '/' .. digits)
+    note_waiting(call('HGET', job, 'waiting_bytes') or 0, WITH_HOURS)
   end
   tell_workers('work')
 end
@@ -82,12 +82,12 @@ end
 -- Take a job's place at a level from it; since when it waited there, in ms.
 local function leave_level(level, tenant, digits)
   local queued, member = level_key('queued', level), tenant .. '/' .. digits
-  local since = redis.call('ZSCORE', queued, member)
-  redis.call('ZREM', queued, member)
-  redis.call('ZREM', level_key('line', level, tenant), digits)
+  local since = call('ZSCORE', queued, member)
+  call('ZREM', queued, member)
+  call('ZREM', level_key('line', level, tenant), digits)
   if tonumber(level) >= WINDOWED then
-    redis.call('ZREM', level_key('accepted', level), member)
-    note_waiting(0 - (redis.call('HGET', key('job', tenant, digits), 'waiting_bytes') or 0), WITH_HOURS)
+    call('ZREM', level_key('accepted', level), member)
+    note_waiting(0 - (call('HGET', key('job', tenant, digits), 'waiting_bytes') or 0), WITH_HOURS)
   end
   return since
 end
@@ -96,9 +96,9 @@ end
 local function dequeue(level, tenant, digits)
   local since = leave_level(level, tenant, digits)
   local job = key('job', tenant, digits)
-  local bytes = redis.call('HGET', job, 'waiting_bytes')
+  local bytes = call('HGET', job, 'waiting_bytes')
   if bytes then
-    redis.call('HDEL', job, 'waiting_bytes')
+    call('HDEL', job, 'waiting_bytes')
     note_waiting(0 - bytes, tenant, ALL_TENANTS)
   end
   return since
@@ -107,30 +107,30 @@ end
 -- Give the lease of a job to the holder of `token`, of whom was `heard` since, or not.
 local function lease(tenant, digits, token, lease_ms, heard)
   local job = key('job', tenant, digits)
-  redis.call('HSET', job, 'token', token, 'level', '', 'lease_ms', lease_ms, 'heard', heard)
-  redis.call('ZADD', shard_key('leases'), now_ms + lease_ms, tenant .. '/' .. digits)
-  return redis.call('HINCRBY', job, 'epoch', 1)
+  call('HSET', job, 'token', token, 'level', '', 'lease_ms', lease_ms, 'heard', heard)
+  call('ZADD', shard_key('leases'), now_ms + lease_ms, tenant .. '/' .. digits)
+  return call('HINCRBY', job, 'epoch', 1)
 end
 
 local function holds_lease(tenant, digits, token)
-  return redis.call('HGET', key('job', tenant, digits), 'token') == token
+  return call('HGET', key('job', tenant, digits), 'token') == token
 end
 
 -- A job was not worked on for so many ms: they don't count as time for which it ran.
 local function rest(tenant, digits, span)
   local job = key('job', tenant, digits)
-  local started = tonumber(redis.call('HGET', job, 'started') or nil)
+  local started = tonumber(call('HGET', job, 'started') or nil)
   if started and span > 0 then
-    redis.call('HSET', job, 'started', exact(math.min(started + span, now_ms)))
+    call('HSET', job, 'started', exact(math.min(started + span, now_ms)))
   end
 end
 
 -- Put a job back into the queue, before all of its tenant that have not begun, or to its own level where it gives way, or
 -- where nothing goes before that. Nobody worked on it behind the end of its lease.
 local function put_back(tenant, digits, gives_way)
-  local sequence, own = unpack(redis.call('HMGET', key('job', tenant, digits), 'sequence', 'own'))
-  local ended = redis.call('ZSCORE', shard_key('leases'), tenant .. '/' .. digits)
-  redis.call('ZREM', shard_key('leases'), tenant .. '/' .. digits)
+  local sequence, own = unpack(call('HMGET', key('job', tenant, digits), 'sequence', 'own'))
+  local ended = call('ZSCORE', shard_key('leases'), tenant .. '/' .. digits)
+  call('ZREM', shard_key('leases'), tenant .. '/' .. digits)
   rest(tenant, digits, ended and now_ms - ended or 0)
   if sequence then
     enqueue((gives_way or own == '1') and own or RESUMED, tenant, digits, sequence, gives_way)

@@ -5,7 +5,7 @@
 -- Result:    {'ok'}
 -- Invariant: the clock only rises.
 
-if tonumber(redis.call('GET', clock) or 0) < us then
-  redis.call('SET', clock, exact(us))
+if tonumber(call('GET', clock) or 0) < us then
+  call('SET', clock, exact(us))
 end
 return { 'ok' }

@@ -8,13 +8,13 @@
 -- Invariant: `known` and `raised` only rise, and `known` is never above `raised`. A server that went back in time has
 --            those of then, and nothing is noted in it that hides that.
 
-local before = tonumber(redis.call('HGET', archive_head, 'raised') or 0)
+local before = tonumber(call('HGET', archive_head, 'raised') or 0)
 if before < gone then
   return { 'older', before }
 end
 local raised = math.max(before, known) + more
-redis.call('HSET', archive_head, 'raised', exact(raised))
-if known > tonumber(redis.call('HGET', archive_head, 'known') or 0) then
-  redis.call('HSET', archive_head, 'known', exact(known))
+call('HSET', archive_head, 'raised', exact(raised))
+if known > tonumber(call('HGET', archive_head, 'known') or 0) then
+  call('HSET', archive_head, 'known', exact(known))
 end
 return { 'ok', raised }

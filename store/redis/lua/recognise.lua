@@ -15,18 +15,17 @@ end
 
 -- Whether a turn is continued, or may be by a run that has it pinned, or by a job.
 local function has_next(found, root, children, continued)
-  return continued or redis.call('EXISTS', key('pins', tenant, found)) == 1 or (children ~= '0' and has_jobs(tenant, root))
+  return continued or call('EXISTS', key('pins', tenant, found)) == 1 or (children ~= '0' and has_jobs(tenant, root))
 end
 
 local index, names = entry_of(tenant, ''), {}
 for at = 1, #digests / WORDS_LENGTH do
   names[at] = select(2, entry_of(tenant, digest_at(at)))
 end
-for at, named in ipairs(redis.call('HMGET', index, unpack(names))) do
-  local found = named and digits_of(named)
+for at, found in ipairs(call('HMGET', index, unpack(names))) do
   local said, root, continuable, deleted, erased, continued, children
   if found then
-    said, root, continuable, deleted, erased, continued, children = unpack(redis.call('HMGET', key('node', tenant, found),
+    said, root, continuable, deleted, erased, continued, children = unpack(call('HMGET', key('node', tenant, found),
       'said', 'root', 'continuable', 'deleted', 'erased', 'continued', 'children'))
   end
   if said and said == digest_at(at) and continuable == '1' and not deleted and not erased

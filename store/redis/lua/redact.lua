@@ -14,27 +14,27 @@
 -- Invariant: a redaction is made of what is stored. Its sums stay as they were, as for messages that were erased whole, and so
 --            do the places of messages. The log, which has the item too, goes.
 
-local root, deleted, erased, before, held, log_bytes, depth, said, shown = unpack(redis.call('HMGET', node, 'root', 'deleted',
+local root, deleted, erased, before, held, log_bytes, depth, said, shown = unpack(call('HMGET', node, 'root', 'deleted',
   'erased', 'redactions', 'held', 'log_bytes', 'depth', 'said', 'pictures'))
 if not root or gone(tenant, root, idle_us) then
   return { 'missing' }
-elseif redis.call('EXISTS', key('job', tenant, digits)) == 1 then
+elseif call('EXISTS', key('job', tenant, digits)) == 1 then
   return { 'running' }
 end
 local place = deleted and key('remains', tenant, digits) or response
-if (before or '') ~= redactions or (erased and not before) or redis.call('EXISTS', place) == 0 then
+if (before or '') ~= redactions or (erased and not before) or call('EXISTS', place) == 0 then
   return { 'changed' }
 end
-redis.call('MSET', messages, messages_blob, place, response_blob)
-redis.call('HSET', node, 'erased', 1, 'redactions', (before or 0) + 1, 'messages_bytes', #messages_blob,
+call('MSET', messages, messages_blob, place, response_blob)
+call('HSET', node, 'erased', 1, 'redactions', (before or 0) + 1, 'messages_bytes', #messages_blob,
   'response_bytes', deleted and 0 or #response_blob)
-redis.call('HSET', key('node', tenant, root), 'has_erased', 1)
+call('HSET', key('node', tenant, root), 'has_erased', 1)
 if said then
-  redis.call('HDEL', node, 'said')
+  call('HDEL', node, 'said')
   unsay(tenant, digits, said)
 end
 if log_bytes then
-  redis.call('HDEL', node, 'log_bytes')
+  call('HDEL', node, 'log_bytes')
   drop_log(tenant, digits, log_bytes)
 end
 if shown then

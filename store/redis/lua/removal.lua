@@ -13,7 +13,7 @@ local LOOKS = 500 -- the most turns and trees that have to stay which one call p
 -- Most turns have no pins, and to find that out is cheaper than to count them.
 local function held_for_a_run(family, tenant, digits)
   local pins = key(family, tenant, digits)
-  return redis.call('EXISTS', pins) == 1 and pinned(pins)
+  return call('EXISTS', pins) == 1 and pinned(pins)
 end
 
 -- Whether a run holds a leaf of which this is known, a job is to be added to it, or the archive lacks it; and whether it will
@@ -28,27 +28,27 @@ end
 -- A turn loses a child, used last at `touched`; whether nothing needs it any more.
 local function leave(tenant, digits, root, touched)
   local node = key('node', tenant, digits)
-  local children, own, deleted = unpack(redis.call('HMGET', node, 'children', 'touched', 'deleted'))
+  local children, own, deleted = unpack(call('HMGET', node, 'children', 'touched', 'deleted'))
   if children ~= '1' then
-    redis.call('HINCRBY', node, 'children', '-1')
+    call('HINCRBY', node, 'children', '-1')
     return false
   end
   if tonumber(own) < tonumber(touched) then
     own = touched
   end
-  redis.call('HSET', node, 'children', '0', 'touched', own)
+  call('HSET', node, 'children', '0', 'touched', own)
   if deleted then
     place_tombstone(tenant, digits, unpinned_from(key('pins', tenant, digits)))
   else
     place_leaf(tenant, digits, own)
   end
-  redis.call('SADD', key('tree', tenant, root), digits)
+  call('SADD', key('tree', tenant, root), digits)
   return deleted and not held_for_a_run('pins', tenant, digits)
 end
 
 -- The fields of a turn that taking it away needs; no `root` where it is gone.
 local function turn_of(tenant, digits)
-  local root, parent, deleted, held, touched, log_bytes, children, awaits, said, shown = unpack(redis.call('HMGET',
+  local root, parent, deleted, held, touched, log_bytes, children, awaits, said, shown = unpack(call('HMGET',
     key('node', tenant, digits), 'root', 'parent', 'deleted', 'held', 'touched', 'log_bytes', 'children', 'awaits', 'said',
     'pictures'))
   return { root = root, parent = parent, deleted = deleted, held = held, touched = touched, log_bytes = log_bytes,
@@ -76,18 +76,18 @@ local function remove(tenant, digits, turn)
   if turn.pictures then
     unshow(tenant, digits, turn.pictures, '')
   end
-  redis.call('UNLINK', node, messages, response, pins)
+  call('UNLINK', node, messages, response, pins)
   if turn.deleted then -- only that has any, and most turns that go were not
-    redis.call('UNLINK', key('remains', tenant, digits))
+    call('UNLINK', key('remains', tenant, digits))
   end
   if parent == '' then
-    redis.call('UNLINK', tree, key('runs', tenant, digits))
+    call('UNLINK', tree, key('runs', tenant, digits))
     displace_tree(tenant, digits)
     count(tenant, 'trees', -1)
     return '', false
   end
   local unneeded = leave(tenant, parent, root, turn.touched)
-  redis.call('SREM', tree, digits)
+  call('SREM', tree, digits)
   return parent, unneeded
 end
 
@@ -107,7 +107,7 @@ end
 -- not in the place where it belongs any more, or never was, loses that place and nothing else.
 local function unneeded_tombstone()
   for _ = 1, LOOKS do
-    local member = redis.call('ZRANGE', shard_key('tombstones'), '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, 1)[1]
+    local member = call('ZRANGE', shard_key('tombstones'), '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, 1)[1]
     if not member then
       return nil
     end

@@ -11,10 +11,10 @@ local lost, steered = { 'ok', 0 }, {}
 for member, token in string.gmatch(held, '(%S+) (%S+)') do
   local tenant, digits = split(member)
   local job = key('job', tenant, digits)
-  local holder, heard, steers = unpack(redis.call('HMGET', job, 'token', 'heard', 'steers'))
+  local holder, heard, steers = unpack(call('HMGET', job, 'token', 'heard', 'steers'))
   if holder == token then
     hear(job, heard)
-    redis.call('ZADD', leases, now_ms + lease_ms, member)
+    call('ZADD', leases, now_ms + lease_ms, member)
     if steers then
       steered[#steered + 1] = member
     end

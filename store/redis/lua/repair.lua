@@ -15,44 +15,43 @@
 local repairs = { ['no-node'] = clear }
 
 function repairs.mistyped(turn)
-  redis.call('UNLINK', unpack(turn.mistyped))
+  call('UNLINK', unpack(turn.mistyped))
 end
 
 function repairs.stray(turn, listed)
-  redis.call('SREM', key('tree', turn.tenant, listed), turn.digits)
+  call('SREM', key('tree', turn.tenant, listed), turn.digits)
 end
 
 repairs['stray-place'] = function(turn, name)
   local digits = string.match(turn.digits, '^%x+')
   local index, field = said_in(turn.tenant, name)
   if index then
-    redis.call('HDEL', index, field)
+    call('HDEL', index, field)
   else
-    redis.call('ZREM', place_of(turn.tenant, digits, name))
+    call('ZREM', place_of(turn.tenant, digits, name))
   end
 end
 
 repairs['not-queued'] = function(turn)
-  queue(turn.tenant, turn.digits, redis.call('GET', shard_key('archive')))
+  queue(turn.tenant, turn.digits, call('GET', shard_key('archive')))
 end
 
 function repairs.lineage(turn)
   local wanted = derived(turn)
-  redis.call('SREM', key('tree', turn.tenant, turn.fields.root or ''), turn.digits)
-  redis.call('HSET', turn.node, 'root', wanted.root, 'depth', exact(wanted.depth),
+  call('SREM', key('tree', turn.tenant, turn.fields.root or ''), turn.digits)
+  call('HSET', turn.node, 'root', wanted.root, 'depth', exact(wanted.depth),
     'chain_messages', exact(wanted.chain_messages), 'chain_bytes', exact(wanted.chain_bytes))
   if wanted.path then
-    redis.call('HSET', turn.node, 'path', wanted.path)
+    call('HSET', turn.node, 'path', wanted.path)
   end
   turn.fields.root, turn.fields.depth = wanted.root, wanted.depth
 end
 
 function repairs.leaf(turn)
   local found = turn.fields
-  local touched = exact(found.touched or (not found.deleted and use(turn.leaf_score)) or use(redis.call('GET', clock))
-    or now_us)
+  local touched = exact(found.touched or (not found.deleted and use(turn.leaf_score)) or use(call('GET', clock)) or now_us)
   unplace(turn)
-  redis.call('HSET', turn.node, 'touched', touched)
+  call('HSET', turn.node, 'touched', touched)
   if (found.children or 0) > 0 or turn.under_way then
     return
   elseif found.deleted then
@@ -60,7 +59,7 @@ function repairs.leaf(turn)
   else
     place_leaf(turn.tenant, turn.digits, touched)
   end
-  redis.call('SADD', key('tree', turn.tenant, found.root), turn.digits)
+  call('SADD', key('tree', turn.tenant, found.root), turn.digits)
 end
 
 -- A tree is as recently used as the leaves that it names, or as many of them as a call may read.
@@ -68,17 +67,17 @@ function repairs.tree(turn)
   local set, newest = key('tree', turn.tenant, turn.digits), turn.fields.touched or 0
   if turn.parent ~= '' then
     displace_tree(turn.tenant, turn.digits)
-    redis.call('UNLINK', set)
+    call('UNLINK', set)
     return
   end
-  for _, digits in ipairs(redis.call('SRANDMEMBER', set, budget)) do
+  for _, digits in ipairs(call('SRANDMEMBER', set, budget)) do
     newest = math.max(newest, use(score_in(leaves_of(turn.tenant), digits)) or 0)
   end
   place_tree(turn.tenant, turn.digits, turn.fields.abandoned and '0' or exact(newest))
 end
 
 function repairs.index(turn)
-  local score = redis.call('ZSCORE', trees, turn.member)
+  local score = call('ZSCORE', trees, turn.member)
   if score then
     place_tree(turn.tenant, turn.digits, score)
   else
@@ -90,7 +89,7 @@ end
 function repairs.created(turn)
   local found = turn.fields
   found.created = found.created or use(turn.listed_score) or found.touched or now_us
-  redis.call('HSET', turn.node, 'created', exact(found.created))
+  call('HSET', turn.node, 'created', exact(found.created))
   unlist(turn.tenant, turn.digits)
   if is_conversation(turn.digits) and not found.deleted then
     enlist(turn.tenant, turn.digits, exact(found.created))
@@ -107,33 +106,33 @@ end
 function repairs.said(turn)
   local said = turn.fields.said
   local index, name = entry_of(turn.tenant, said)
-  local named = redis.call('HGET', index, name)
+  local named = call('HGET', index, name)
   if #said ~= WORDS_LENGTH or turn.fields.deleted then
     unsay(turn.tenant, turn.digits, said)
-    redis.call('HDEL', turn.node, 'said')
+    call('HDEL', turn.node, 'said')
     turn.fields.said = nil
-  elseif named and has_words(turn.tenant, digits_of(named), name) then
-    redis.call('HSET', index, name, '#2')
+  elseif named and has_words(turn.tenant, named, name) then
+    call('HSET', index, name, '#2')
   else
-    redis.call('HSET', index, name, bytes_of(turn.digits))
+    call('HSET', index, name, turn.digits)
   end
 end
 
 repairs['kept-response'] = function(turn)
-  redis.call('UNLINK', key(turn.fields.deleted and 'response' or 'remains', turn.tenant, turn.digits))
+  call('UNLINK', key(turn.fields.deleted and 'response' or 'remains', turn.tenant, turn.digits))
 end
 
 repairs['not-marked'] = function(turn)
-  redis.call('HSET', key('node', turn.tenant, turn.fields.root), 'has_erased', 1)
+  call('HSET', key('node', turn.tenant, turn.fields.root), 'has_erased', 1)
 end
 
 repairs['endless-pin'] = function(turn)
-  redis.call('UNLINK', key('pins', turn.tenant, turn.digits))
+  call('UNLINK', key('pins', turn.tenant, turn.digits))
 end
 
 repairs['stray-job'] = function(turn)
   displace_job(turn)
-  redis.call('UNLINK', turn.job, key('spec', turn.tenant, turn.digits))
+  call('UNLINK', turn.job, key('spec', turn.tenant, turn.digits))
 end
 
 -- Give what is under way a job again, by what is left of that and by its log. It waits before all that has not begun; who
@@ -142,33 +141,33 @@ local function resume(turn)
   local found, job, order = turn.fields, turn.job, level_key('turn', RESUMED)
   local snapshot, spec = key('snapshot', turn.tenant, turn.digits), key('spec', turn.tenant, turn.digits)
   local function number(name, otherwise)
-    return exact(integer(redis.call('HGET', job, name)) or otherwise)
+    return exact(integer(call('HGET', job, name)) or otherwise)
   end
-  if redis.call('STRLEN', spec) == 0 then
-    redis.call('SET', spec, '\0')
+  if call('STRLEN', spec) == 0 then
+    call('SET', spec, '\0')
   end
   if not is_snapshot(turn) then
-    redis.call('UNLINK', snapshot)
+    call('UNLINK', snapshot)
   end
   local own = tonumber(number('own', 0))
-  local started = integer(redis.call('HGET', job, 'started')) or (found.status ~= 'queued' and now_ms)
+  local started = integer(call('HGET', job, 'started')) or (found.status ~= 'queued' and now_ms)
   if started then
-    redis.call('HSET', job, 'started', exact(started))
+    call('HSET', job, 'started', exact(started))
   else
-    redis.call('HDEL', job, 'started')
+    call('HDEL', job, 'started')
   end
   local last, bytes = measured(turn, true)
-  local taken = redis.call('STRLEN', snapshot)
-  redis.call('HSET', job, 'own', own >= 1 and own < LEVELS and own or ORDINARY, 'epoch', number('epoch', 1), 'tries',
+  local taken = call('STRLEN', snapshot)
+  call('HSET', job, 'own', own >= 1 and own < LEVELS and own or ORDINARY, 'epoch', number('epoch', 1), 'tries',
     number('tries', 0), 'progressed', number('progressed', 0), 'sequence', number('sequence', now_us), 'submitted',
     number('submitted', now_ms), 'last', exact(last), 'log_bytes', exact(bytes + taken), 'snapshot_bytes', taken)
-  redis.call('HSET', turn.node, 'continuable', 0, 'submission', found.digest, 'background',
+  call('HSET', turn.node, 'continuable', 0, 'submission', found.digest, 'background',
     MODES[found.background] and found.background or 'stream', 'status',
     found.status == 'cancelled' and found.status or started and 'in_progress' or 'queued')
   displace_job(turn)
-  redis.call('ZREMRANGEBYSCORE', order, FARTHEST, '+inf')
-  redis.call('ZREMRANGEBYSCORE', order, '-inf', -FARTHEST)
-  enqueue(RESUMED, turn.tenant, turn.digits, redis.call('HGET', job, 'sequence'))
+  call('ZREMRANGEBYSCORE', order, FARTHEST, '+inf')
+  call('ZREMRANGEBYSCORE', order, '-inf', -FARTHEST)
+  enqueue(RESUMED, turn.tenant, turn.digits, call('HGET', job, 'sequence'))
 end
 
 repairs['no-work'], repairs['no-job'], repairs['no-place'] = resume, resume, resume
@@ -178,12 +177,12 @@ function repairs.events(turn)
   if turn.under_way then
     resume(turn)
   elseif not turn.fields.log_bytes or bytes == 0 or turn.fields.deleted then
-    redis.call('HDEL', turn.node, 'log_bytes')
+    call('HDEL', turn.node, 'log_bytes')
     drop_log(turn.tenant, turn.digits, integer(turn.fields.log_bytes) or 0)
   else
-    redis.call('UNLINK', key('snapshot', turn.tenant, turn.digits))
-    redis.call('HSET', turn.node, 'log_bytes', exact(bytes))
-    redis.call('ZADD', shard_key('logs'), now_ms, turn.member)
+    call('UNLINK', key('snapshot', turn.tenant, turn.digits))
+    call('HSET', turn.node, 'log_bytes', exact(bytes))
+    call('ZADD', shard_key('logs'), now_ms, turn.member)
   end
 end
 
@@ -192,9 +191,9 @@ function repairs.standing(turn)
   if turn.under_way then
     return resume(turn)
   end
-  redis.call('HSET', turn.node, 'continuable', found.fleeting and 0 or found.continuable)
+  call('HSET', turn.node, 'continuable', found.fleeting and 0 or found.continuable)
   if RUNNING[found.status] then
-    redis.call('HSET', turn.node, 'status', found.continuable == '1' and 'incomplete' or 'failed')
+    call('HSET', turn.node, 'status', found.continuable == '1' and 'incomplete' or 'failed')
   end
 end
 

@@ -29,17 +29,17 @@ local function unplace(turn)
   displace_leaf(turn.tenant, turn.digits, true)
   displace_leaf(turn.tenant, turn.digits, false)
   if turn.fields and turn.fields.root then
-    redis.call('SREM', key('tree', turn.tenant, turn.fields.root), turn.digits)
+    call('SREM', key('tree', turn.tenant, turn.fields.root), turn.digits)
   end
 end
 
 local function displace_job(turn)
   for level = 0, LEVELS - 1 do
-    redis.call('ZREM', level_key('queued', level), turn.member)
-    redis.call('ZREM', level_key('accepted', level), turn.member)
-    redis.call('ZREM', level_key('line', level, turn.tenant), turn.digits)
+    call('ZREM', level_key('queued', level), turn.member)
+    call('ZREM', level_key('accepted', level), turn.member)
+    call('ZREM', level_key('line', level, turn.tenant), turn.digits)
   end
-  redis.call('ZREM', shard_key('leases'), turn.member)
+  call('ZREM', shard_key('leases'), turn.member)
 end
 
 -- Take all keys of a turn away, and all its places but those of a job.
@@ -51,7 +51,7 @@ local function clear(turn)
     unshow(turn.tenant, turn.digits, turn.fields.pictures, '')
   end
   for _, family in ipairs(KINDS) do
-    redis.call('UNLINK', key(family[1], turn.tenant, turn.digits))
+    call('UNLINK', key(family[1], turn.tenant, turn.digits))
   end
   unplace(turn)
   unlist(turn.tenant, turn.digits)

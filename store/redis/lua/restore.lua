@@ -32,13 +32,12 @@
 --            none is later than the clock.
 
 local function tree_use(root)
-  return tonumber(redis.call('ZSCORE', trees, tenant .. '/' .. root) or 0)
+  return tonumber(call('ZSCORE', trees, tenant .. '/' .. root) or 0)
 end
 
 used = math.min(used, tonumber(next_score(clock)))
 
-local stored_digest, is_deleted, children, stored_root = unpack(redis.call('HMGET', node, 'digest', 'deleted', 'children',
-  'root'))
+local stored_digest, is_deleted, children, stored_root = unpack(call('HMGET', node, 'digest', 'deleted', 'children', 'root'))
 if stored_root and tree_use(stored_root) == 0 then
   return { 'forgotten', stored_root }
 elseif stored_digest and stored_digest ~= digest then
@@ -56,7 +55,7 @@ if source == 'store' then
 end
 local from, before = { root = digits, depth = 1, messages = 0, bytes = 0, held = 0 }, 0
 if parent ~= '' then
-  local above = redis.call('HMGET', key('node', tenant, parent), 'root', 'depth', 'deleted', 'chain_messages',
+  local above = call('HMGET', key('node', tenant, parent), 'root', 'depth', 'deleted', 'chain_messages',
     'chain_bytes', 'chain_held', 'said')
   before = above[1] and tree_use(above[1]) or 0
   if before == 0 then
@@ -81,26 +80,26 @@ end
 
 add_node(tenant, parent, from, exact(used), 0)
 place_tree(tenant, from.root, exact(math.max(before, used)))
-redis.call('HSET', node, 'created', exact(created))
+call('HSET', node, 'created', exact(created))
 if continued == '1' and said ~= '' then
-  redis.call('HSET', node, 'continued', '1')
+  call('HSET', node, 'continued', '1')
 end
 if background ~= '' then
-  redis.call('HSET', node, 'background', background, 'submission', submission)
+  call('HSET', node, 'background', background, 'submission', submission)
 end
 if is_conversation(digits) then
-  redis.call('HSET', key('node', tenant, from.root), 'named', 1)
+  call('HSET', key('node', tenant, from.root), 'named', 1)
 end
 if erased ~= '' then
-  redis.call('HSET', node, 'erased', 1, 'chain_bytes', exact(from.bytes + erased))
-  redis.call('HSET', key('node', tenant, from.root), 'has_erased', 1)
+  call('HSET', node, 'erased', 1, 'chain_bytes', exact(from.bytes + erased))
+  call('HSET', key('node', tenant, from.root), 'has_erased', 1)
   if deleted == '' then
-    redis.call('HSET', node, 'redactions', 1) -- items were taken out of it, and more may be
+    call('HSET', node, 'redactions', 1) -- items were taken out of it, and more may be
   end
 end
 if deleted ~= '' then
-  redis.call('HSET', node, 'deleted', 'backup', 'response_bytes', 0)
-  redis.call('UNLINK', response)
+  call('HSET', node, 'deleted', 'backup', 'response_bytes', 0)
+  call('UNLINK', response)
   count(tenant, 'responses', -1)
   count(tenant, 'tombstones', 1)
   place_tombstone(tenant, digits, now_ms + wait_ms)
@@ -110,7 +109,7 @@ else
     enlist(tenant, digits, exact(created))
   end
 end
-redis.call('SADD', key('tree', tenant, from.root), digits)
+call('SADD', key('tree', tenant, from.root), digits)
 if source ~= 'archive' then
   note_unarchived(tenant, from.root, '+' .. digits, next_score(clock))
 end

@@ -10,8 +10,8 @@
 
 if delay_ms == 0 then
   drop_webhooks(member)
-elseif redis.call('HGET', shard_key('outbox-tries'), member) == tries then
-  redis.call('ZADD', outbox, 'XX', now_ms + delay_ms, member)
+elseif call('HGET', shard_key('outbox-tries'), member) == tries then
+  call('ZADD', outbox, 'XX', now_ms + delay_ms, member)
 else
   return { 'other' }
 end

@@ -5,8 +5,8 @@
 --            {'damaged', value}: what is there has another length
 -- Invariant: what is there stays.
 
-redis.call('SET', secret, made, 'NX')
-local found = redis.call('GET', secret)
+call('SET', secret, made, 'NX')
+local found = call('GET', secret)
 if #found ~= #made then
   return { 'damaged', found }
 end

@@ -8,8 +8,8 @@
 -- Invariant: each change of what is stored changes the clock or a counter of the shard; counters of the shard are
 --            therefore stored by the last of several calls.
 
-local noted_now = redis.call('HMGET', usage, 'responses', 'tombstones', 'trees', 'bytes')
-local moment = redis.call('GET', clock) or '-'
+local noted_now = call('HMGET', usage, 'responses', 'tombstones', 'trees', 'bytes')
+local moment = call('GET', clock) or '-'
 for at = 1, 4 do
   moment = moment .. ' ' .. (noted_now[at] or '-')
 end
@@ -17,10 +17,10 @@ if moment ~= since then
   return { 'changed' }
 end
 for _, command in ipairs(cmsgpack.unpack(commands)) do
-  redis.call(unpack(command))
+  call(unpack(command))
 end
 local noted, number = string.match(events, '^(.*)=(%d+)$')
-if noted and (redis.call('GET', shard_key('logged')) or '0') == noted then
-  redis.call('SET', shard_key('logged'), number)
+if noted and (call('GET', shard_key('logged')) or '0') == noted then
+  call('SET', shard_key('logged'), number)
 end
 return { 'ok' }

@@ -16,17 +16,17 @@
 
 local looked, ends = exact(now_us / 1000 + held_ms), exact(now_us / 1000 + 2 * held_ms)
 for digits in string.gmatch(held, '%S+') do
-  local known = redis.call('HGET', reserved, digits)
+  local known = call('HGET', reserved, digits)
   if known then
-    redis.call('PEXPIRE', reserved, KEPT_MS)
-    redis.call('ZADD', reservations, 'XX', looked, tenant .. '/' .. digits)
+    call('PEXPIRE', reserved, KEPT_MS)
+    call('ZADD', reservations, 'XX', looked, tenant .. '/' .. digits)
     for _, each in ipairs(cjson.decode(known).taken) do
       if each[2] == 'parallel' then
-        redis.call('ZADD', parallel_key(each[1]), ends, digits)
+        call('ZADD', parallel_key(each[1]), ends, digits)
       end
     end
   else -- it was settled, or what was reserved has expired
-    redis.call('ZREM', reservations, tenant .. '/' .. digits)
+    call('ZREM', reservations, tenant .. '/' .. digits)
   end
 end
 return { 'ok', exact(settle_work(cjson.decode(over))) }

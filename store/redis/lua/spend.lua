@@ -6,8 +6,7 @@
 -- Result:    {'ok'}
 -- Invariant: a retry counts nothing. What was counted where the response was stored after all isn't counted again.
 
-if redis.call('HEXISTS', node, 'digest') == 0
-  and redis.call('SET', shard_key('spent-by:' .. digits), '1', 'NX', 'PX', marked_ms) then
+if call('HEXISTS', node, 'digest') == 0 and call('SET', shard_key('spent-by:' .. digits), '1', 'NX', 'PX', marked_ms) then
   spend(tenant, spent)
 end
 return { 'ok' }

@@ -11,19 +11,19 @@ local function spend(tenant, spent)
   if spent ~= '' then
     local seconds, put_in, cached, put_out, reasoning, whose = string.match(spent, '^(%d+) (%d+) (%d+) (%d+) (%d+) (.*)$')
     local hour, field = shard_key('spent:' .. math.floor(now_us / HOUR_US)), tenant .. '/' .. whose
-    local known = redis.call('HGET', hour, field)
-    local fields = known and 1 or redis.call('HLEN', hour)
+    local known = call('HGET', hour, field)
+    local fields = known and 1 or call('HLEN', hour)
     if not known and fields >= MOST_SPENDERS then
       field = '//'
-      known = redis.call('HGET', hour, field)
+      known = call('HGET', hour, field)
     end
     local sums = { 1, put_in, cached, put_out, reasoning }
     for at, had in ipairs({ string.match(known or '', '^(%d+) (%d+) (%d+) (%d+) (%d+)') }) do
       sums[at] = sums[at] + had
     end
-    redis.call('HSET', hour, field, string.format('%.0f %.0f %.0f %.0f %.0f', unpack(sums)))
+    call('HSET', hour, field, string.format('%d %d %d %d %d', unpack(sums)))
     if fields == 0 then
-      redis.call('PEXPIRE', hour, seconds * 1000)
+      call('PEXPIRE', hour, seconds * 1000)
     end
   end
 end

@@ -16,7 +16,7 @@ local BARRED_MS = 1000
 -- of its job.
 local function barred(tenant, conversation, parent, token)
   local node, pins = key('node', tenant, conversation), key('pins', tenant, conversation)
-  local stands_at, deleted = unpack(redis.call('HMGET', node, 'parent', 'deleted'))
+  local stands_at, deleted = unpack(call('HMGET', node, 'parent', 'deleted'))
   if not stands_at or deleted then
     return 'gone'
   elseif stands_at ~= parent or (pinned(pins) and not holds(pins, token))
@@ -38,25 +38,24 @@ end
 -- Write the node of a conversation below a turn that was just added; `former` is the turn at which it stood, '' of none.
 local function stand_at(tenant, conversation, digits, former, score)
   local node = key('node', tenant, conversation)
-  local above = redis.call('HMGET', key('node', tenant, digits), 'root', 'depth', 'chain_messages', 'chain_bytes',
-    'chain_held')
-  local own_bytes, shown_bytes, before = unpack(redis.call('HMGET', node, 'messages_bytes', 'response_bytes', 'held'))
+  local above = call('HMGET', key('node', tenant, digits), 'root', 'depth', 'chain_messages', 'chain_bytes', 'chain_held')
+  local own_bytes, shown_bytes, before = unpack(call('HMGET', node, 'messages_bytes', 'response_bytes', 'held'))
   local root, depth = above[1], above[2] + 1
   local held = held_for(tenant, depth, tonumber(own_bytes), tonumber(shown_bytes))
-  redis.call('HSET', node, 'parent', digits, 'root', root, 'depth', depth, 'touched', score, 'chain_messages', above[3],
+  call('HSET', node, 'parent', digits, 'root', root, 'depth', depth, 'touched', score, 'chain_messages', above[3],
     'chain_bytes', above[4] + own_bytes, 'held', held, 'chain_held', above[5] + held)
   count(tenant, 'bytes', held - (before or 0))
   if has_path(depth) then
-    redis.call('HSET', node, 'path', path_from(tenant, digits))
+    call('HSET', node, 'path', path_from(tenant, digits))
   else
-    redis.call('HDEL', node, 'path')
+    call('HDEL', node, 'path')
   end
-  redis.call('HINCRBY', key('node', tenant, digits), 'children', 1)
-  redis.call('HSET', key('node', tenant, root), 'named', 1)
+  call('HINCRBY', key('node', tenant, digits), 'children', 1)
+  call('HSET', key('node', tenant, root), 'named', 1)
   if former ~= '' then
-    redis.call('HINCRBY', key('node', tenant, former), 'children', -1) -- the turn that was added is below it now
+    call('HINCRBY', key('node', tenant, former), 'children', -1) -- the turn that was added is below it now
   end
   place_leaf(tenant, conversation, score)
-  redis.call('SADD', key('tree', tenant, root), conversation)
+  call('SADD', key('tree', tenant, root), conversation)
   note_unarchived(tenant, root, '+' .. conversation, score)
 end

@@ -12,12 +12,12 @@
 -- Invariant: said once: a retry is 'ok' and changes nothing, also when the response has ended since.
 
 local root, deleted, status, known, held =
-  unpack(redis.call('HMGET', node, 'root', 'deleted', 'status', 'steers', 'held'))
+  unpack(call('HMGET', node, 'root', 'deleted', 'status', 'steers', 'held'))
 if not root or deleted or gone(tenant, root, idle_us) then
   return { 'missing' }
 end
 local epoch, token, steerable, steers, bytes =
-  unpack(redis.call('HMGET', job, 'epoch', 'token', 'steerable', 'steers', 'steer_bytes'))
+  unpack(call('HMGET', job, 'epoch', 'token', 'steerable', 'steers', 'steer_bytes'))
 if string.find(known or steers or '', id, 1, true) then
   return { 'ok' }
 elseif not epoch or status == 'cancelled' then
@@ -29,8 +29,7 @@ local _, before = string.gsub(steers or '', '%S+', '')
 if before >= most or (bytes or 0) + #said > most_bytes then
   return { 'many' }
 end
-redis.call('HSET', job, 'steers', steers and steers .. ' ' .. id or id, 'steer_bytes', (bytes or 0) + #said,
-  'said:' .. id, said)
+call('HSET', job, 'steers', steers and steers .. ' ' .. id or id, 'steer_bytes', (bytes or 0) + #said, 'said:' .. id, said)
 note_held(tenant, digits, held, held + SAID_BYTES + #said)
 record()
 if token ~= '' then

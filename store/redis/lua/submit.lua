@@ -44,13 +44,13 @@ local GROUPS_MS = 8 * 3600000 -- for how long they are, since the last job of on
 -- The place in line of a job of a group: where its first one was accepted, behind all that came since.
 local function place_in_group(tenant, group, score)
   local groups = shard_key('groups:' .. tenant)
-  if redis.call('ZSCORE', groups, group) then
-    score = exact(tonumber(redis.call('ZINCRBY', groups, 1, group)))
+  if call('ZSCORE', groups, group) then
+    score = exact(tonumber(call('ZINCRBY', groups, 1, group)))
   else
-    redis.call('ZADD', groups, score, group)
-    redis.call('ZREMRANGEBYRANK', groups, 0, -MOST_GROUPS - 1)
+    call('ZADD', groups, score, group)
+    call('ZREMRANGEBYRANK', groups, 0, -MOST_GROUPS - 1)
   end
-  redis.call('PEXPIRE', groups, GROUPS_MS)
+  call('PEXPIRE', groups, GROUPS_MS)
   return score
 end
 
@@ -61,7 +61,7 @@ local function place_in_line(tenant, score)
   return group == '' and score or place_in_group(tenant, group, score)
 end
 
-local stored_digest, before, root = unpack(redis.call('HMGET', node, 'digest', 'submission', 'root'))
+local stored_digest, before, root = unpack(call('HMGET', node, 'digest', 'submission', 'root'))
 local reply = not_to_add(stored_digest and (before or ''), root)
 if reply then
   return reply
@@ -94,17 +94,17 @@ local score = next_score(clock)
 add_node(tenant, parent, from, score, JOB_BYTES + #spec_blob)
 release(tenant, parent, from.root)
 if fleeting == '1' then
-  redis.call('HSET', node, 'fleeting', 1)
+  call('HSET', node, 'fleeting', 1)
 end
 add_job(tenant, digits, from.root, mode, level, place_in_line(tenant, score), log_bytes)
 if steerable == '1' then
-  redis.call('HSET', job, 'steerable', 1)
+  call('HSET', job, 'steerable', 1)
 end
 if conversation ~= '' then
-  redis.call('ZREM', key('pins', tenant, conversation), pin)
+  call('ZREM', key('pins', tenant, conversation), pin)
 end
 if joins then
-  redis.call('HSET', node, 'joins', conversation)
-  redis.call('HSET', key('node', tenant, conversation), 'awaits', digits)
+  call('HSET', node, 'joins', conversation)
+  call('HSET', key('node', tenant, conversation), 'awaits', digits)
 end
 return reply_with_evicted('ok')

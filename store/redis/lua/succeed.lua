@@ -23,7 +23,7 @@
 -- Invariant: both or neither, and once: a retry is 'ok', even if the other one has ended since. It waits in the place in line
 --            that the one had, at the level of its priority; its events are kept if those of the one are.
 
-local digest_there, submission = unpack(redis.call('HMGET', node, 'digest', 'submission'))
+local digest_there, submission = unpack(call('HMGET', node, 'digest', 'submission'))
 if digest_there and submission ~= digest then
   return { 'conflict' }
 elseif digest_there then
@@ -38,12 +38,12 @@ if refusal then
   return refusal
 end
 local log_bytes = #entry + ENTRY_BYTES
-local own, sequence = unpack(redis.call('HMGET', turn.job, 'own', 'sequence'))
+local own, sequence = unpack(call('HMGET', turn.job, 'own', 'sequence'))
 local refused = no_place(tenant, own, log_bytes, max_queued, max_waiting)
 if refused then
   return refused
 end
-local depth, chain_held = unpack(redis.call('HMGET', turn.node, 'depth', 'chain_held'))
+local depth, chain_held = unpack(call('HMGET', turn.node, 'depth', 'chain_held'))
 if depth + 1 > max_depth then
   return { 'long' }
 elseif max_bytes > 0 and (chain_held or 0) + room > max_bytes then
@@ -61,10 +61,10 @@ end_job(turn, { status = ended_status, continuable = '1', digest = ended_digest,
   last = ended_last, entry = ended_entry, messages = ended_messages, response = ended_response, pictures = ended_pictures,
   spent = spent })
 local dropped = announced == '1' and announce(tenant, parent, ended_status, max_pending) or 0
-local above = redis.call('HMGET', turn.node, 'chain_messages', 'chain_bytes', 'chain_held')
+local above = call('HMGET', turn.node, 'chain_messages', 'chain_bytes', 'chain_held')
 local from = { root = turn.root, depth = depth + 1, messages = above[1], bytes = above[2], held = above[3] }
 add_node(tenant, parent, from, next_score(clock), JOB_BYTES + #spec_blob)
 add_job(tenant, digits, turn.root, turn.mode, own, sequence, log_bytes)
-redis.call('HSET', job, 'steerable', 1)
+call('HSET', job, 'steerable', 1)
 record()
 return { 'ok', told_of_evicted(), dropped }

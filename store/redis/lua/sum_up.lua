@@ -24,9 +24,9 @@ local left = most
 -- continued turn is no conversation.
 local function turns_of(tenant, root, tips)
   if #tips == 1 then
-    return tonumber(redis.call('HGET', key('node', tenant, tips[1]), 'depth') or 0) - (is_conversation(tips[1]) and 1 or 0), true
+    return tonumber(call('HGET', key('node', tenant, tips[1]), 'depth') or 0) - (is_conversation(tips[1]) and 1 or 0), true
   end
-  local nodes, call, seen, number = key('node', tenant, ''), redis.call, {}, 0
+  local nodes, seen, number = key('node', tenant, ''), {}, 0
   for _, digits in ipairs(tips) do
     if left > 0 and is_conversation(digits) then
       number = number - 1
@@ -48,7 +48,7 @@ end
 local function used_last(tenant, tips)
   local newest, found = -1, nil
   for at = 1, math.min(#tips, MOST_COMPARED) do
-    local used = tonumber(redis.call('HGET', key('node', tenant, tips[at]), 'touched') or 0)
+    local used = tonumber(call('HGET', key('node', tenant, tips[at]), 'touched') or 0)
     if used > newest then
       newest, found = used, tips[at]
     end
@@ -58,8 +58,8 @@ end
 
 -- The leaf of a tree that was used last: nearly always no other of the tenant's has that score.
 local function newest_of(tenant, root, used, tips)
-  local found = redis.call('ZRANGE', leaves_of(tenant), used, used, 'BYSCORE', 'LIMIT', 0, 1)[1]
-  if found and redis.call('SISMEMBER', key('tree', tenant, root), found) == 1 then
+  local found = call('ZRANGE', leaves_of(tenant), used, used, 'BYSCORE', 'LIMIT', 0, 1)[1]
+  if found and call('SISMEMBER', key('tree', tenant, root), found) == 1 then
     return found
   end
   return used_last(tenant, tips) or root
@@ -67,8 +67,8 @@ end
 
 -- Where the conversation begins that leads to a turn: the bytes of the root's response, and what follows a root by hand.
 local function opening(root, newest)
-  local bytes, first = redis.call('HGET', key('node', tenant, root), 'response_bytes') or 0, '-'
-  local depth = tonumber(redis.call('HGET', key('node', tenant, newest), 'depth') or 0)
+  local bytes, first = call('HGET', key('node', tenant, root), 'response_bytes') or 0, '-'
+  local depth = tonumber(call('HGET', key('node', tenant, newest), 'depth') or 0)
   if string.sub(root, 3, 2 + #BY_HAND_MARK) ~= BY_HAND_MARK or depth < 2 then
     return bytes, first, 0
   end
@@ -77,18 +77,18 @@ local function opening(root, newest)
     return bytes, first, 0 -- fsck tells of it
   end
   first = string.sub(ids, -2 * #root, -#root - 1)
-  return bytes, first, redis.call('HGET', key('node', tenant, first), 'response_bytes') or 0
+  return bytes, first, call('HGET', key('node', tenant, first), 'response_bytes') or 0
 end
 
 local function summed_up(root)
-  local used = redis.call('ZSCORE', trees, tenant .. '/' .. root)
+  local used = call('ZSCORE', trees, tenant .. '/' .. root)
   if not used or used == '0' then
     return '', true
   end
   local set, jobs = key('tree', tenant, root), under_way_in(tenant, root)
   local wanted = math.max(left, MOST_COMPARED)
-  local whole = redis.call('SCARD', set) <= wanted
-  local tips = whole and redis.call('SMEMBERS', set) or redis.call('SRANDMEMBER', set, wanted)
+  local whole = call('SCARD', set) <= wanted
+  local tips = whole and call('SMEMBERS', set) or call('SRANDMEMBER', set, wanted)
   for _, digits in ipairs(jobs) do
     table.insert(tips, 1, digits)
   end
@@ -96,10 +96,10 @@ local function summed_up(root)
   local number, all = turns_of(tenant, root, tips)
   local newest, named = newest_of(tenant, root, used, tips), '-'
   if is_conversation(newest) then
-    named, newest = newest, redis.call('HGET', key('node', tenant, newest), 'parent') or root
+    named, newest = newest, call('HGET', key('node', tenant, newest), 'parent') or root
   end
   whole = whole and all
-  local status, created, bytes, deleted = unpack(redis.call('HMGET', key('node', tenant, newest), 'status', 'created',
+  local status, created, bytes, deleted = unpack(call('HMGET', key('node', tenant, newest), 'status', 'created',
     'response_bytes', 'deleted'))
   status = deleted and 'deleted' or status or '-'
   return table.concat({ used, number, whole and 1 or 0, newest, named, #jobs, status, created or 0, bytes or 0,

@@ -31,18 +31,18 @@ local function doubted()
   if math.abs(now - clock_us) > GAP_US then
     return 'clock'
   end
-  local last, began = unpack(redis.call('HMGET', sweeps, 'last', 'began'))
+  local last, began = unpack(call('HMGET', sweeps, 'last', 'began'))
   if not last or not began or math.abs(now - last) > GAP_US then
     began = exact(now)
   end
-  redis.call('HSET', sweeps, 'last', exact(now), 'began', began)
+  call('HSET', sweeps, 'last', exact(now), 'began', began)
   return now - began < grace_us and 'gap' or ''
 end
 
 local doubt, idle = '', 0
 if only == '' and idle_us > 0 then
   doubt = doubted()
-  idle = doubt ~= '' and redis.call('ZCOUNT', trees, '(0', exact(now_us - idle_us)) or 0
+  idle = doubt ~= '' and call('ZCOUNT', trees, '(0', exact(now_us - idle_us)) or 0
 end
 local takes_unused = only == '' and idle_us > 0 and doubt == ''
 local since = takes_unused and now_us - idle_us - grace_us or 0
@@ -51,12 +51,12 @@ local since = takes_unused and now_us - idle_us - grace_us or 0
 local function postpone(tenant, root, used, after_us)
   local score = exact(math.min(since + after_us, now_us))
   use_tree(tenant, root, score)
-  redis.call('HSET', key('node', tenant, root), 'idle_score', score, 'idle_since', exact(used))
+  call('HSET', key('node', tenant, root), 'idle_score', score, 'idle_since', exact(used))
 end
 
 -- Whether an unused tree has to stay for now; it is looked at again then. `conversation` says whether one stands in it.
 local function stays(tenant, root, score, conversation)
-  local used, given, before = score, unpack(redis.call('HMGET', key('node', tenant, root), 'idle_score', 'idle_since'))
+  local used, given, before = score, unpack(call('HMGET', key('node', tenant, root), 'idle_score', 'idle_since'))
   if given and tonumber(given) == score then
     used = tonumber(before)
   end
@@ -74,8 +74,8 @@ end
 -- is none, or the budget ends before one is found.
 local function leaf_of_a_tree_that_is_gone()
   while budget > 0 do
-    local member = only ~= '' and only or redis.call('ZRANGE', trees, 0, 0)[1]
-    local used = tonumber(member and redis.call('ZSCORE', trees, member) or nil)
+    local member = only ~= '' and only or call('ZRANGE', trees, 0, 0)[1]
+    local used = tonumber(member and call('ZSCORE', trees, member) or nil)
     if not used or used > since then
       return nil
     end
@@ -85,9 +85,9 @@ local function leaf_of_a_tree_that_is_gone()
     if busy then
       use_tree(tenant, root, next_score(shard_key('clock'))) -- it is in use: look at others first
     elseif used == 0 then
-      return tenant, redis.call('SRANDMEMBER', key('tree', tenant, root)), nil, false
+      return tenant, call('SRANDMEMBER', key('tree', tenant, root)), nil, false
     elseif not stays(tenant, root, used, conversation) then -- without its conversations the tree is as idle as others
-      return tenant, type(conversation) == 'string' and conversation or redis.call('SRANDMEMBER', key('tree', tenant, root)),
+      return tenant, type(conversation) == 'string' and conversation or call('SRANDMEMBER', key('tree', tenant, root)),
         nil, true
     end
     budget = budget - 1

@@ -31,7 +31,7 @@ end
 if not found then
   drop_keyed(digits)
   forget_keyed(most - 1)
-  if redis.call('HLEN', keyed) >= most then
+  if call('HLEN', keyed) >= most then
     return { 'full' }
   end
   found = {}

@@ -14,26 +14,26 @@ local note = shard_key('outbox-take:' .. token)
 
 local function hold_those_due()
   local held = {}
-  for _, member in ipairs(redis.call('ZRANGE', outbox, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, most)) do
-    if string.find(member, '^[^/ ]+/%x+/%l+$') and redis.call('ZSCORE', ages, member) then
-      redis.call('ZADD', outbox, now_ms + hold_ms, member)
-      redis.call('HINCRBY', tries, member, 1)
+  for _, member in ipairs(call('ZRANGE', outbox, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, most)) do
+    if string.find(member, '^[^/ ]+/%x+/%l+$') and call('ZSCORE', ages, member) then
+      call('ZADD', outbox, now_ms + hold_ms, member)
+      call('HINCRBY', tries, member, 1)
       held[#held + 1] = member
     else
       drop_webhooks(member)
     end
   end
   if #held > 0 then
-    redis.call('SET', note, table.concat(held, ' '), 'PX', hold_ms)
+    call('SET', note, table.concat(held, ' '), 'PX', hold_ms)
   end
   return table.concat(held, ' ')
 end
 
 local taken = { 'ok' }
-for member in string.gmatch(redis.call('GET', note) or hold_those_due(), '%S+') do
-  local ended = redis.call('ZSCORE', ages, member)
+for member in string.gmatch(call('GET', note) or hold_those_due(), '%S+') do
+  local ended = call('ZSCORE', ages, member)
   if ended then
-    taken[#taken + 1] = member .. ' ' .. (redis.call('HGET', tries, member) or '1') .. ' ' .. ended
+    taken[#taken + 1] = member .. ' ' .. (call('HGET', tries, member) or '1') .. ' ' .. ended
   end
 end
 return taken

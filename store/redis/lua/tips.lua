@@ -9,13 +9,13 @@
 -- Invariant: nothing changes, not even the order of use. A deleted turn is missing, but the root, by which its tree is
 --            called; as is a turn of another tenant, which costs the same.
 
-local root, deleted = unpack(redis.call('HMGET', node, 'root', 'deleted'))
+local root, deleted = unpack(call('HMGET', node, 'root', 'deleted'))
 if not root or (deleted and root ~= digits) or gone(tenant, root, idle_us) then
   return { 'missing' }
 end
 local tips, nodes = {}, key('node', tenant, '')
 local function add(tip)
-  local touched = redis.call('HGET', nodes .. tip, 'touched')
+  local touched = call('HGET', nodes .. tip, 'touched')
   if touched then
     tips[#tips + 1] = tip .. '=' .. touched
   end
@@ -25,9 +25,9 @@ if cursor == '0' then
     add(tip)
   end
 end
-local page = redis.call('SSCAN', key('tree', tenant, root), cursor, 'COUNT', most)
+local page = call('SSCAN', key('tree', tenant, root), cursor, 'COUNT', most)
 for _, tip in ipairs(page[2]) do
   add(tip)
 end
-local used = redis.call('ZSCORE', trees, tenant .. '/' .. root)
+local used = call('ZSCORE', trees, tenant .. '/' .. root)
 return { 'ok', root, used, page[1], table.concat(tips, ' ') }

@@ -8,11 +8,11 @@
 -- Invariant: a turn that is missing or deleted is not touched.
 
 local root, deleted, status, background, log_bytes =
-  unpack(redis.call('HMGET', node, 'root', 'deleted', 'status', 'background', 'log_bytes'))
+  unpack(call('HMGET', node, 'root', 'deleted', 'status', 'background', 'log_bytes'))
 if not root or deleted or gone(tenant, root, idle_us) then
   return { 'missing' }
 end
-local under_way = background and redis.call('EXISTS', job) == 1
+local under_way = background and call('EXISTS', job) == 1
 if touches == '1' and not under_way then -- nothing evicts what is, nor makes it idle, so to ask for it often costs no write
   touch(root)
 end

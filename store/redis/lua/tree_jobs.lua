@@ -11,7 +11,7 @@ local SHOWN = { 'parent', 'depth', 'status', 'created', 'touched', 'children', '
 -- children it has, the bytes of its response, and D if it was deleted, else -, with spaces between; and its parent's digits.
 -- Nothing of one that isn't there.
 local function shown(tenant, digits)
-  local found, last = redis.call('HMGET', key('node', tenant, digits), unpack(SHOWN)), #SHOWN
+  local found, last = call('HMGET', key('node', tenant, digits), unpack(SHOWN)), #SHOWN
   local parent = found[1]
   if not parent then
     return nil
@@ -27,7 +27,7 @@ end
 -- Call `note` with the digits of a tenant's jobs: those that run, and at each level at most so many of those that wait.
 -- Whether all leases, which those of all tenants are among, were looked at.
 local function each_job(tenant, most, note)
-  local held = redis.call('ZRANGE', shard_key('leases'), 0, LOOKED_AT - 1)
+  local held = call('ZRANGE', shard_key('leases'), 0, LOOKED_AT - 1)
   for _, member in ipairs(held) do
     local name, digits = split(member)
     if name == tenant then
@@ -35,7 +35,7 @@ local function each_job(tenant, most, note)
     end
   end
   for level = 0, LEVELS - 1 do
-    for _, digits in ipairs(redis.call('ZRANGE', level_key('line', level, tenant), 0, most - 1)) do
+    for _, digits in ipairs(call('ZRANGE', level_key('line', level, tenant), 0, most - 1)) do
       note(digits)
     end
   end
@@ -50,14 +50,14 @@ end
 
 -- The digits of what is under way in a tree.
 local function under_way_in(tenant, root)
-  if redis.call('HEXISTS', key('node', tenant, root), 'jobs') == 0 then
+  if call('HEXISTS', key('node', tenant, root), 'jobs') == 0 then
     return {}
   elseif under_way_by_root then
     return under_way_by_root[root] or {}
   end
   under_way_by_root = {}
   each_job(tenant, LOOKED_AT, function(digits)
-    local found = redis.call('HGET', key('node', tenant, digits), 'root')
+    local found = call('HGET', key('node', tenant, digits), 'root')
     if found then
       under_way_by_root[found] = under_way_by_root[found] or {}
       table.insert(under_way_by_root[found], digits)

@@ -12,20 +12,19 @@ local function fence_of(tenant, member)
 end
 
 local function has_archive()
-  return redis.call('EXISTS', shard_key('archive')) == 1
+  return call('EXISTS', shard_key('archive')) == 1
 end
 
 -- Whether nobody has noted yet what a tree had before there was an archive.
 local function is_older(tenant, root)
-  local noted = redis.call('GET', shard_key('older'))
-  return noted and tonumber(redis.call('ZSCORE', shard_key('trees'), tenant .. '/' .. root) or 0) > tonumber(noted)
+  local noted = call('GET', shard_key('older'))
+  return noted and tonumber(call('ZSCORE', shard_key('trees'), tenant .. '/' .. root) or 0) > tonumber(noted)
 end
 
 -- Whether what the archive lacks of a turn, or of a tree by its root, may be evicted. `erased` is the field that says that
 -- something of it was.
 local function may_lack(tenant, digits, erased)
-  return redis.call('EXISTS', shard_key('archive-away')) == 1
-    and redis.call('HEXISTS', key('node', tenant, digits), erased) == 0
+  return call('EXISTS', shard_key('archive-away')) == 1 and call('HEXISTS', key('node', tenant, digits), erased) == 0
 end
 
 local AT_ONCE_US = 9000000000000000 -- taken from the µs of a last use: due before all that nobody waits for, in the order of uses
@@ -34,17 +33,20 @@ local AT_ONCE_US = 9000000000000000 -- taken from the µs of a last use: due bef
 -- was put off, and stays so.
 local function archive_next(tenant, root, used)
   local member = tenant .. '/' .. root
-  local due = tonumber(redis.call('ZSCORE', shard_key('unarchived'), member) or 0)
-  if due > now_us / 1000 + (redis.call('GET', shard_key('archive')) or 0) then
+  local due = tonumber(call('ZSCORE', shard_key('unarchived'), member) or 0)
+  if due > now_us / 1000 + (call('GET', shard_key('archive')) or 0) then
     return false
   end
-  redis.call('ZADD', shard_key('unarchived'), 'LT', exact(used - AT_ONCE_US), member)
+  call('ZADD', shard_key('unarchived'), 'LT', exact(used - AT_ONCE_US), member)
   return true
 end
 
 -- Whether a turn that was used last then, in µs, has to stay, as the archive lacks it, and whether that won't be long.
 local function is_unarchived(tenant, root, digits, touched)
-  local lacks = redis.call('ZSCORE', changes_of(tenant, root), '+' .. digits)
+  if is_plain() then
+    return false
+  end
+  local lacks = call('ZSCORE', changes_of(tenant, root), '+' .. digits)
   local older = not lacks and is_older(tenant, root)
   if not (lacks or older) or may_lack(tenant, digits, 'redactions') then
     return false
@@ -57,8 +59,8 @@ end
 
 -- Whether the archive lacks something of a tree, and whether that won't be long.
 local function is_unarchived_tree(tenant, root)
-  if redis.call('EXISTS', changes_of(tenant, root)) == 1 then
-    return true, archive_next(tenant, root, redis.call('ZSCORE', shard_key('trees'), tenant .. '/' .. root) or 0)
+  if call('EXISTS', changes_of(tenant, root)) == 1 then
+    return true, archive_next(tenant, root, call('ZSCORE', shard_key('trees'), tenant .. '/' .. root) or 0)
   end
   return is_older(tenant, root), true
 end
@@ -73,11 +75,11 @@ end
 -- as `deleted` by one of the words, whether there is more to that. Of most, one question tells that nothing is known.
 local function was_deleted(tenant, root, digits, deleted)
   local noted, tree, erased, forgotten = changes_of(tenant, root), '*' .. root, 'x' .. digits, '-' .. digits
-  if redis.call('EXISTS', noted, fence_of(tenant, tree), fence_of(tenant, erased), fence_of(tenant, forgotten)) == 0 then
+  if call('EXISTS', noted, fence_of(tenant, tree), fence_of(tenant, erased), fence_of(tenant, forgotten)) == 0 then
     return false
   end
   local function known(member)
-    return redis.call('EXISTS', fence_of(tenant, member)) == 1 or redis.call('ZSCORE', noted, member)
+    return call('EXISTS', fence_of(tenant, member)) == 1 or call('ZSCORE', noted, member)
   end
   return known(tree) or (deleted ~= 'x' and known(erased)) or (deleted == '' and known(forgotten))
 end

@@ -7,14 +7,14 @@
 --            digits up to the root, newest first; or ''
 -- Invariant: other pins stay; a pin that is gone already is no error. Of a conversation its tip's goes, too.
 
-redis.call('ZREM', pins, pin)
-local tip = is_conversation(digits) and redis.call('HGET', node, 'parent')
+call('ZREM', pins, pin)
+local tip = is_conversation(digits) and call('HGET', node, 'parent')
 if tip then
-  redis.call('ZREM', key('pins', tenant, tip), pin)
+  call('ZREM', key('pins', tenant, tip), pin)
 end
-local root, deleted, children, depth = unpack(redis.call('HMGET', node, 'root', 'deleted', 'children', 'depth'))
+local root, deleted, children, depth = unpack(call('HMGET', node, 'root', 'deleted', 'children', 'depth'))
 if root then
-  redis.call('ZREM', key('runs', tenant, root), pin)
+  call('ZREM', key('runs', tenant, root), pin)
 end
 local path = ''
 if deleted and children == '0' then

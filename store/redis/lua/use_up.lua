@@ -11,20 +11,20 @@
 -- Invariant: it is used up by one run. Its digest goes, so that whatever else is lost gives it back to nobody.
 
 local asking, using = shard_key('approvals:' .. tenant), shard_key('approved:' .. tenant)
-local user = redis.call('HGET', using, digits .. number)
+local user = call('HGET', using, digits .. number)
 if user then
   local again = user == by .. '/' .. run and 'again' or string.sub(user, 1, #by + 1) == by .. '/' and 'begun'
   return { again or 'used' }
 end
 local member = digits .. number .. '/' .. digest
-local asked = tonumber(redis.call('ZSCORE', asking, member) or 0)
+local asked = tonumber(call('ZSCORE', asking, member) or 0)
 if asked <= now_ms - kept_ms then
   return { 'unknown' }
 end
 if run ~= '' then
-  redis.call('ZADD', asking, asked, digits .. number .. '/') -- first, so that the key is never empty and keeps its end
-  redis.call('ZREM', asking, member)
-  redis.call('HSET', using, digits .. number, by .. '/' .. run)
-  redis.call('PEXPIRE', using, kept_ms)
+  call('ZADD', asking, asked, digits .. number .. '/') -- first, so that the key is never empty and keeps its end
+  call('ZREM', asking, member)
+  call('HSET', using, digits .. number, by .. '/' .. run)
+  call('PEXPIRE', using, kept_ms)
 end
 return { 'ok' }

@@ -12,7 +12,7 @@ end
 local function path_from(tenant, parent)
   local found = { parent }
   for at = 2, PATH_TURNS do
-    found[at] = redis.call('HGET', key('node', tenant, found[at - 1]), 'parent')
+    found[at] = call('HGET', key('node', tenant, found[at - 1]), 'parent')
   end
   return table.concat(found)
 end
@@ -22,7 +22,7 @@ end
 local function walk(tenant, digits, depth)
   local found, last = { digits }, digits
   while depth > 1 do
-    local above = redis.call('HGET', key('node', tenant, last), has_path(depth) and 'path' or 'parent')
+    local above = call('HGET', key('node', tenant, last), has_path(depth) and 'path' or 'parent')
     if not above then
       error('BROKEN the chain of ' .. digits .. ' has no turn ' .. last)
     end

@@ -17,7 +17,7 @@ from store.fsck.faults import Fault
 from store.history.history import ConversationHistoryStore
 from tests.support import ROOT
 from tests.support.lengths import lengths
-from tests.support.store.audit import LEAF_BYTES, TREE_BYTES
+from tests.support.store.audit import LEAF_BYTES
 from tests.support.store.counted import usage
 from tests.support.store.fixtures import OpenStore
 from tests.support.store.programs.stormer import CAPS, PIN_SECONDS, SHARDS, SHREDDER, STEADY, Report
@@ -85,10 +85,9 @@ async def stored(redis: Redis, shard: str) -> dict[str, int]:
     async with redis.pipeline(transaction=True) as at_once:
         at_once.hmget(f"{shard}:usage", ["responses", "trees", "bytes"])
         at_once.zcard(f"{shard}:leaves")
-        at_once.zcard(f"{shard}:trees")
-        counted, leaves, roots = await at_once.execute()
+        counted, leaves = await at_once.execute()
     responses, trees, held = (int(each or 0) for each in counted)
-    return {"responses": responses, "trees": trees, "bytes": held + leaves * LEAF_BYTES + roots * TREE_BYTES}
+    return {"responses": responses, "trees": trees, "bytes": held + leaves * LEAF_BYTES}
 
 
 async def finish_deleting(redis: Redis, prefix: str, store: ConversationHistoryStore) -> None:

@@ -21,7 +21,7 @@ from tests.support.store.sample import TENANT, grow
 from tests.support.store.servers import cluster
 
 DOCUMENT = ROOT / "docs" / "deploy.md"
-CALL = re.compile(r"""redis\.call\('(\w+)'|\b(?:command|scan|_send|row)\(\(?(?:[\w.]+, )?"([A-Z]+)\"""")
+CALL = re.compile(r"""\bcall\('(\w+)'|\b(?:command|scan|_send|row)\(\(?(?:[\w.]+, )?"([A-Z]+)\"""")
 PASSWORD = "p/ss@word"
 
 

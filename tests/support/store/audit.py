@@ -41,12 +41,12 @@ SINGLES = {
     "files-until",
 }
 COUNTERS = ("responses", "tombstones", "trees", "bytes")
-LEAF_BYTES, LISTED_BYTES, INDEXED_BYTES, TREE_BYTES = 195, 135, 155, 290
+LEAF_BYTES, LISTED_BYTES, TREE_BYTES = 195, 135, 445
 """As lua/usage.lua has them."""
 CONVERSATION_MARK = "636f6e766572"
 NODE_BYTES, PATH_BYTES, VALUE_BYTES, NAME_BYTES, ROUNDED_PART, JOB_BYTES, SAID_BYTES = 405, 2300, 66, 60, 22, 700, 200
 """As lua/held.lua has them."""
-WORDS_BYTES, SAID_NAME = 92, 8
+WORDS_BYTES, SAID_NAME = 116, 8
 """As lua/said.lua has them."""
 SHOWN_BYTES, PICTURE_BYTES = 400, 360
 """As lua/pictures.lua has them."""
@@ -181,7 +181,7 @@ def _shard_complaints(own: Dump, shard_name: int) -> list[str]:
     spoken = defaultdict[tuple[str, bytes], list[bytes]](list)
     for (tenant, digits), node in nodes.items():
         if "said" in node:
-            spoken[tenant, node["said"].encode("latin-1")[:SAID_NAME]].append(bytes.fromhex(digits))
+            spoken[tenant, node["said"].encode("latin-1")[:SAID_NAME]].append(digits.encode())
     if named.keys() != spoken.keys() or any(
         named[words] != b"#%d" % len(turns) and [named[words]] != turns for words, turns in spoken.items()
     ):
@@ -200,7 +200,7 @@ def _shard_complaints(own: Dump, shard_name: int) -> list[str]:
     newest = max((score for scores in (leaves, own.get("trees", {})) for score in scores.values()), default=0.0)
     if int(own.get("clock", 0)) < newest:
         wrong.append(f"the clock is {own.get('clock')}, before the last use at {newest}")
-    counters = {name.decode(): int(value) for name, value in own.get("usage", {}).items()}
+    counters = {name.decode(): int(value) for name, value in own.get("usage", {}).items() if int(value)}
     ranked = {
         f"{counter}/{tenant.decode()}": int(score)
         for counter in COUNTERS
@@ -310,11 +310,10 @@ def _usage(nodes: Nodes, pictures: dict[Turn, Any], shard_name: int) -> dict[str
     for (tenant, digits), node in nodes.items():
         kind, is_root = "tombstones" if "deleted" in node else "responses", int(not node["parent"])
         held = int(node["held"]) + LEAF_BYTES * ((tenant, digits) in leaves)
-        held += LISTED_BYTES * ((tenant, digits) in listed) + INDEXED_BYTES * is_root
+        held += LISTED_BYTES * ((tenant, digits) in listed) + TREE_BYTES * is_root
         for field, change in ((kind, 1), ("trees", is_root), ("bytes", held)):
             counted[field] += change
             counted[f"{field}/{tenant}"] += change
-        counted[f"bytes/{tenant}"] += TREE_BYTES * is_root
     for (tenant, digest), turns in _shown(nodes).items():
         length = len(pictures.get((tenant, digest), {}).get(b"bytes", b""))
         held = shard_name + len(":t:") + len(tenant) + PICTURE_BYTES + length + length // ROUNDED_PART

@@ -160,7 +160,7 @@ BREAKS: dict[str, Damage] = {
     "words that the index lacks": ("said", lambda b: b.redis.delete(b.said)),
     "words that the index has of another turn": (
         "said",
-        lambda b: b.redis.hset(b.said, mapping={WORDS[:8]: bytes.fromhex(b.digits("leaf"))}),
+        lambda b: b.redis.hset(b.said, mapping={WORDS[:8]: b.digits("leaf")}),
     ),
     "words that two turns have": ("said", lambda b: b.set("leaf", said=WORDS)),
     "words that count too many turns": ("words", lambda b: b.redis.hset(b.said, mapping={WORDS[:8]: "#7"})),

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from store.history.history import ConversationHistoryStore
-from tests.support.store.audit import LEAF_BYTES, TREE_BYTES
+from tests.support.store.audit import LEAF_BYTES
 
 
 class Usage(NamedTuple):
@@ -23,7 +23,6 @@ async def usage(store: ConversationHistoryStore, tenant: str | None = None) -> U
             if tenant is None:
                 row = [int(value or 0) for value in await operation.command("HMGET", keys.usage, *Usage._fields)]
                 row[-1] += LEAF_BYTES * await operation.command("ZCARD", keys.leaves)
-                row[-1] += TREE_BYTES * await operation.command("ZCARD", keys.trees)
             else:
                 scores = [await operation.command("ZSCORE", f"{keys.usage}:{field}", tenant) for field in Usage._fields]
                 row = [int(score or 0) for score in scores]
