@@ -9,7 +9,7 @@ RUN python -m venv /opt/harmonium
 COPY requirements/serve.txt requirements/
 RUN /opt/harmonium/bin/pip install --require-hashes -r requirements/serve.txt
 # .git where it is one, as a pattern need not match
-COPY pyproject.toml setup.py README.md .gi[t] ./
+COPY pyproject.toml setup.py README.md LICENSE .gi[t] ./
 COPY docs docs
 COPY store store
 COPY service service

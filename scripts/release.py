@@ -103,7 +103,7 @@ def build(source: Path, out: Path, commit: str, when: str) -> tuple[Path, Path]:
 def interpreter(version: str) -> Path | None:
     """A Python of this version: on PATH, of uv or pyenv, or of Debian's packages. None where there is none."""
     for command in (
-        (UV, "python", "find", "--quiet", "--no-project", "--no-python-downloads", version),
+        (UV, "python", "find", "--no-project", "--no-python-downloads", version),
         (ROOT / "scripts/python", version),
     ):
         try:
@@ -179,6 +179,7 @@ class Installation:
             tops = {name.split("/")[0] for name in packed.namelist()}
         left = [path for top in tops for path in self.home.rglob(f"site-packages/{top}")]
         left += [path for path in self.home.rglob("*harmonium*") if self.conversations not in (path, *path.parents)]
+        left = [path for path in left if path.name != ".harmonium.lock"]  # pipx's own, which is empty
         if left:
             raise ReleaseError(f"{self.way} leaves {', '.join(map(str, left))}")
         if not self.conversations.is_dir():

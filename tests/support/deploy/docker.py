@@ -22,7 +22,16 @@ from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 
 NEEDED = (
-    *("compose.yaml", "Dockerfile", ".dockerignore", "pyproject.toml", "setup.py", "README.md", "requirements"),
+    *(
+        "compose.yaml",
+        "Dockerfile",
+        ".dockerignore",
+        "pyproject.toml",
+        "setup.py",
+        "README.md",
+        "LICENSE",
+        "requirements",
+    ),
     *("docs", "store", "service", "deploy", "scripts"),
 )
 """What of the checkout the stack is made of."""
