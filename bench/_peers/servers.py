@@ -154,7 +154,7 @@ def _smg(place: Place, engine: Engine, name: str) -> Peer:
         *("--prometheus-port", str(free_port()), "--log-level", "warn"),
         *("--history-backend", "redis", "--redis-url", f"redis://{HOST}:{redis}/0"),
     ]
-    pace, env, ready = None, dict[str, str](), "health"  # models are listed only where it speaks gRPC
+    pace, env, ready = None, dict[str, str](), "readiness"  # models are listed only where it speaks gRPC
     if engine.pid is None:
         pace, model = free_port(), place.folder / "model"
         url = _grpc_stub(place, programs, model, pace)
