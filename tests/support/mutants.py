@@ -53,7 +53,7 @@ MUTANTS = (
     Mutant("header", "service/web/auth.py", "names.count(name) > 1", "False", ERRORS),
     Mutant("seal", "service/responses/seal.py", "_derive(tenant,", '_derive("",', SEALING),
     Mutant("speaker", "service/features/chats/recognise.py", "speaker.key, *speaker.names", '""', HISTORIES),
-    Mutant("twin", "store/redis/lua/said.lua", "'#' .. (count_of(entry) or 1) + 1", "own", HISTORIES),
+    Mutant("twin", "store/redis/lua/said.lua", "call('HSETNX', index, name, digits) == 0", "false", HISTORIES),
     Mutant(
         "fork",
         "store/redis/lua/recognise.lua",
