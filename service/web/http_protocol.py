@@ -56,6 +56,7 @@ LINGER_BYTES = 64 * 1024 * 1024
 NO_HTTP_BYTES = 1024 * 1024
 """The most that is dropped behind the refusal of what isn't HTTP, or has no bounded head."""
 
+HEAD_BEGINS = b"HTTP/1.1 "
 BODIES = frozenset({b"content-length", b"transfer-encoding"})
 
 
@@ -105,11 +106,13 @@ class Clock:
 
 
 class _Transport:
-    """A connection that may linger where it is closed: nothing more is sent then, and what comes is dropped."""
+    """A connection on which a head goes out with what comes right behind it, as each write is a call of the system, and
+    that may linger where it is closed: nothing more is sent then, and what comes is dropped.
+    """
 
     def __init__(self, transport: asyncio.Transport, linger: Callable[[], bool]) -> None:
         """`linger` says whether it is to linger, and sees to its end."""
-        self.itself, self._linger = transport, linger
+        self.itself, self._head, self._linger = transport, b"", linger
         self.lingers = False
 
     def is_closing(self) -> bool:
@@ -118,8 +121,24 @@ class _Transport:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.itself, name)
 
+    def write(self, data: bytes) -> None:
+        """Send this. A head waits for the bytes after it, but not beyond this turn of the loop."""
+        if self._head:
+            self._head, data = b"", self._head + data
+        elif data.startswith(HEAD_BEGINS):
+            self._head = data
+            asyncio.get_running_loop().call_soon(self.flush)
+            return
+        self.itself.write(data)
+
+    def flush(self) -> None:
+        head, self._head = self._head, b""
+        if head and not self.is_closing():
+            self.itself.write(head)
+
     def close(self) -> None:
         """Close the connection once all is sent; one that lingers at once."""
+        self.flush()
         if self.is_closing() or not self._linger():
             self.itself.close()
             return
@@ -437,6 +456,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._head_clock.stop()
         self._unset_keepalive_if_required()
         self.connections.discard(self)
+        self.transport.flush()
         url = httptools.parse_url(self.url)
         head = {"path": url.path.decode(), "raw_path": url.path, "query_string": url.query or b""}
         protocol: Any = self.ws_protocol_class(self.config, self.server_state, self.app_state)  # type: ignore[misc]
