@@ -153,10 +153,10 @@ def test_two_turns_stand_side_by_side_at_their_first_difference(service: Service
     page.locator(".row", has_text="Count to 3.").click()
     expect(page).to_have_url(re.compile(f"{left}/{right}"))
     for side, own in (("Left", "Your name is Ada."), ("Right", "3")):
-        expect(page.get_by_label(side).locator(".shared")).to_be_hidden()
+        expect(page.get_by_label(side).locator(".shared-turns .short")).to_be_hidden()
         expect(page.get_by_label(side).locator(".own")).to_be_in_viewport()
         page.get_by_label(side).get_by_text("1 shared turn").click()
-        expect(page.get_by_label(side).locator(".shared")).to_contain_text("My name is Ada.")
+        expect(page.get_by_label(side).locator(".shared-turns .short")).to_contain_text("My name is Ada.")
         expect(page.get_by_label(side).locator(".own .item.assistant")).to_contain_text(own)
     page.get_by_role("link", name="← Back").click()
     expect(page.locator(".row.selected")).to_contain_text("What is my name?")
