@@ -70,7 +70,7 @@ function Player({ events }: { events: StreamEvent[] }) {
     if (!plays) return;
     const timer = setInterval(() => {
       setAt((before) => {
-        const next = (before ?? 0) + (speed * TICK_MS) / 1000;
+        const next = (before ?? Infinity) + (speed * TICK_MS) / 1000; // null: it is over, and a late tick comes
         if (next < length.current - 1) return next;
         setPlays(false);
         return null;
