@@ -51,12 +51,13 @@ class ReleaseError(Exception):
     """A step of the release failed; the text says which, and why."""
 
 
-def run(*command: str | Path, cwd: Path | None = None, **environment: str) -> str:
-    """What a command prints. Raises ReleaseError, with the end of what it said."""
+def run(*command: str | Path, cwd: Path | None = None, stdin: str | None = None, **environment: str) -> str:
+    """The output of a command. Raises ReleaseError, with the end of its errors."""
     done = subprocess.run(
         command,
         cwd=cwd,
         env=environment or None,
+        input=stdin,
         capture_output=True,
         text=True,
         timeout=COMMAND_SECONDS,
@@ -68,7 +69,7 @@ def run(*command: str | Path, cwd: Path | None = None, **environment: str) -> st
 
 
 def git(*arguments: str) -> str:
-    """What git says of the checkout."""
+    """The answer of git about the checkout."""
     return run("git", "-C", ROOT, *arguments)
 
 
@@ -117,17 +118,11 @@ def interpreter(version: str) -> Path | None:
 def resolve(version: str, *requirements: str) -> dict[str, str]:
     """The newest releases that fit together and have wheels for this Python, by their packages."""
     command = ("--quiet", "pip", "compile", "--no-header", "--no-annotate", "--only-binary", ":all:", "-")
-    done = subprocess.run(
-        [UV, *command, "--python-version", version],
-        input="\n".join(requirements),
-        capture_output=True,
-        text=True,
-        timeout=COMMAND_SECONDS,
-        check=False,
-    )
-    if done.returncode:
-        raise ReleaseError(f"Python {version} can't have {', '.join(requirements)}: {done.stderr[-1500:]}")
-    return dict(re.findall(r"(?m)^([\w.-]+)==(\S+)", done.stdout))
+    try:
+        locked = run(UV, *command, "--python-version", version, stdin="\n".join(requirements))
+    except ReleaseError as error:
+        raise ReleaseError(f"Python {version} can't have {', '.join(requirements)}: {error}") from error
+    return dict(re.findall(r"(?m)^([\w.-]+)==(\S+)", locked))
 
 
 class Installation:
@@ -152,7 +147,7 @@ class Installation:
         }
 
     def call(self, *command: str | Path, **settings: str) -> str:
-        """What a command prints there. Raises ReleaseError."""
+        """The output of a command there. Raises ReleaseError."""
         return run(*command, cwd=self.home, **self.environment | settings)
 
     def install(self, *also: str) -> None:

@@ -101,7 +101,7 @@ class Prepared:
 
 
 class Stub:
-    """What all connections share: how fast it is, and what is prepared for each path."""
+    """The state that all connections share: how fast it is, and what is prepared for each path."""
 
     def __init__(self) -> None:
         self.seconds = 0.0

@@ -4,15 +4,13 @@ A feature brings its own group. The text below each setting is its help and its 
 values are shown. Never print a key: keys are SecretStr, and `display` masks them.
 """
 
-import ast
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
 from importlib.util import find_spec
-from inspect import get_annotations, getsource
-from itertools import pairwise
+from inspect import get_annotations
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self, cast
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import (
     AfterValidator,
@@ -151,6 +149,7 @@ class SettingsGroup(SourcedSettings):
         enable_decoding=False,  # lists are no JSON here
         frozen=True,
         hide_input_in_errors=True,
+        use_attribute_docstrings=True,
         defer_build=True,  # for all settings together, and not for each group of them
     )
 
@@ -210,32 +209,15 @@ class SettingsGroup(SourcedSettings):
     @classmethod
     def by_heading(cls) -> dict[str, list[str]]:
         """The names of all settings by the headings of their groups."""
-        fields = cls.model_fields
-        return {each.heading: [name for name in get_annotations(each) if name in fields] for each in cls._groups()}
-
-    @classmethod
-    def _groups(cls) -> "list[type[SettingsGroup]]":
-        return [each for each in reversed(cls.__mro__) if issubclass(each, SettingsGroup) and "heading" in vars(each)]
+        groups = (each for each in reversed(cls.__mro__) if issubclass(each, SettingsGroup) and "heading" in vars(each))
+        return {each.heading: [name for name in get_annotations(each) if name in cls.model_fields] for each in groups}
 
     @classmethod
     def description(cls, name: str) -> str:
         """The meaning of the setting `name`, on one line: the text below it."""
-        mark = "Experimental: " if cls.model_fields[name].json_schema_extra == EXPERIMENTAL else ""
-        return mark + cls._texts().get(name, "")
-
-    @classmethod
-    @cache
-    def _texts(cls) -> dict[str, str]:
-        """The texts below settings. pydantic would read all sources for them at each start, help or not."""
-        body = [
-            each for group in cls._groups() for each in cast(ast.ClassDef, ast.parse(getsource(group)).body[0]).body
-        ]
-        return {
-            setting.target.id: " ".join(text.value.value.split())
-            for setting, text in pairwise(body)
-            if isinstance(setting, ast.AnnAssign) and isinstance(setting.target, ast.Name)
-            if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str)
-        }
+        field = cls.model_fields[name]
+        mark = "Experimental: " if field.json_schema_extra == EXPERIMENTAL else ""
+        return mark + " ".join((field.description or "").split())
 
     @classmethod
     def is_flag(cls, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""What each release has stored is read by the code of today: compared, continued, repaired, restored and imported.
+"""The code of today reads the stored data of each release: compared, continued, repaired, restored and imported.
 
 The releases are in tests/fixtures (tests/support/releases/stored.py). A test that fails here says that somebody who
 upgrades loses something: correct the code, never a file of a release that is out.
@@ -223,7 +223,7 @@ def test_the_export_is_imported_into_an_empty_store(release: Release, tmp_path: 
 
 
 def refused(done: Done) -> str:
-    """What a command says that can't read the data in a folder, and ends."""
+    """The error of a command that can't read the data in a folder."""
     assert done.returncode in (1, 2), done.stdout
     assert "Traceback" not in done.stderr, done.stderr
     return done.stderr

@@ -128,6 +128,11 @@ class Walk:
         await self._http.aclose()
 
     async def check(self) -> None:
+        """Look at all turns, and fail where anything is wrong."""
+        await self.look()
+        assert self.wrong == [], "\n".join(self.wrong)
+
+    async def look(self) -> None:
         """Look at each turn, once nobody walks: those that live are there and can be continued, the deleted are not."""
         turns = asyncio.Semaphore(WALKERS)
         living = [turn for turn in self.told if turn.state is State.LIVE]
@@ -140,7 +145,6 @@ class Walk:
                     await self._continue(turn)
 
         await asyncio.gather(*map(look, self.told))
-        assert self.wrong == [], "\n".join(self.wrong)
 
     async def _look(self, turn: Told) -> None:
         found = await self._sure("GET", f"/v1/responses/{turn.id}")

@@ -39,7 +39,7 @@ from tests.support.waiting import wait_until
 ADMIN_KEY = "sk-admin-of-the-fixtures-0123456789"
 SEAL_KEY = b64encode(b"a key for seals that all may know").decode()
 DAYS = 36_500
-"""What is stored for the fixtures is never too old."""
+"""Stored data of the fixtures is never too old."""
 
 SETTINGS: dict[str, Any] = {
     "api_keys": f"acme:{ACME_KEY},globex:{GLOBEX_KEY}",
@@ -233,7 +233,7 @@ def fill_the_registry(making: Making, folder: Path) -> dict[str, str]:
 
 
 def output_of(done: Any) -> str:
-    """What a command printed that went well."""
+    """The output of a command that went well."""
     assert done.returncode == 0, (done.args, done.stdout, done.stderr)
     return done.stdout
 

@@ -1,4 +1,4 @@
-"""What each release has stored, in tests/fixtures/RELEASE: copied to a folder of a test's own, and served there.
+"""The stored data of each release, in tests/fixtures/RELEASE: copied to a folder of a test's own, and served there.
 
     data/            the data folder of a `harmonium serve` that was killed: append-only file, archive and catalogue
     backup.hm        what `harmonium backup` made of it
@@ -46,7 +46,7 @@ Done = subprocess.CompletedProcess[str]
 
 
 class Release:
-    """What one release has stored."""
+    """The stored data of one release."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -54,7 +54,7 @@ class Release:
 
     @cached_property
     def manifest(self) -> Mapping[str, Json]:
-        """What is said of it in its manifest."""
+        """The settings, the keys, the ids and the answers."""
         return json.loads((self.folder / MANIFEST).read_text())
 
     def key(self, holder: str) -> str:
@@ -120,7 +120,7 @@ def _run(arguments: Sequence[str | Path], environment: Mapping[str, str]) -> Don
 
 
 def answer_of(service: ServiceProcess, key: str, path: str) -> Json:
-    """What a GET answers, without what changes when somebody reads: the status, and the JSON, its lines or the text."""
+    """The answer to a GET, without what changes when somebody reads: its status, and its JSON, lines or text."""
     found = service.http(key).get(path)
     try:
         said: Json = found.json()
@@ -146,5 +146,4 @@ def clock(release: Release) -> dict[str, str]:
 
 
 def _faketime() -> str | None:
-    (found, *_) = [*sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1")), None]
-    return None if found is None else str(found)
+    return next(map(str, Path("/usr/lib").glob("*/faketime/libfaketime.so.1")), None)
