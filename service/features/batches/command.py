@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from service.commands.arguments import RUN, argument, command_line, option
+from service.commands.arguments import TALK, argument, command_line, option
 from service.features.client import printing
 from service.features.client.errors import EXIT_FAILED, EXIT_USAGE, ClientError
 from service.features.client.options import AsJson, talking
@@ -20,7 +20,7 @@ ENDED = ("completed", "failed", "expired", "cancelled")
 app = command_line()
 
 
-@app.command(rich_help_panel=RUN)
+@app.command(rich_help_panel=TALK)
 @talking
 def batch(
     service: RemoteService,

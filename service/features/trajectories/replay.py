@@ -92,7 +92,12 @@ def _ask_again(service: RemoteService, body: Json, turn: AskedTurn, calls: Recor
     given = turn.given
     for _ in range(MOST_ROUNDS):
         asked = body | {"input": given, "previous_response_id": before}
-        made = waited_for(service, service.call("POST", "/v1/responses", asked)["id"], None)
+        id = str(service.call("POST", "/v1/responses", asked)["id"])
+        try:
+            made = waited_for(service, id, None)
+        except KeyboardInterrupt:
+            service.call("POST", f"/v1/responses/{id}/cancel")
+            raise
         if (reason := why_not(made)) is not None:
             raise ClientError(f"{made['id']}: {reason}")
         before, output = str(made["id"]), made["output"]
@@ -131,7 +136,7 @@ def replay(
     as_json: AsJson = False,
 ) -> None:
     """Ask the user's turns up to a response once more, of another model or with other instructions, beside the first
-    answers (experimental). Calls get their recorded outcomes. It waits until nothing else does.
+    answers (experimental). Calls get their recorded outcomes. It waits until nothing else does. Ctrl-C cancels it.
     """
     changes = {"model": model, "instructions": instructions}
     changes = {name: value for name, value in changes.items() if value is not None}

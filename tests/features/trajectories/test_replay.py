@@ -3,11 +3,14 @@
 import json
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from service.features.client.errors import EXIT_INTERRUPTED
+from service.features.trajectories import replay
 from tests.features.trajectories.test_trajectories import call
-from tests.support.engine.scripted import ScriptedEngine
+from tests.support.engine.scripted import ScriptedEngine, Stall
 from tests.support.service.beside import ServiceBeside
 from tests.support.service.commands import run
 from tests.support.service.inside import answer, scripted, then, thought
@@ -97,6 +100,15 @@ def test_what_was_not_recorded_is_said(served: Callable[..., Any]) -> None:
     assert shown["calls"] == {"of other arguments": 1, "not recorded": 1}
     outputs = [item["output"] for item in shown["turns"][0]["now"] if item["type"] == "function_call_output"]
     assert outputs == ["rain, 9 °C", "No outcome of this call was recorded. Go on without it."]
+
+
+def test_ctrl_c_cancels_the_response_under_way(served: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    service, _ = served([Stall()])
+    id = converse(service)
+    waited = Mock(side_effect=KeyboardInterrupt)
+    monkeypatch.setattr(replay, "waited_for", waited)
+    assert run("replay", id, "--model", MODEL).exit_code == EXIT_INTERRUPTED
+    assert service.client().responses.retrieve(waited.call_args.args[1]).status == "cancelled"
 
 
 def test_a_replay_changes_something(served: Callable[..., Any]) -> None:
