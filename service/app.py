@@ -32,6 +32,7 @@ from service.responses.prompt.read import MAX_ITEMS, MAX_TOOLS
 from service.responses.service import Service
 from service.settings.core import BODIES, MAX_FOLLOWERS, MAX_QUEUED_REQUESTS, MAX_SOCKETS, CoreSettings
 from service.web.admission.slots import Admission
+from service.web.beginnings import BEGINNINGS, Beginnings
 from service.web.dialect import OPENAI, Dialect
 from service.web.exchange import METHODS
 from service.web.gate import HANDLERS, Gate
@@ -161,7 +162,7 @@ def under(dialect: Dialect, router: APIRouter) -> APIRouter:
 def _application(
     process: Process,
     routers: Sequence[APIRouter],
-    lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None,
+    lifespan: Callable[[FastAPI], AbstractAsyncContextManager[object]] | None = None,
 ) -> FastAPI:
     """FastAPI's application with these routers; `lifespan` is around the time in which it serves."""
     routes = [route for router in routers for route in router.routes]
@@ -211,7 +212,7 @@ def settle() -> None:
 
 
 @asynccontextmanager
-async def _lifespan(process: Process, _: object) -> AsyncGenerator[None]:
+async def _lifespan(process: Process, _: object) -> AsyncGenerator[dict[str, Beginnings]]:
     """The process from its start to its end."""
     service, background, admission = process.service, process.background, process.admission
     try:
@@ -231,7 +232,7 @@ async def _lifespan(process: Process, _: object) -> AsyncGenerator[None]:
     try:
         with on_stop_signal(stop), rereading(service.tenants.keys, partial(reread, service)):
             async with lag_counted(service.metrics):
-                yield
+                yield {BEGINNINGS: Beginnings(service.tenants.pacing.several)}
     finally:
         stop()
         # requests that were cut off may still be storing their turns

@@ -116,12 +116,15 @@ class Pacing:
 
     def crowded(self, tenant: str) -> bool:
         """Whether a tenant has so much that it is at others' expense."""
-        if self._there.get(tenant, 0) <= MODEST:
-            return False
+        return self._there.get(tenant, 0) > MODEST and self.several()
+
+    def several(self) -> bool:
+        """Whether more than one tenant is at work or waits, or did lately."""
         if len(self._there) > 1:
             return True
-        _, at = self._before if self._last[0] == tenant else self._last
-        return self._clock() - at < LATELY_SECONDS
+        since = self._clock() - LATELY_SECONDS
+        lately = {tenant for tenant, at in (self._last, self._before) if at > since}
+        return len(lately | self._there.keys()) > 1
 
 
 def _less(counts: dict[str, int], tenant: str) -> None:

@@ -12,6 +12,7 @@ A request that opens a WebSocket goes to the protocol that is configured for the
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
@@ -26,6 +27,7 @@ from websockets.server import ServerProtocol
 
 from service.errors import ApiError, InvalidRequest
 from service.shares import Share
+from service.web.beginnings import BEGINNINGS, Beginnings
 from service.web.errors import envelope
 
 MAX_HEAD_BYTES = 64 * 1024
@@ -197,6 +199,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._limits: ConnectionLimits = getattr(config, "connection_limits", ConnectionLimits())
         self._socket_paths: frozenset[str] = getattr(config, "socket_paths", frozenset())
         self._waiting = _waiting.setdefault(server_state, {})
+        self._beginnings: Beginnings = app_state.get(BEGINNINGS) or Beginnings()
         self._in_head = True
         self._head_bytes = self._head_count = 0
         self._unparsed_bytes = 0
@@ -252,6 +255,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def shutdown(self) -> None:
         """The server stops, and waits for no client that still sends a body."""
         self._patient = False
+        self._beginnings.hurry()
         if self.transport.lingers:
             self.transport.close()
         else:
@@ -268,8 +272,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         unread = self._refusal is not None or (cycle is not None and cycle.response_complete and cycle.more_body)
         if not self._patient or not unread:
             return False
-        extensions: dict[str, Any] = {} if cycle is None else cast(dict[str, Any], cycle.scope)["extensions"]
-        whose: str = extensions.get(WHOSE) or f"\0{self.client[0] if self.client else ''}"  # no tenant is called so
+        whose = self._whose
         if not self._lingering.fits(whose):
             return False
         self._lingering.take(whose, 1)
@@ -305,7 +308,28 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         assert self._serving is not None
         return AnswerBody(self._serving)
 
+    @property
+    def _whose(self) -> str:
+        """The tenant of the request that was served last, or the address where none is known."""
+        scope = {} if self._serving is None else cast(dict[str, Any], self._serving.scope)
+        extensions: dict[str, str] = scope.get("extensions", {})
+        return extensions.get(WHOSE) or f"\0{self.client[0] if self.client else ''}"  # no tenant is called so
+
     def data_received(self, data: bytes) -> None:
+        """Parse `data`, now or in a later turn of the loop if too many requests begin in this one."""
+        if self not in self._waiting or self.transport.is_closing() or self._beginnings.may(whose := self._whose):
+            self._parse(data)
+            return
+        self.flow.pause_reading()
+        self._unset_keepalive_if_required()
+        self._beginnings.leave(whose, partial(self._begin, data))
+
+    def _begin(self, data: bytes) -> None:
+        if not self.transport.is_closing():
+            self.flow.resume_reading()
+            self._parse(data)
+
+    def _parse(self, data: bytes) -> None:
         """Parse `data`; refuse when one URL, header or trailer is too long while it is still inside the parser."""
         if self.transport.lingers:
             self._left -= len(data)
