@@ -32,6 +32,14 @@ SETTLE_SECONDS = 10.0
 _FAR_AHEAD = [b"%d" % 10**11, b"0"]
 """Seconds and µs, some thousand years from now."""
 
+OF_UPKEEP = (
+    *("restore", "let_go", "redact", "repair", "discard", "settle", "archived"),
+    *("begin_archive", "note_older", "queue_again", "pass_older", "end_archive"),
+)
+
+SERVING = tuple(each for each in scripts.ALL if each in scripts.AT_ONCE or each.name not in OF_UPKEEP)
+"""The scripts that a server has which serves requests of every kind, without an archive, and that nobody repairs."""
+
 Commands = list[bytes]
 """Packed commands, of which each asks for one reply."""
 
@@ -147,7 +155,7 @@ def running(kind: str) -> Iterator[Server]:
             server = Server(url)
             # writing the file anew takes a copy of the process, whose pages then cost whoever touches them
             server.ask("CONFIG", "SET", "auto-aof-rewrite-percentage", 0)
-            for script in scripts.ALL:
+            for script in SERVING:
                 server.ask("FUNCTION", "LOAD", script.library)
             yield server
 

@@ -51,6 +51,9 @@ NO_RESPONSES = (CONVERSATION_MARK, BY_HAND_MARK, OMISSION_MARK)
 COUNTERS = ("responses", "tombstones", "trees", "bytes")
 """The counters of a shard, and of each tenant in it (lua/usage.lua)."""
 
+ARCHIVE = "archive"
+"""The field beside the counters of a shard that has an archive (lua/noting.lua)."""
+
 SECRET_BYTES = 32
 """The length of the store's secret: no key that is derived from it can be stronger."""
 
@@ -83,7 +86,6 @@ class ShardKeys:
     audit_entries: Key
     audit_shares: Key
     reservations: Key
-    archive: Key
     archive_away: Key
     archive_head: Key
     archive_failed: Key

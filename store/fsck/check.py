@@ -21,7 +21,7 @@ from store import codec
 from store.errors import ArchiveDamaged, ArchiveUnavailable, NewerFormat
 from store.fsck.faults import LACKING, MEANINGS, ORPHAN, UNREADABLE, Fault
 from store.fsck.inspection import KINDS, Inspection, Judged, Moment, Shard, batches, is_number
-from store.keys import COUNTERS, HEX_DIGITS, SECRET_BYTES, Keyspace, name_of
+from store.keys import ARCHIVE, COUNTERS, HEX_DIGITS, SECRET_BYTES, Keyspace, name_of
 from store.layout import Layout, Terms
 from store.redis import scripts
 from store.redis.connection import Client, Server
@@ -171,7 +171,7 @@ class ShardRepair:
 
     async def has_all_archived(self) -> bool:
         """Whether there is an archive that can be asked, and it has all that this shard has."""
-        there = await self._shard.server.command("EXISTS", self._keys.archive)
+        there = await self._shard.server.command("HEXISTS", self._keys.usage, ARCHIVE)
         waits = await self._shard.server.command("EXISTS", *map(self._shard.base.__add__, ("unarchived", "older")))
         return self._round.archived is not None and there == 1 and waits == 0
 

@@ -36,7 +36,7 @@ TURNS = 25
 
 KINDS = {
     **dict.fromkeys(("clock", "logged", "looked", "secret"), "string"),
-    **dict.fromkeys(("archive", "archive-id", "archive-user", "older", "files-held", "files-recovered"), "string"),
+    **dict.fromkeys(("archive-id", "archive-user", "older", "files-held", "files-recovered"), "string"),
     **dict.fromkeys(
         ("tombstones", "trees", "leases", "logs", "outbox", "outbox-ages", "reservations", "unarchived", "files-until"),
         "zset",

@@ -177,8 +177,8 @@ class Script(Generic[Names, P]):
         return await operation.row(("EVAL", self.source, *given), *whole, at=given[1], ahead=ahead)
 
     async def _load(self, operation: Operation, at: Argument) -> None:
-        """Load this library into the server that has the key `at`, and all others, so that it has them if it is full or
-        a replica one day. One that is full now takes none. Raises redis-py's errors.
+        """Load this library into the server that has the key `at`, and those AT_ONCE. One that is full now takes none.
+        Raises redis-py's errors.
         """
         try:
             await operation.command("FUNCTION", "LOAD", self.library, at=at)
@@ -187,7 +187,7 @@ class Script(Generic[Names, P]):
                 return
             raise
         with suppress(ResponseError):  # it has one of them
-            await operation.row(*(("FUNCTION", "LOAD", each.library) for each in ALL), at=at, ahead=True)
+            await operation.row(*(("FUNCTION", "LOAD", each.library) for each in AT_ONCE), at=at, ahead=True)
         listed = await operation.command("FUNCTION", "LIST", "LIBRARYNAME", f"{LIBRARY}*", at=at)
         names = {dict(zip(each[::2], each[1::2], strict=True))[b"library_name"].decode() for each in listed}
         if len(names) > MOST_BUILDS * len(ALL):
@@ -781,3 +781,8 @@ def settle(shard: ShardKeys, *, since: str, commands: bytes, events: str) -> Non
 
 
 ALL = tuple(cast("Script[Any, ...]", each) for each in tuple(globals().values()) if isinstance(each, Script))
+
+AT_ONCE = (evict, *(cast("Script[Any, ...]", each) for each in ALL if each.flags == _READ_ONLY))
+"""The scripts that a server gets with the first one, as it takes none when it needs them: full, or a replica. Any other
+waits until it is asked for: Lua's collector goes over all that is loaded, again and again.
+"""

@@ -23,7 +23,7 @@ from store.backup.heads import Heads
 from store.backup.reading import ABOVE, BROKEN, TURNS, Node, ShardReader, portions
 from store.backup.records import Saved
 from store.history.delete import ERASED, FORGOTTEN, TREE
-from store.keys import Keyspace, ShardKeys, digits_of, id_of, is_conversation, shard_of
+from store.keys import ARCHIVE, Keyspace, ShardKeys, digits_of, id_of, is_conversation, shard_of
 from store.redis import scripts
 from store.redis.connection import Server
 from store.turn import TERMINAL
@@ -180,7 +180,7 @@ class Archiver:
         """
         async with self._server.operation() as operation:
             now = await operation.now_us(shard.clock) // 1000
-            after = int(await operation.command("GET", shard.archive) or 0)
+            after = int(await operation.command("HGET", shard.usage, ARCHIVE) or 0)
             latest = now + max(after, round(LATER_SECONDS * 1000)) + AHEAD_MS
             spans = ((f"({latest}", "+inf"), ("-inf", latest if early else now))
             found = list[bytes]()

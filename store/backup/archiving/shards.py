@@ -12,7 +12,7 @@ from store.backup.heads import Heads, Standing
 from store.backup.ownership import leave
 from store.backup.reading import ShardReader, scan
 from store.history.delete import in_pieces
-from store.keys import Keyspace, ShardKeys, id_of
+from store.keys import ARCHIVE, Keyspace, ShardKeys, id_of
 from store.redis import scripts
 from store.redis.connection import Operation, Server
 
@@ -110,12 +110,13 @@ async def is_full(server: Server, keyspace: Keyspace) -> bool:
 
 async def end_archive(server: Server, keyspace: Keyspace) -> bool:
     """End the archive in all shards, with its notes: trees are evicted as without one, and the store may get another
-    archive. Returns whether it had one; where there is none, it costs one command a shard, and one. Raises
+    archive. Returns whether it had one; where there is none, it costs one row a shard, and a command. Raises
     StoreUnavailable.
     """
 
     async def end(operation: Operation, shard: ShardKeys) -> bool:
-        if not await operation.command("EXISTS", shard.archive, shard.older, shard.unarchived):
+        asked = (("HEXISTS", shard.usage, ARCHIVE), ("EXISTS", shard.older, shard.unarchived))
+        if not any(await operation.row(*asked, at=shard.usage)):
             return False
         (word,) = await scripts.end_archive(operation, shard, budget=ENDED)
         return word == b"again"
@@ -157,7 +158,7 @@ async def waiting_in(server: Server, keyspace: Keyspace, number: int) -> Waiting
     """The backlog of one shard. Raises StoreUnavailable."""
     shard = keyspace.all_shards()[number]
     async with server.operation() as operation:
-        after = await operation.command("GET", shard.archive)
+        after = await operation.command("HGET", shard.usage, ARCHIVE)
         if after is None:
             return Waiting(number, noted=False)
         now = await operation.now_us(shard.clock) // 1000

@@ -8,7 +8,7 @@ from store.backup.archiving.archiver import HERE
 from store.backup.archiving.shards import note_turns
 from store.backup.reading import BROKEN, GONE_TOO, Node, ShardReader, pause
 from store.history.delete import ERASED, FORGOTTEN
-from store.keys import Keyspace, shard_of
+from store.keys import ARCHIVE, Keyspace, shard_of
 from store.redis.connection import Server
 
 
@@ -26,7 +26,7 @@ class Memory:
         """
         found: list[int] = []
         for number, shard in enumerate(self.keyspace.all_shards()):
-            told, older = await self._server.row(("GET", shard.archive), ("GET", shard.older))
+            told, older = await self._server.row(("HGET", shard.usage, ARCHIVE), ("GET", shard.older))
             if told is None or older is not None:
                 found.append(number)
         return found

@@ -21,7 +21,6 @@ call('HDEL', shard_key('archive-failed'), tenant .. '/' .. digits)
 if left == 0 then
   call('ZREM', shard_key('unarchived'), tenant .. '/' .. digits)
 else
-  local after = call('GET', shard_key('archive')) or 0
-  call('ZADD', shard_key('unarchived'), exact(math.floor(now_us / 1000) + after), tenant .. '/' .. digits)
+  call('ZADD', shard_key('unarchived'), exact(math.floor(now_us / 1000) + (archive_after() or 0)), tenant .. '/' .. digits)
 end
 return { 'ok', left }

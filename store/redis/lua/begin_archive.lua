@@ -6,8 +6,7 @@
 -- Invariant: what changes is noted from the call on that first said so. What was there then is `older` (unarchived.lua), until
 --            pass_older.lua has passed all of it. A retry, or another process, changes nothing of that.
 
-if call('EXISTS', shard_key('archive')) == 0 and call('EXISTS', trees) == 1 then
+if call('HSET', shard_key('usage'), 'archive', exact(after_ms)) == 1 and call('EXISTS', trees) == 1 then
   call('SET', shard_key('older'), '0')
 end
-call('SET', shard_key('archive'), exact(after_ms))
 return { 'ok' }

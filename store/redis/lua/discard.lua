@@ -77,7 +77,7 @@ local function fate()
   end
   if not (unreadable or lacks) then
     return 'sound'
-  elseif known and not has_archive() or archive == 'unknown' and has_archive()
+  elseif known and not archive_after() or archive == 'unknown' and archive_after()
     or known and (is_unknown(turn) or (lacks and is_to_be_erased(turn))) then
     return 'waits' -- for who can say more
   elseif known and lacks then

@@ -13,7 +13,7 @@ local function note_gone(member)
   local fence = fence_of(tenant, member)
   if call('GET', fence) == token then
     return 'ok'
-  elseif not has_archive() or now_us / 1000 > archived + fence_ms then
+  elseif not archive_after() or now_us / 1000 > archived + fence_ms then
     return 'outdated'
   end
   local deleted = archived_deleted == '1' or was_deleted(tenant, archived_root, digits, '')

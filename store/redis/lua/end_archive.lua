@@ -3,10 +3,10 @@
 --
 -- Arguments: budget  of how many trees the notes go
 -- Result:    {'ok'} | {'again'} when there are more
--- Invariant: no turn changes. What was noted of a tree keeps that from being evicted until it is gone.
+-- Invariant: no turn changes. A tree may stay for what was noted of it until that is gone.
 
-call('DEL', shard_key('archive'), shard_key('older'), shard_key('archive-away'), shard_key('archive-failed'),
-  shard_key('archive-head'))
+call('HDEL', shard_key('usage'), 'archive')
+call('DEL', shard_key('older'), shard_key('archive-away'), shard_key('archive-failed'), shard_key('archive-head'))
 for _, member in ipairs(call('ZRANGE', unarchived, 0, budget - 1)) do
   local tenant, root = split(member)
   call('UNLINK', changes_of(tenant, root))

@@ -12,16 +12,22 @@
 -- `tree_rank`. That stays true while others go: a leaf enters with a score no lower than that of the child that made room.
 
 -- The first leaf of the tenant that needs the room, its digits and its turn, where nobody has more, as the turn is counted
--- besides, and that leaf may go. It is what nearly always goes, so it is found without what all other cases take.
+-- besides, and that leaf may go. It is what nearly always goes, so it is found without what all other cases take, and loses its
+-- place as it is found.
 local function first_of_own(field)
   if field == 'trees' or call('ZRANGE', usage .. ':' .. field, '-1', '-1')[1] ~= tenant then
     return nil
   end
-  local found, score = unpack(call('ZRANGE', leaves_of(tenant), '0', '0', 'WITHSCORES'))
+  local order = leaves_of(tenant)
+  local found, score = unpack(call('ZPOPMIN', order))
   local turn = found and found ~= parent and turn_of(tenant, found)
   if turn and turn.children == '0' and not turn.deleted and turn.touched == score
     and not is_held(tenant, found, turn) then
+    turn.is_displaced = true
+    count(tenant, 'bytes', -LEAF_BYTES)
     return found, turn
+  elseif found then
+    call('ZADD', order, score, found)
   end
 end
 

@@ -34,7 +34,7 @@ end
 
 local function gone(tenant, root, idle_us)
   local used = tonumber(call('ZSCORE', trees, tenant .. '/' .. root) or 0)
-  if used > 0 and (idle_us == 0 or used > now_us - idle_us or call('EXISTS', shard_key('archive')) == 1) then
+  if used > 0 and (idle_us == 0 or used > now_us - idle_us or call('HEXISTS', shard_key('usage'), 'archive') == 1) then
     return false
   end
   return used == 0 or not (has_jobs(tenant, root) or conversation_in(tenant, root))

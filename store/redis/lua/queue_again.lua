@@ -8,7 +8,7 @@
 for member in string.gmatch(members, '%S+') do
   local tenant, root = split(member)
   if call('EXISTS', changes_of(tenant, root)) == 1 then
-    queue(tenant, root, call('GET', shard_key('archive')))
+    queue(tenant, root)
   end
 end
 return { 'ok' }

@@ -61,7 +61,9 @@ local function remove(tenant, digits, turn)
   local node, root, parent = key('node', tenant, digits), turn.root, turn.parent
   local messages, response = key('messages', tenant, digits), key('response', tenant, digits)
   local pins, tree = key('pins', tenant, digits), key('tree', tenant, root)
-  displace_leaf(tenant, digits, turn.deleted)
+  if not turn.is_displaced then
+    displace_leaf(tenant, digits, turn.deleted)
+  end
   if not turn.deleted and is_conversation(digits) then
     unlist(tenant, digits)
   end

@@ -33,7 +33,7 @@ repairs['stray-place'] = function(turn, name)
 end
 
 repairs['not-queued'] = function(turn)
-  queue(turn.tenant, turn.digits, call('GET', shard_key('archive')))
+  queue(turn.tenant, turn.digits)
 end
 
 function repairs.lineage(turn)

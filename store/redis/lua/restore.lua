@@ -65,7 +65,7 @@ if parent ~= '' then
     held = above[6] or 0, said = above[7] }
 end
 if source ~= '' then
-  if not has_archive() or now_ms > asked_ms + fence_ms then
+  if not archive_after() or now_ms > asked_ms + fence_ms then
     return { 'outdated' }
   elseif was_deleted(tenant, from.root, digits, deleted) then
     return { source == 'file' and 'deleted' or 'outdated' }

@@ -11,10 +11,6 @@ local function fence_of(tenant, member)
   return shard_key('fence:' .. tenant .. '/' .. member)
 end
 
-local function has_archive()
-  return call('EXISTS', shard_key('archive')) == 1
-end
-
 -- Whether nobody has noted yet what a tree had before there was an archive.
 local function is_older(tenant, root)
   local noted = call('GET', shard_key('older'))
@@ -34,7 +30,7 @@ local AT_ONCE_US = 9000000000000000 -- taken from the µs of a last use: due bef
 local function archive_next(tenant, root, used)
   local member = tenant .. '/' .. root
   local due = tonumber(call('ZSCORE', shard_key('unarchived'), member) or 0)
-  if due > now_us / 1000 + (call('GET', shard_key('archive')) or 0) then
+  if due > now_us / 1000 + (archive_after() or 0) then
     return false
   end
   call('ZADD', shard_key('unarchived'), 'LT', exact(used - AT_ONCE_US), member)
@@ -43,7 +39,7 @@ end
 
 -- Whether a turn that was used last then, in µs, has to stay, as the archive lacks it, and whether that won't be long.
 local function is_unarchived(tenant, root, digits, touched)
-  if is_plain() then
+  if not archive_after() then
     return false
   end
   local lacks = call('ZSCORE', changes_of(tenant, root), '+' .. digits)

@@ -1,5 +1,4 @@
 --- include clock
---- include plain
 -- Shared by the scripts that add or remove turns: the counters of a shard and of each tenant in it, and how many
 -- bytes the server holds for it.
 -- Invariant: a counter equals what is stored; a tenant with nothing stored has none. A script that counts has to
@@ -10,7 +9,7 @@
 -- of eviction; LISTED_BYTES for each conversation in a list; and TREE_BYTES for each tree, by its place among those of its
 -- tenant (places.lua). They are measured (tests/store/history/test_account.py compares the sum with the server). `stored` adds
 -- NOTED_BYTES for each tree of which an archive lacks something (unarchived.lua): what one or two changes take, and no tenant
--- is counted.
+-- is counted. The field `archive` is no counter (noting.lua), and is read with them.
 
 local LEAF_BYTES, LISTED_BYTES, TREE_BYTES, NOTED_BYTES = 195, 135, 445, 480
 
@@ -23,10 +22,17 @@ end
 
 local function counted()
   if not recorded then
-    local responses, tombstones, trees, bytes = unpack(call('HMGET', usage, 'responses', 'tombstones', 'trees', 'bytes'))
-    recorded = { responses = responses or 0, tombstones = tombstones or 0, trees = trees or 0, bytes = bytes or 0 }
+    local responses, tombstones, trees, bytes, archive = unpack(call('HMGET', shard_key('usage'), 'responses', 'tombstones',
+      'trees', 'bytes', 'archive'))
+    recorded = { responses = responses or 0, tombstones = tombstones or 0, trees = trees or 0, bytes = bytes or 0,
+      archive = archive }
   end
   return recorded
+end
+
+-- After how many ms a changed tree is archived; nil where the shard has no archive.
+local function archive_after()
+  return counted().archive
 end
 
 local function count(tenant, field, change)
@@ -45,7 +51,7 @@ local function record()
       if change ~= 0 then
         numbers[field] = numbers[field] + change
         changed[#changed + 1], changed[#changed + 2] = field, numbers[field]
-        local ranks = usage .. ':' .. field
+        local ranks = shard_key('usage:' .. field)
         if call('ZINCRBY', ranks, change, tenant) == '0' then
           call('ZREM', ranks, tenant)
         end
@@ -53,14 +59,14 @@ local function record()
     end
   end
   if changed[1] then
-    call('HSET', usage, unpack(changed)) -- of a field that several tenants changed the last number counts
+    call('HSET', shard_key('usage'), unpack(changed)) -- of a field that several tenants changed the last number counts
   end
   owned = {}
 end
 
 -- The bytes of the shard that its counter doesn't have.
 local function uncounted()
-  return is_plain() and 0 or call('ZCARD', shard_key('unarchived')) * NOTED_BYTES
+  return archive_after() and call('ZCARD', shard_key('unarchived')) * NOTED_BYTES or 0
 end
 
 -- The responses, the trees and the bytes of the shard.

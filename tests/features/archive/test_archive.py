@@ -23,6 +23,7 @@ from store.backup.archiving.marks import Marks
 from store.backup.heads import key_of
 from store.backup.upkeep.expiring import LOOKED_KEY
 from store.errors import ArchiveUnavailable, Unsupported
+from store.keys import ARCHIVE
 from tests.support.service.inside import Inside, serving
 from tests.support.service.process import MODEL, free_port
 from tests.support.waiting import until
@@ -287,7 +288,8 @@ async def test_memory_that_is_full_of_what_the_archive_lacks_loses_nothing_unles
     changes = {"archive_url": url} | ({"archive_when_down": "evict"} if evicts else {})
     await redis.set(f"{prefix}:{{00}}:secret", bytes(32))
     async with serving(settings.model_copy(update=changes)) as blind, blind.client(KEYS[0][1]) as ada:
-        await until(lambda: redis.exists(f"{prefix}:{{00}}:{'archive-away' if evicts else 'archive'}"))
+        shard = f"{prefix}:{{00}}:"
+        await until(lambda: redis.exists(f"{shard}archive-away") if evicts else redis.hexists(f"{shard}usage", ARCHIVE))
         said = [await say(ada, "Count to 2.") for _ in range(2 * FEW if evicts else FEW)]
         if evicts:
             return

@@ -8,7 +8,7 @@ from redis.asyncio import Redis
 import store
 from store.history.history import ConversationHistoryStore
 from store.redis import scripts
-from store.redis.scripts import LIBRARY, MOST_BUILDS, files_of, lua
+from store.redis.scripts import AT_ONCE, LIBRARY, MOST_BUILDS, files_of, lua
 from tests.support.store.sample import TENANT, grow, said, turn
 
 FOLDER = Path(store.__file__).parent / "redis" / "lua"
@@ -63,6 +63,23 @@ async def test_a_server_that_lost_the_scripts_gets_them_again(store: Conversatio
     assert await said(store, child) == ["one", "two"]
 
 
+async def libraries(redis: Redis) -> set[str]:
+    """The names of the store's libraries that a server has."""
+    listed = [dict(zip(each[::2], each[1::2], strict=True)) for each in await redis.function_list(f"{LIBRARY}*")]
+    return {each[b"library_name"].decode() for each in listed}
+
+
+async def test_a_server_gets_what_it_is_asked_for_and_what_it_could_not_take_later(
+    store: ConversationHistoryStore, redis: Redis
+) -> None:
+    await redis.function_flush()
+    (root,) = await grow(store, "one")
+    first = {each.function for each in (scripts.append, *AT_ONCE)}
+    assert await libraries(redis) == first
+    await store.chain(TENANT, root, pin=store.token())
+    assert await libraries(redis) == first | {scripts.chain.function}
+
+
 async def test_a_server_that_takes_no_library_runs_the_script_all_the_same(
     store: ConversationHistoryStore, redis: Redis
 ) -> None:
@@ -72,7 +89,7 @@ async def test_a_server_that_takes_no_library_runs_the_script_all_the_same(
     try:
         assert await said(store, ids[-1]) == ["one", "two"]
         await store.forget(TENANT, ids[0])
-        assert await redis.function_list(f"{LIBRARY}*") == []
+        assert await libraries(redis) == set()
     finally:
         await redis.config_set("maxmemory", 0)
 
@@ -85,5 +102,4 @@ async def test_libraries_of_other_builds_are_bounded(store: ConversationHistoryS
     (root,) = await grow(store, "one")
     assert await said(store, root) == ["one"]
     names = {script.function for script in ALL}
-    left = [dict(zip(each[::2], each[1::2], strict=True)) for each in await redis.function_list(f"{LIBRARY}*")]
-    assert {each[b"library_name"].decode() for each in left} <= names
+    assert await libraries(redis) <= names

@@ -18,7 +18,7 @@ from store.backup.archiving.shards import begin_archive
 from store.backup.upkeep.memory import Memory
 from store.history.caps import Caps
 from store.history.history import ConversationHistoryStore
-from store.keys import digits_of
+from store.keys import ARCHIVE, COUNTERS, digits_of
 from store.redis.connection import connect
 from tests.support.store.sample import TENANT, grow
 
@@ -73,12 +73,12 @@ class Kept(NamedTuple):
         """Have a tree go from Redis as if it had been evicted: the archive doesn't hear of it."""
         for shard in self.store.keyspace.all_shards():
             async with self.store.server.operation() as operation:
-                after = await operation.command("GET", shard.archive)
-                await operation.command("DEL", shard.archive)
+                after = await operation.command("HGET", shard.usage, ARCHIVE)
+                await operation.command("HDEL", shard.usage, ARCHIVE)
             if shard == self.store.keyspace.turn(tenant, id).shard:
                 await self.store.forget_tree(tenant, id)
             async with self.store.server.operation() as operation:
-                await operation.command("SET", shard.archive, after)
+                await operation.command("HSET", shard.usage, ARCHIVE, after)
 
     async def value(self, key: str) -> Stored:
         """The value of a key, which there has to be."""
@@ -122,9 +122,17 @@ async def opened(url: str, prefix: str, folder: Path, caps: Caps, **sizes: int) 
 
 async def lose(redis: Redis, prefix: str) -> None:
     """Have a server that lost all that it had, but for that there is an archive, its heads, and its own id in that."""
-    left = (b"}:archive", b"}:archive-head", b"}:archive-user")
-    keys = [key async for key in redis.scan_iter(f"{prefix}:*") if not key.endswith(left)]
-    await redis.delete(*keys)
+    await drop(redis, prefix, "archive-head", "archive-user")
+
+
+async def drop(redis: Redis, prefix: str, *left: str) -> None:
+    """Delete all keys but those of shards that are `left`, and that there is an archive."""
+    ends = tuple(f"}}:{name}".encode() for name in left)
+    keys = {key async for key in redis.scan_iter(f"{prefix}:*") if not key.endswith(ends)}
+    counted = {key for key in keys if key.endswith(b"}:usage")}
+    for key in counted:
+        await redis.hdel(key, *COUNTERS)
+    await redis.delete(*keys - counted)
 
 
 def micros() -> int:

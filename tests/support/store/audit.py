@@ -28,7 +28,6 @@ SINGLES = {
     "audit-entries",
     "audit-shares",
     "reservations",
-    "archive",
     "archive-head",
     "archive-user",
     "archive-failed",
@@ -200,7 +199,8 @@ def _shard_complaints(own: Dump, shard_name: int) -> list[str]:
     newest = max((score for scores in (leaves, own.get("trees", {})) for score in scores.values()), default=0.0)
     if int(own.get("clock", 0)) < newest:
         wrong.append(f"the clock is {own.get('clock')}, before the last use at {newest}")
-    counters = {name.decode(): int(value) for name, value in own.get("usage", {}).items() if int(value)}
+    noted = {name.decode(): int(value) for name, value in own.get("usage", {}).items()}
+    counters = {name: number for name, number in noted.items() if name != "archive" and number}
     ranked = {
         f"{counter}/{tenant.decode()}": int(score)
         for counter in COUNTERS

@@ -10,7 +10,7 @@ from store import codec
 from store.archive.opening import open_archive
 from store.errors import ArchiveUnavailable, NotFound
 from store.fsck.check import Archived, CheckReport
-from store.keys import digits_of
+from store.keys import ARCHIVE, digits_of
 from store.redis import scripts
 from tests.support.archive.kept import Kept, kept
 from tests.support.store.audit import complaints
@@ -192,7 +192,7 @@ async def test_a_turn_that_names_no_tree_stays(both: Kept, lost: Lost) -> None:
 
 
 async def test_without_an_archive_what_others_continue_stays_until_it_is_deleted(both: Kept, lost: Lost) -> None:
-    await both.store.server.command("DEL", both.store.keyspace.all_shards()[0].archive)
+    await both.store.server.command("HDEL", both.store.keyspace.all_shards()[0].usage, ARCHIVE)
     one, two = await grow(both.store, "one", "two")
     await lost.lose("response", one)
     assert (await lost.repair(None)).left == 2  # its length is another one, too

@@ -19,7 +19,7 @@ from store.history.history import ConversationHistoryStore
 from store.jobs.jobs import Jobs
 from store.jobs.model import JobLimits
 from store.keys import digits_of
-from tests.support.archive.kept import Kept, Open, lose
+from tests.support.archive.kept import Kept, Open, drop, lose
 from tests.support.store.sample import TENANT, grow, said, turn
 from tests.support.store.work import submit
 
@@ -205,5 +205,4 @@ async def test_what_was_deleted_without_an_archive_is_told_to_it_as_long_as_it_i
 
 async def leave(redis: Redis, prefix: str) -> None:
     """All turns leave memory, and all that is noted of deletions is known."""
-    keys = [key async for key in redis.scan_iter(f"{prefix}:*") if b"}:archive" not in key]
-    await redis.delete(*keys)
+    await drop(redis, prefix, *(f"archive-{name}" for name in ("away", "failed", "head", "id", "user")))

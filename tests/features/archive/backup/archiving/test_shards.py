@@ -15,7 +15,7 @@ from store.errors import NotFound, StoreFull
 from store.history.caps import Caps
 from store.history.conversations import Conversations, by_hand
 from store.history.history import ConversationHistoryStore
-from store.keys import digits_of
+from store.keys import ARCHIVE, digits_of
 from store.redis.connection import connect
 from tests.support.archive.kept import Open, archive_one
 from tests.support.store.sample import DAY, TENANT, grow, leave_unused, set_use
@@ -42,11 +42,11 @@ async def is_here(redis: Redis, prefix: str, id: str) -> bool:
 
 async def noted(redis: Redis, prefix: str) -> list[bytes]:
     """The keys that say that something is to be archived, or that there is an archive."""
-    names = ("archive", "archive-away", "older", "unarchived", "changes")
+    names = (b"archive", b"older", b"unarchived", b"changes")
     return [
         key
         async for key in redis.scan_iter(f"{prefix}:*")
-        if key.split(b"}:")[1].startswith(tuple(map(str.encode, names)))
+        if key.split(b"}:")[1].startswith(names) or (key.endswith(b"}:usage") and await redis.hexists(key, ARCHIVE))
     ]
 
 

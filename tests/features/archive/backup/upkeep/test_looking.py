@@ -8,7 +8,7 @@ from store.backup.upkeep.exporting import Export, Exported
 from store.backup.upkeep.refilling import Refill, Refilled, newest
 from store.history.caps import Caps
 from store.keys import digits_of
-from tests.support.archive.kept import Kept, kept
+from tests.support.archive.kept import Kept, drop, kept
 from tests.support.store.sample import TENANT, grow
 
 
@@ -48,7 +48,7 @@ async def test_memory_is_filled_up_to_its_caps_and_nothing_is_evicted(
     for number in range(6):
         await grow(both.store, str(number), "again")
     await both.archive_all()
-    await redis.delete(*[key async for key in redis.scan_iter(f"{prefix}:*") if not key.endswith(b"}:archive")])
+    await drop(redis, prefix)
     async with kept(server_url, prefix, both.archive, Caps(responses=5)) as few:
         (own,) = await grow(few.store, "used now")
         done = await refilled(few)
