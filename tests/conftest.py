@@ -21,7 +21,7 @@ from tests.support.service.process import ACME_KEY, GLOBEX_KEY, ServiceProcess
 
 # how long one example takes says nothing on a busy machine
 examples.register_profile("long", max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-examples.register_profile("short", examples.get_profile("long"), max_examples=50, derandomize=True)
+examples.register_profile("short", examples.get_profile("long"), max_examples=25, derandomize=True)
 examples.load_profile("short")  # scripts/test --full tries properties with the long one
 
 

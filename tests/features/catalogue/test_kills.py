@@ -47,7 +47,7 @@ async def killed(deeds: Sequence[str], url: str, prefix: str, folder: Path, seco
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("rounds", lengths(2, 20))
+@pytest.mark.parametrize("rounds", lengths(1, 20))
 @pytest.mark.parametrize(
     "deeds",
     [("archive", "whole", "whole"), ("archive", "restore", "expire"), ("archive", "import"), ("import", "import")],

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.support.service.process import MODEL, ServiceProcess
+from tests.support.service.process import MODEL, Served
 
 WEATHER = {
     "type": "function",
@@ -18,12 +18,12 @@ WEATHER = {
 }
 
 
-def said(service: ServiceProcess, text: Any, parent: str | None = None, *, key: str = "none", **options: Any) -> str:
+def said(service: Served, text: Any, parent: str | None = None, *, key: str = "none", **options: Any) -> str:
     """Ask for a response, by words or items; its id."""
     return service.client(key).responses.create(model=MODEL, input=text, previous_response_id=parent, **options).id
 
 
-def fill(service: ServiceProcess) -> tuple[str, str]:
+def fill(service: Served) -> tuple[str, str]:
     """Have conversations; the ids of two turns of the last one that share a part."""
     said(service, "Tell me a story.", max_output_tokens=16)
     said(service, "What is the weather in Paris?", tools=[WEATHER])

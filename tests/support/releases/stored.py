@@ -20,10 +20,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner, Result
 
+from service.commands.command_line import app
 from service.settings.sources import variable
+from store.archive.opening import FOLDER
 from tests.support import ROOT
-from tests.support.service.process import HARMONIUM, ServiceProcess
+from tests.support.service.beside import ServiceBeside
+from tests.support.service.process import HARMONIUM, Served, ServiceProcess
 
 NEEDS = {"faketime": "faketime"}
 """It has the library that gives a process another time; the program itself isn't used, as it hides the process."""
@@ -87,12 +91,25 @@ class Release:
 
     def serve(self, folder: Path) -> ServiceProcess:
         """A service on the data in a folder."""
+        return ServiceProcess(folder, **self._settings(folder))
+
+    def beside(self, folder: Path, redis_url: str) -> ServiceBeside:
+        """A service in this process, whose clock goes right, on an empty store and the archive in a folder."""
+        archive = f"sqlite://{folder / DATA / FOLDER}"
+        return ServiceBeside(folder / DATA, redis_url, archive_url=archive, **self._settings(folder))
+
+    def _settings(self, folder: Path) -> dict[str, Any]:
         (servers := folder / "mcp.toml").write_text(self.manifest["mcp_servers"])
-        return ServiceProcess(folder, mcp_servers=servers, **self.manifest["settings"])
+        return {**self.manifest["settings"], "mcp_servers": str(servers)}
 
     def command(self, folder: Path, *arguments: str | Path) -> Done:
         """A command of an operator, on the data in a folder."""
         return command(folder, self.manifest["settings"], *arguments)
+
+    def here(self, folder: Path, *arguments: str | Path) -> Result:
+        """A command of an operator on the data in a folder, in this process, whose own clock goes right."""
+        environment = environment_of(folder, self.manifest["settings"]) | {"COLUMNS": "200"}
+        return CliRunner().invoke(app, [str(each) for each in arguments], env=environment)
 
 
 def releases() -> list[Release]:
@@ -103,8 +120,13 @@ def releases() -> list[Release]:
 
 def command(folder: Path, settings: Mapping[str, object], *arguments: str | Path) -> Done:
     """A command of an operator, on the data in a folder; how it ends is the caller's to judge."""
-    environment = {variable(name): str(value) for name, value in settings.items()}
-    return _run(arguments, environment | {"HARMONIUM_DATA_DIR": str(folder / DATA)})
+    return _run(arguments, environment_of(folder, settings))
+
+
+def environment_of(folder: Path, settings: Mapping[str, object]) -> dict[str, str]:
+    """The environment of a command on the data in a folder."""
+    known = {**settings, "data_dir": folder / DATA}
+    return {variable(name): str(value) for name, value in known.items()}
 
 
 def client_of(url: str, key: str, *arguments: str | Path) -> Done:
@@ -119,7 +141,7 @@ def _run(arguments: Sequence[str | Path], environment: Mapping[str, str]) -> Don
     )
 
 
-def answer_of(service: ServiceProcess, key: str, path: str) -> Json:
+def answer_of(service: Served, key: str, path: str) -> Json:
     """The answer to a GET, without what changes when somebody reads: its status, and its JSON, lines or text."""
     found = service.http(key).get(path)
     try:

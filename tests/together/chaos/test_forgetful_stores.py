@@ -21,11 +21,14 @@ from store.embedded import EmbeddedServer
 from store.redis.connection import connect
 from tests.support.chaos.aftermath import Aftermath
 from tests.support.chaos.inside import WatchedEngine, answer, counted, follow, opened, queue, working
-from tests.support.chaos.storm import QUICK, STEADY
+from tests.support.chaos.storm import STEADY
 from tests.support.waiting import until
 
 COUNTED = 100
 SECONDS = 30.0
+
+SHORT: dict[str, Any] = {"lease_seconds": 6.0, "store_timeout_seconds": 2.0}
+"""A lease for whose end a test can wait, and patience with a store that is busy."""
 
 TAKE = """
 local taken = {}
@@ -84,7 +87,7 @@ class World:
 async def world(tmp_path: Path, timing: Timing, until_its_end: bool, asked: int | None) -> AsyncIterator[World]:
     with EmbeddedServer(tmp_path / "store") as server:
         waits = until_its_end or asked is None  # for the end of a lease
-        settings = load_settings(redis_url=server.url, **(QUICK if waits else STEADY))
+        settings = load_settings(redis_url=server.url, **(SHORT if waits else STEADY))
         engine = WatchedEngine(tokens_per_second=200)
         redis = connect(server.url)
         assert isinstance(redis, Redis)

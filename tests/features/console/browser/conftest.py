@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
 
-from tests.support.service.process import ServiceProcess
+from tests.support.service.process import Served
 
 NEEDS = {"chromium": "chromium"}
 CHROMIUM = "/usr/bin/chromium"
@@ -66,7 +66,7 @@ def visit(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Open]:
     """
     watched, last = Watched(browser), list[Page]()
 
-    def opened(service: ServiceProcess, place: str = "", **options: object) -> Page:
+    def opened(service: Served, place: str = "", **options: object) -> Page:
         page = watched.page(**options)
         last.append(page)
         page.goto(f"{service.url}/console{place}")

@@ -10,11 +10,13 @@ from playwright.sync_api import Page, expect
 
 from tests.features.console.browser.conftest import Open
 from tests.support.console.samples import WEATHER, said
+from tests.support.service.beside import ServiceBeside
 from tests.support.service.process import MODEL, ServiceProcess
 
 pytestmark = pytest.mark.clients
 
 START = Callable[..., ServiceProcess]
+BESIDE = Callable[..., ServiceBeside]
 
 
 def selected(page: Page) -> str:
@@ -67,8 +69,8 @@ def test_a_refusal_is_shown_in_the_services_words_and_the_words_stay(service: Se
     expect(page.get_by_label("Message")).to_have_value("What is my name?")
 
 
-def test_a_stream_is_shown_as_it_comes_and_stopped_with_what_was_said(start: START, visit: Open) -> None:
-    service = start(demo_tokens_per_second=50)
+def test_a_stream_is_shown_as_it_comes_and_stopped_with_what_was_said(beside: BESIDE, visit: Open) -> None:
+    service = beside(demo_tokens_per_second=50)
     root = said(service, "Hello.")
     page = visit(service, f"#/c/{root}")
     send(page, "Continue from here", "Count to 500.")
@@ -96,8 +98,8 @@ def test_a_background_response_is_followed_over_a_restart(start: START, visit: O
     expect(page.locator(".here .item.assistant")).to_contain_text("59")
 
 
-def test_something_is_said_to_a_background_response(start: START, visit: Open) -> None:
-    service = start(demo_tokens_per_second=20)
+def test_something_is_said_to_a_background_response(beside: BESIDE, visit: Open) -> None:
+    service = beside(demo_tokens_per_second=20)
     id = said(service, "Count to 500.", background=True)
     page = visit(service, f"#/c/{id}")
     page.get_by_role("button", name="Say something", exact=True).click()
@@ -114,8 +116,8 @@ def test_something_is_said_to_a_background_response(start: START, visit: Open) -
     expect(page.get_by_role("button", name="Say something", exact=True)).to_have_count(0)
 
 
-def test_a_background_response_is_cancelled(start: START, visit: Open) -> None:
-    service = start(demo_tokens_per_second=20)
+def test_a_background_response_is_cancelled(beside: BESIDE, visit: Open) -> None:
+    service = beside(demo_tokens_per_second=20)
     id = said(service, "Count to 500.", background=True)
     page = visit(service, f"#/c/{id}")
     page.get_by_role("button", name="Cancel", exact=True).click()
@@ -124,8 +126,8 @@ def test_a_background_response_is_cancelled(start: START, visit: Open) -> None:
     assert service.client().responses.retrieve(id).status == "cancelled"
 
 
-def test_events_come_live_and_are_played_again(start: START, visit: Open) -> None:
-    service = start(demo_tokens_per_second=10)
+def test_events_come_live_and_are_played_again(beside: BESIDE, visit: Open) -> None:
+    service = beside(demo_tokens_per_second=10)
     with service.client().responses.create(model=MODEL, input="Count to 30.", background=True, stream=True) as stream:
         id = next(iter(stream)).response.id  # type: ignore[union-attr]
     page = visit(service, f"#/c/{id}")

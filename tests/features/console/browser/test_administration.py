@@ -12,11 +12,12 @@ from tests.features.console.browser.test_accessible import complaints
 from tests.features.console.browser.test_hostile import MARKUP, untouched
 from tests.features.console.browser.test_list import opened
 from tests.support.console.administered import ADMIN_KEY, Administered, admin, fill, with_key
-from tests.support.service.process import ACME_KEY, MODEL, ServiceProcess
+from tests.support.service.beside import ServiceBeside
+from tests.support.service.process import ACME_KEY, MODEL, Served, ServiceProcess
 
 pytestmark = pytest.mark.clients
 
-START = Callable[..., ServiceProcess]
+BESIDE = Callable[..., ServiceBeside]
 REVERSED = "\u05e9\u05dc\u05d5\u05dd (\u0645\u0631\u062d\u0628\u0627)"
 """Hebrew and Arabic, which run from right to left."""
 
@@ -34,12 +35,12 @@ def administered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Ser
 
 
 @pytest.fixture
-def empty(start: START) -> ServiceProcess:
+def empty(beside: BESIDE) -> Served:
     """A service of one's own, with projects and none in it."""
-    return start(admin_key=ADMIN_KEY)
+    return beside(admin_key=ADMIN_KEY)
 
 
-def entered(visit: Open, service: ServiceProcess, place: str = "", key: str = ADMIN_KEY, **options: object) -> Page:
+def entered(visit: Open, service: Served, place: str = "", key: str = ADMIN_KEY, **options: object) -> Page:
     """The console, opened with an administrator's key."""
     page = visit(service, place, **options)
     opened(page, key)
@@ -106,7 +107,7 @@ def test_usage_is_bars_and_the_same_numbers_in_tables(
     assert (len(requests), sum(map(int, requests))) == (24, 4)
 
 
-def test_a_project_and_a_key_are_made_the_value_is_shown_once_and_revoked(empty: ServiceProcess, visit: Open) -> None:
+def test_a_project_and_a_key_are_made_the_value_is_shown_once_and_revoked(empty: Served, visit: Open) -> None:
     page = entered(visit, empty, permissions=["clipboard-read", "clipboard-write"])
     page.get_by_role("button", name="New project").click()
     expect(page.get_by_label("Name")).to_be_focused()
@@ -147,7 +148,7 @@ def test_a_project_and_a_key_are_made_the_value_is_shown_once_and_revoked(empty:
     assert empty.http(value).get("/v1/responses/resp_1").status_code == 401
 
 
-def test_an_account_is_deleted_and_a_project_archived(empty: ServiceProcess, visit: Open) -> None:
+def test_an_account_is_deleted_and_a_project_archived(empty: Served, visit: Open) -> None:
     with admin(empty) as client:
         project, _ = with_key(client, "Letters")
     page = entered(visit, empty, f"#/projects/{project}")
@@ -161,7 +162,7 @@ def test_an_account_is_deleted_and_a_project_archived(empty: ServiceProcess, vis
     expect(page.get_by_role("button", name="New key")).to_have_count(0)
 
 
-def test_what_two_administrators_did_is_in_the_audit_log_by_type(empty: ServiceProcess, visit: Open) -> None:
+def test_what_two_administrators_did_is_in_the_audit_log_by_type(empty: Served, visit: Open) -> None:
     with admin(empty) as client:
         other = client.admin.organization.admin_api_keys.create(name="Grace")
         client.admin.organization.projects.create(name="One")
@@ -181,7 +182,7 @@ def test_what_two_administrators_did_is_in_the_audit_log_by_type(empty: ServiceP
     expect(rows).to_have_count(1)
 
 
-def test_names_of_strangers_are_text_everywhere(empty: ServiceProcess, visit: Open) -> None:
+def test_names_of_strangers_are_text_everywhere(empty: Served, visit: Open) -> None:
     with admin(empty) as client:
         turned = with_key(client, REVERSED, MARKUP)
         marked = with_key(client, MARKUP, REVERSED)
@@ -242,9 +243,9 @@ ALL = "Change the limits of all models together"
 
 
 @pytest.fixture
-def limited(start: START) -> ServiceProcess:
+def limited(beside: BESIDE) -> Served:
     """A service whose tenants have a limit each by its settings."""
-    return start(admin_key=ADMIN_KEY, api_keys=f"acme:{ACME_KEY}", tenant_limits="max_requests_per_1_minute=600")
+    return beside(admin_key=ADMIN_KEY, api_keys=f"acme:{ACME_KEY}", tenant_limits="max_requests_per_1_minute=600")
 
 
 def fill_form(page: Page, button: str, *fields: tuple[str, str]) -> Any:
@@ -263,7 +264,7 @@ def shown(page: Page, text: str) -> list[str]:
     return row(page, "Limits", text).locator("td").all_inner_texts()[:5]
 
 
-def test_limits_of_a_project_are_changed_and_taken_away(limited: ServiceProcess, visit: Open) -> None:
+def test_limits_of_a_project_are_changed_and_taken_away(limited: Served, visit: Open) -> None:
     with admin(limited) as client:
         project, _ = with_key(client, "Letters")
         limits = client.admin.organization.projects.rate_limits
@@ -286,7 +287,7 @@ def test_limits_of_a_project_are_changed_and_taken_away(limited: ServiceProcess,
         assert shown(page, "all models together") == ["600", *[NONE] * 4], "that of the settings"
 
 
-def test_a_project_gets_another_name_and_weight(limited: ServiceProcess, visit: Open) -> None:
+def test_a_project_gets_another_name_and_weight(limited: Served, visit: Open) -> None:
     with admin(limited) as client:
         project, _ = with_key(client, "Letters")
         page = entered(visit, limited, f"#/projects/{project}")

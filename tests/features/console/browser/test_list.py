@@ -14,12 +14,14 @@ from playwright.sync_api import FilePayload, Page, Route, expect
 
 from tests.features.console.browser.conftest import Open
 from tests.support.console.samples import said
+from tests.support.service.beside import ServiceBeside
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, HARMONIUM, ServiceProcess
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.clients
 
 START = Callable[..., ServiceProcess]
+BESIDE = Callable[..., ServiceBeside]
 
 
 def rows(page: Page) -> list[str]:
@@ -33,8 +35,8 @@ def opened(page: Page, key: str) -> None:
     page.get_by_role("button", name="Open").click()
 
 
-def test_without_keys_it_opens_at_once_and_an_empty_store_says_what_will_be_here(start: START, visit: Open) -> None:
-    page = visit(start())
+def test_without_keys_it_opens_at_once_and_an_empty_store_says_what_will_be_here(beside: BESIDE, visit: Open) -> None:
+    page = visit(beside())
     expect(page.get_by_role("heading", name="No conversations yet")).to_be_visible()
     expect(page.get_by_label("API key")).to_have_count(0)
     expect(page.get_by_text("Demo engine: no real model")).to_be_visible()
@@ -42,9 +44,9 @@ def test_without_keys_it_opens_at_once_and_an_empty_store_says_what_will_be_here
 
 
 def test_conversations_are_rows_the_one_used_last_first_and_lead_to_their_newest_turn(
-    start: START, visit: Open
+    beside: BESIDE, visit: Open
 ) -> None:
-    service = start()
+    service = beside()
     said(service, "Tell me a story.")
     first = said(service, "My name is Ada.")
     newest = said(service, "What is my name?", first)
@@ -60,8 +62,8 @@ def test_conversations_are_rows_the_one_used_last_first_and_lead_to_their_newest
     expect(page.locator(".trees li")).to_have_count(2)
 
 
-def test_filters_narrow_the_list_and_are_cleared(start: START, visit: Open) -> None:
-    service = start()
+def test_filters_narrow_the_list_and_are_cleared(beside: BESIDE, visit: Open) -> None:
+    service = beside()
     said(service, "My name is Ada.", metadata={"team": "blue"})
     said(service, "Tell me a story.", max_output_tokens=16)
     page = visit(service)
@@ -79,8 +81,8 @@ def test_filters_narrow_the_list_and_are_cleared(start: START, visit: Open) -> N
     expect(page.locator(".trees li")).to_have_count(0)
 
 
-def test_the_conversations_of_a_filtered_page_are_deleted_together(start: START, visit: Open) -> None:
-    service = start()
+def test_the_conversations_of_a_filtered_page_are_deleted_together(beside: BESIDE, visit: Open) -> None:
+    service = beside()
     kept = said(service, "Hello.")
     for number in range(3):
         first = said(service, f"I live in street {number}.", metadata={"user": "bob"})
@@ -102,8 +104,8 @@ def test_the_conversations_of_a_filtered_page_are_deleted_together(start: START,
     assert service.client().responses.retrieve(kept).id == kept
 
 
-def test_the_list_has_one_scroll_bar(start: START, visit: Open) -> None:
-    service = start()
+def test_the_list_has_one_scroll_bar(beside: BESIDE, visit: Open) -> None:
+    service = beside()
     for number in range(30):
         said(service, f"Question {number}.", max_output_tokens=16)
     page = visit(service)

@@ -7,7 +7,7 @@ from playwright.sync_api import expect
 
 from tests.features.console.browser.conftest import Open
 from tests.support.console.samples import said
-from tests.support.service.process import ServiceProcess
+from tests.support.service.beside import ServiceBeside
 
 VISITS = 6
 """How often each view is seen between two looks at what is held."""
@@ -18,8 +18,8 @@ MOST_NODES = 50
 pytestmark = pytest.mark.clients
 
 
-def test_a_tab_that_is_open_for_long_holds_no_more_by_that(start: Callable[..., ServiceProcess], visit: Open) -> None:
-    service = start()
+def test_a_tab_that_is_open_for_long_holds_no_more_by_that(beside: Callable[..., ServiceBeside], visit: Open) -> None:
+    service = beside()
     root = said(service, "My name is Ada.")
     leaf = said(service, "Count to 20.", root, background=True)
     page = visit(service)

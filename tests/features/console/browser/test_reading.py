@@ -9,12 +9,13 @@ from playwright.sync_api import expect
 from tests.features.console.browser.conftest import Open
 from tests.features.console.browser.test_accessible import complaints
 from tests.support.console.samples import WEATHER, said
+from tests.support.service.beside import ServiceBeside
 from tests.support.service.process import ACME_KEY, ServiceProcess
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.clients
 
-START = Callable[..., ServiceProcess]
+BESIDE = Callable[..., ServiceBeside]
 
 WORDS_OF = """() => [...CSS.highlights.get('found') ?? []].map(String)"""
 IS_SEEN = """() => {
@@ -136,8 +137,8 @@ def test_a_tab_that_was_elsewhere_when_the_key_was_forgotten_has_it_no_more(
     assert other.evaluate("sessionStorage.length") == 0
 
 
-def test_no_words_are_left_in_the_page_when_the_key_is_forgotten(start: START, visit: Open) -> None:
-    service = start(api_keys=f"acme:{ACME_KEY}", demo_tokens_per_second=50)
+def test_no_words_are_left_in_the_page_when_the_key_is_forgotten(beside: BESIDE, visit: Open) -> None:
+    service = beside(api_keys=f"acme:{ACME_KEY}", demo_tokens_per_second=50)
     page = visit(service, "#/new")
     page.get_by_label("API key").fill(ACME_KEY)
     page.get_by_role("button", name="Open").click()
