@@ -782,7 +782,7 @@ def settle(shard: ShardKeys, *, since: str, commands: bytes, events: str) -> Non
 
 ALL = tuple(cast("Script[Any, ...]", each) for each in tuple(globals().values()) if isinstance(each, Script))
 
-AT_ONCE = (evict, *(cast("Script[Any, ...]", each) for each in ALL if each.flags == _READ_ONLY))
+AT_ONCE = (evict, *(each for each in ALL if each.flags == _READ_ONLY))
 """The scripts that a server gets with the first one, as it takes none when it needs them: full, or a replica. Any other
 waits until it is asked for: Lua's collector goes over all that is loaded, again and again.
 """
