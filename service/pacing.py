@@ -116,15 +116,15 @@ class Pacing:
 
     def crowded(self, tenant: str) -> bool:
         """Whether a tenant has so much that it is at others' expense."""
-        return self._there.get(tenant, 0) > MODEST and self.several()
+        return self._there.get(tenant, 0) > MODEST and self.several(tenant)
 
-    def several(self) -> bool:
-        """Whether more than one tenant is at work or waits, or did lately."""
+    def several(self, tenant: str) -> bool:
+        """Whether another tenant than this one is at work or waits, or did lately."""
         if len(self._there) > 1:
             return True
         since = self._clock() - LATELY_SECONDS
-        lately = {tenant for tenant, at in (self._last, self._before) if at > since}
-        return len(lately | self._there.keys()) > 1
+        lately = {each for each, at in (self._last, self._before) if at > since}
+        return bool((lately | self._there.keys()) - {tenant})
 
 
 def _less(counts: dict[str, int], tenant: str) -> None:

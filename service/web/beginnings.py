@@ -22,8 +22,8 @@ BEGINNINGS = "harmonium.beginnings"
 class Beginnings:
     """The requests that are about to begin: one of each connection at most."""
 
-    def __init__(self, several: Callable[[], bool] = lambda: False) -> None:
-        """`several` says whether there is work of more than one tenant at the moment."""
+    def __init__(self, several: Callable[[str], bool] = lambda _: False) -> None:
+        """`several` says whether there is work of others than this tenant at the moment."""
         self._several = several
         self._begun = 0
         """How many have begun in this turn."""
@@ -37,7 +37,7 @@ class Beginnings:
         if not self._begun:
             self._call_turn()
         self._begun += 1
-        return whose not in self._lines and (self._begun <= AT_ONCE or not self._several())
+        return whose not in self._lines and (self._begun <= AT_ONCE or not self._several(whose))
 
     def leave(self, whose: str, begin: Callable[[], None]) -> None:
         """Call `begin` in a later turn."""

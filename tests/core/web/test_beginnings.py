@@ -38,7 +38,7 @@ class Application:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
-            scope["state"][BEGINNINGS] = Beginnings(lambda: True)
+            scope["state"][BEGINNINGS] = Beginnings(lambda _: True)
             for event in ("startup", "shutdown"):
                 await receive()
                 await send({"type": f"lifespan.{event}.complete"})
@@ -146,7 +146,7 @@ class Line:
     """Beginnings beside another tenant, or not, and the requests that began in them."""
 
     def __init__(self, *, several: bool) -> None:
-        self.beginnings = Beginnings(lambda: several)
+        self.beginnings = Beginnings(lambda _: several)
         self.begun = list[str]()
 
     def come(self, *tenants: str) -> None:
