@@ -83,6 +83,9 @@ HOUR = 3600
 OUTPUT_PURPOSE = "batch_output"
 
 
+GONE = BatchProblem("file_gone", "The input file was deleted, or has expired.")
+
+
 class BatchLost(Exception):
     """Another process holds the batch, or it was deleted."""
 
@@ -278,20 +281,29 @@ class BatchRun:
         elif shown.status == "finalizing":
             await self._finish("completed")
         elif file is None:
-            await self._fail(BatchProblem("file_gone", "The input file was deleted, or has expired."))
+            await self._fail(GONE)
         else:
-            most = self._service.settings.max_body_bytes
-            scanned = await scan(self._files, self.tenant, file, shown.endpoint, most)
-            if scanned.problems:
-                await self._fail(*scanned.problems)
-                return
-            self._reader = LineReader(self._files, self.tenant, file, scanned.places)
-            for place, model in self._record.put_off:
-                self._reader.put_off(place, model)
-            resumes = shown.in_progress_at is not None
-            if not resumes:
-                await self._change(partial(_begin_lines, lines=len(scanned.places), model=scanned.model, now=now))
-            await self._make_lines(self._record.until + WINDOW if resumes else 0)
+            try:
+                await self._make_from(file, now)
+            except FileGone:
+                if await self._files.find(self.tenant, file.id) is not None:
+                    raise  # it's an output that was lost
+                await self._write()
+                await self._fail(GONE)
+
+    async def _make_from(self, file: FileRecord, now: float) -> None:
+        shown = self._shown
+        scanned = await scan(self._files, self.tenant, file, shown.endpoint, self._service.settings.max_body_bytes)
+        if scanned.problems:
+            await self._fail(*scanned.problems)
+            return
+        self._reader = LineReader(self._files, self.tenant, file, scanned.places)
+        for place, model in self._record.put_off:
+            self._reader.put_off(place, model)
+        resumes = shown.in_progress_at is not None
+        if not resumes:
+            await self._change(partial(_begin_lines, lines=len(scanned.places), model=scanned.model, now=now))
+        await self._make_lines(self._record.until + WINDOW if resumes else 0)
 
     async def _make_lines(self, begun: int) -> None:
         """Queue the lines and take their answers, until all are in files, or it is cancelled. An earlier holder may

@@ -11,11 +11,12 @@ from openai.types import Batch
 from redis.asyncio import Redis
 
 from service.features.batches import shapes
+from service.features.batches.lines import BatchLine, LineReader
 from service.process import Settings, load_settings
 from store.errors import StoreUnavailable
-from store.files.files import Files
+from store.files.files import FileGone, Files
 from store.jobs.outbox import Outbox
-from tests.support.batches import answers_of, begun, ended, lines
+from tests.support.batches import ENDED, answers_of, begun, ended, lines
 from tests.support.engine.scripted import Stall
 from tests.support.service import background
 from tests.support.service.background import changed, submitted
@@ -274,6 +275,27 @@ async def test_another_process_goes_on_where_one_was_stopped(settings: Settings)
         assert (batch.status, counts_of(batch)) == ("completed", (205, 200, 5))
         assert len(await answers_of(client, batch.output_file_id)) == 200
         assert len(again.generations) <= 200 - 123
+
+
+async def test_a_batch_whose_input_is_deleted_under_its_work_fails_at_once(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(settings, scripted([answer("Hello.")])) as inside, inside.client() as client:
+        read = LineReader.read
+
+        async def read_two(reader: LineReader, place: int) -> BatchLine:
+            if place == 2:
+                file = (await client.files.list(purpose="batch")).data[0]
+                await client.files.delete(file.id)
+                raise FileGone(file.id)
+            return await read(reader, place)
+
+        monkeypatch.setattr(LineReader, "read", read_two)
+        batch = await begun(client, lines(*({"input": str(number)} for number in range(4))))
+        batch = await until(lambda: client.batches.retrieve(batch.id), 30, wanted=lambda found: found.status in ENDED)
+        assert batch.errors is not None
+        assert batch.errors.data is not None
+        assert (batch.status, [each.code for each in batch.errors.data]) == ("failed", ["file_gone"])
 
 
 async def test_a_batch_whose_input_was_deleted_keeps_its_answers_so_far_and_no_responses(settings: Settings) -> None:
