@@ -14,8 +14,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Raw
 
-from service.decoding import ABSENT, decode
-from service.errors import InvalidRequest
+from service.decoding import ABSENT
 
 BYTES_A_STEP = 65_536
 """The bytes of JSON that are looked at before others get a turn."""
@@ -69,7 +68,7 @@ class _Sent(msgspec.Struct):
     id: Raw = ABSENT
 
 
-_sent = msgspec.json.Decoder(_Sent)
+_sent, _text = msgspec.json.Decoder(_Sent), msgspec.json.Decoder(str)
 _BRIEF_BYTES = 1024
 """The longest JSON of a type, a role or an id that is looked at."""
 
@@ -102,8 +101,8 @@ def peek(raw: Raw) -> Peek:
 def _word(raw: Raw) -> str:
     """A text; empty for anything else."""
     try:
-        return decode(raw, str) if len(memoryview(raw)) <= _BRIEF_BYTES else ""
-    except InvalidRequest:
+        return _text.decode(raw) if raw != ABSENT and len(memoryview(raw)) <= _BRIEF_BYTES else ""
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return ""
 
 
