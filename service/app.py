@@ -232,7 +232,9 @@ async def _lifespan(process: Process, _: object) -> AsyncGenerator[dict[str, Beg
     try:
         with on_stop_signal(stop), rereading(service.tenants.keys, partial(reread, service)):
             async with lag_counted(service.metrics):
-                yield {BEGINNINGS: Beginnings(service.tenants.pacing.several)}
+                tenants = service.tenants
+                # nobody knows whose a new connection is, so with one tenant alone that can't be asked of its work
+                yield {BEGINNINGS: Beginnings(lambda whose: tenants.keys.several and tenants.pacing.several(whose))}
     finally:
         stop()
         # requests that were cut off may still be storing their turns

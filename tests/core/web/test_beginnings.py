@@ -1,9 +1,10 @@
 """Requests that come all at once, beside those of another tenant: few begin in a turn of the loop, and in turn."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from functools import partial
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import uvicorn
@@ -11,6 +12,8 @@ from uvicorn.lifespan.on import LifespanOn
 
 from service.app import create_app
 from service.commands.serve import listen
+from service.pacing import Pacing
+from service.process import load_settings
 from service.settings.core import CoreSettings
 from service.web.beginnings import AT_ONCE, BEGINNINGS, Beginnings
 from service.web.http_protocol import WHOSE, BoundedHttpProtocol
@@ -135,10 +138,19 @@ async def test_a_stop_loses_no_request_that_waits_for_its_turn(
     await answered(acmes[:-1])
 
 
-async def test_the_service_bounds_them_by_its_own_tenants(settings: CoreSettings) -> None:
-    lifespan = LifespanOn(uvicorn.Config(create_app(settings), lifespan="on", log_config=None))
+@pytest.mark.parametrize("tenants", [("acme",), ("acme", "globex")])
+async def test_the_service_bounds_them_where_it_has_several_tenants(
+    settings: CoreSettings, monkeypatch: pytest.MonkeyPatch, tenants: Sequence[str]
+) -> None:
+    monkeypatch.setattr(Pacing, "several", Mock(return_value=True))
+    keys = ",".join(f"{each}:{each * 8}" for each in tenants)
+    app = create_app(load_settings(redis_url=settings.redis_url, api_keys=keys))
+    lifespan = LifespanOn(uvicorn.Config(app, lifespan="on", log_config=None))
     await lifespan.startup()
-    assert isinstance(lifespan.state[BEGINNINGS], Beginnings)
+    beginnings = lifespan.state[BEGINNINGS]
+    assert isinstance(beginnings, Beginnings)
+    assert all(beginnings.may("unknown") for _ in range(AT_ONCE))
+    assert beginnings.may("unknown") == (len(tenants) == 1)
     await lifespan.shutdown()
 
 
