@@ -233,7 +233,7 @@ async def _lifespan(process: Process, _: object) -> AsyncGenerator[dict[str, Beg
         with on_stop_signal(stop), rereading(service.tenants.keys, partial(reread, service)):
             async with lag_counted(service.metrics):
                 tenants = service.tenants
-                # nobody knows whose a new connection is, so with one tenant alone that can't be asked of its work
+                # the tenant of a new connection is unknown, and pacing would take it for another one
                 yield {BEGINNINGS: Beginnings(lambda whose: tenants.keys.several and tenants.pacing.several(whose))}
     finally:
         stop()
