@@ -46,7 +46,7 @@ def test_a_command_that_makes_no_sense_is_said_and_the_chat_goes_on() -> None:
 def test_an_interrupted_answer_is_kept_and_continued(service: ServiceProcess, tmp_path: Path) -> None:
     with at_a_terminal(tmp_path, "chat", url=service.url) as terminal:
         terminal.shows("> ")
-        terminal.press(b"Count to 1000.\n")
+        terminal.press(b"Count to 10000.\n")
         terminal.shows("20\n")
         terminal.press(CTRL_C)
         terminal.shows("the next message continues it")
@@ -68,7 +68,7 @@ def test_an_interrupted_answer_is_kept_and_continued(service: ServiceProcess, tm
 
 
 def test_an_interrupted_ask_says_its_id_and_keeps_what_was_said(service: ServiceProcess, tmp_path: Path) -> None:
-    with at_a_terminal(tmp_path, "ask", "Count to 1000.", url=service.url) as terminal:
+    with at_a_terminal(tmp_path, "ask", "Count to 10000.", url=service.url) as terminal:
         terminal.shows("20\n")
         terminal.press(CTRL_C)
         assert terminal.end(END_SECONDS)[0] == 130

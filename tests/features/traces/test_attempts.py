@@ -79,7 +79,7 @@ def test_the_attempts_of_a_worker_that_was_killed_and_of_the_next_one_are_linked
 
 def test_a_worker_that_leaves_sends_its_last_spans(start: Start, receiver: Receiver) -> None:
     api, first = start(ServiceProcess, "--no-worker"), start(WorkerProcess)
-    api.client().responses.create(model=MODEL, input="Count to 200.", background=True)
+    api.client().responses.create(model=MODEL, input="Count to 10000.", background=True)
     receiver.wait_for("claim")
     first.stop()
     (attempt,) = receiver.wait_for("attempt")

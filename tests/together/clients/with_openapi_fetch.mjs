@@ -102,7 +102,7 @@ export async function test_each_event_of_a_stream_has_its_type() {
 }
 
 export async function test_a_background_response_is_steered_and_another_one_cancelled() {
-  const waiting = await create({ input: 'Count to 1000.', background: true })
+  const waiting = await create({ input: 'Count to 100000.', background: true })
   const steered = await answer(
     client.POST('/v1/responses/{response_id}/steer', {
       params: { path: { response_id: waiting.id }, header: { 'Idempotency-Key': 'once' } },
@@ -110,14 +110,14 @@ export async function test_a_background_response_is_steered_and_another_one_canc
     }),
   )
   assert.equal(steered.steer.previous_response_id, waiting.id)
-  const other = await create({ input: 'Count to 1000.', background: true })
+  const other = await create({ input: 'Count to 100000.', background: true })
   const ended = await answer(
     client.POST('/v1/responses/{response_id}/cancel', {
       params: { path: { response_id: other.id } },
       headers: { 'content-type': 'application/json' },
     }),
   )
-  assert.match(ended.status, /cancelled|completed/)
+  assert.equal(ended.status, 'cancelled')
 }
 
 export async function test_tokens_are_counted_and_a_conversation_is_compacted() {

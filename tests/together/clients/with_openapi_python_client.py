@@ -82,12 +82,12 @@ def test_a_tool_is_called_and_its_output_taken():
 
 
 def test_a_background_response_is_cancelled_and_another_one_steered():
-    waiting = create(input_="Count to 1000.", background=True)
+    waiting = create(input_="Count to 100000.", background=True)
     body = models.SteerResponse(input_="Stop at 10.")
     steered = call("responses.steer_response", waiting.id, body=body)
     assert steered.steer.previous_response_id == waiting.id
-    other = create(input_="Count to 1000.", background=True)
-    assert call("responses.cancel_response", other.id).status in ("cancelled", "completed")
+    other = create(input_="Count to 100000.", background=True)
+    assert call("responses.cancel_response", other.id).status == "cancelled"
 
 
 def test_tokens_are_counted_and_a_conversation_is_compacted():
