@@ -2,16 +2,18 @@
 
 import asyncio
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
+import httpx
 import pytest
 
 from service.commands.serve import vllm_beside
 from service.process import load_settings
 from tests.support.engine.connected import scripted
 from tests.support.engine.standin import standing_in
-from tests.support.service.process import MODEL, CoreProcess, ServiceProcess
+from tests.support.ports import free_port
+from tests.support.service.process import MODEL
+from tests.support.service.terminal import at_a_terminal
 
 HARMONIUM = """
 import sys
@@ -27,18 +29,20 @@ if __name__ == "__main__":
 
 
 async def test_beside_a_vllm_server_the_demo_engine_has_no_name_of_a_model(
-    tmp_path: Path, start: Callable[..., ServiceProcess], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    command = tmp_path / "harmonium.py"
-    monkeypatch.setattr(CoreProcess, "program", (sys.executable, str(command)))
-    async with standing_in(scripted(), version="0.32.0") as vllm:
+    command, port = tmp_path / "harmonium.py", free_port()
+    settings = {"port": port, "data_dir": tmp_path / "data", "model_aliases": "demo-a,gpt-4o", "log_format": "json"}
+    url = f"http://127.0.0.1:{port}/v1"
+    async with standing_in(scripted(), version="0.32.0") as vllm, httpx.AsyncClient(trust_env=False) as http:
         command.write_text(HARMONIUM.format(url=vllm.url))
-        service = await asyncio.to_thread(start, model_aliases="demo-a,gpt-4o")
-        models = [each["id"] for each in service.http().get("/v1/models").json()["data"]]
-        refused = service.http().post("/v1/responses", json={"model": MODEL, "input": "Hi"})
+        with at_a_terminal(tmp_path, "serve", program=(sys.executable, str(command)), **settings) as terminal:
+            await asyncio.to_thread(terminal.shows, "ready")
+            models = [each["id"] for each in (await http.get(f"{url}/models")).json()["data"]]
+            refused = await http.post(f"{url}/responses", json={"model": MODEL, "input": "Hi"})
     assert (models, refused.status_code) == (["demo", "demo-a"], 404)
-    assert "but the demo engine answers" in service.log
-    assert f"url={vllm.url}" in service.log
+    assert "but the demo engine answers" in terminal.text
+    assert vllm.url in terminal.text
     assert {each.path for each in vllm.asked} == {"/version"}
 
 

@@ -132,6 +132,7 @@ def _become(connection: socket.socket) -> None:
     asked: dict[str, Any] = json.loads(told)
     os.environ.clear()
     os.environ.update(asked["environment"])
+    tempfile.tempdir = None  # it may be another one with this environment
     os.chdir(asked["folder"])
     for stream in (1, 2):
         os.dup2(log, stream)

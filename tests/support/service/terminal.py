@@ -65,7 +65,7 @@ class Terminal:
         return _STYLES.sub("", self.raw).replace("\r\n", "\n")
 
     def shows(self, text: str) -> None:
-        wait_until(lambda: text in self.text, START_SECONDS, f"no {text!r} in {self.text!r}")
+        wait_until(lambda: self.text, START_SECONDS, f"no {text!r}", wanted=lambda shown: text in shown)
 
     def catches(self, number: int) -> bool:
         """Whether the process has a handler for a signal."""
