@@ -85,7 +85,8 @@ class ForkedProcess:
 @cache
 def _fork_server(module: str) -> str:
     """The socket of a server for a module, which ends with this process."""
-    path = Path(tempfile.mkdtemp(prefix="forks-"), "s")
+    folder = tempfile.TemporaryDirectory(prefix="forks-")
+    path = Path(folder.name, "s")
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HARMONIUM_")}
     server = subprocess.Popen([sys.executable, "-m", __name__, module, path], stdin=subprocess.PIPE, cwd=ROOT, env=kept)
 
@@ -94,12 +95,12 @@ def _fork_server(module: str) -> str:
         return path.exists()
 
     wait_until(listens, READY_SECONDS)
-    _kept.append(server)
+    _kept.append((server, folder))
     return str(path)
 
 
-_kept: list[subprocess.Popen[bytes]] = []
-"""The servers. Each ends when its standard input does."""
+_kept: list[tuple[subprocess.Popen[bytes], tempfile.TemporaryDirectory[str]]] = []
+"""The servers and the folders of their sockets. A server ends when its standard input does."""
 
 
 def _serve(listener: socket.socket) -> socket.socket:

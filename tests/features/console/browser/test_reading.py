@@ -62,12 +62,12 @@ def test_a_found_conversation_opens_at_the_words_which_are_marked(service: Servi
 def test_words_of_an_earlier_turn_are_marked_where_a_conversation_opens_at_its_end(
     service: ServiceProcess, visit: Open
 ) -> None:
-    id = said(service, "Where is the walrus?")
+    id = said(service, "Where is the heron?")
     for number in range(20):
         id = said(service, f"Where is number {number}? " + "Write much. " * 60, id)
-    page = visit(service, f"#/c/{id}/walrus%20where")
+    page = visit(service, f"#/c/{id}/heron%20where")
     expect(page.locator(".turn .item.user")).to_have_count(21)
-    wait_until(lambda: page.evaluate(WORDS_OF)[:2] == ["Where", "walrus"])
+    wait_until(lambda: page.evaluate(WORDS_OF)[:2] == ["Where", "heron"])
     assert page.evaluate(IS_SEEN)
 
 
