@@ -24,6 +24,8 @@ examples.register_profile("long", max_examples=300, deadline=None, suppress_heal
 examples.register_profile("short", examples.get_profile("long"), max_examples=25, derandomize=True)
 examples.load_profile("short")  # scripts/test --full tries properties with the long one
 
+pytest_plugins = ("tests.support.llama.fixtures", "tests.support.vllm.fixtures")
+"""Servers of models take long to start: there is one for all tests."""
 
 SECOND_SERVER = "valkey"
 """The server on which the store's tests run in the long form alone: it is the one of all services in tests."""

@@ -1,19 +1,12 @@
-"""Servers for the tests with a real vLLM: one for all, and one to kill."""
+"""A server to kill for the tests with a real vLLM."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.vllm.fixtures import *
-from tests.support.vllm.fixtures import FINE_CACHE, TEST_SECONDS, lent, served
-from tests.support.vllm.server import MODEL, VllmProcess
-
-
-@pytest.fixture(scope="session")
-def vllm_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A vLLM server for tests that don't mind each other; none may kill it, or fill it up."""
-    yield from served(tmp_path_factory.mktemp("vllm"), MODEL, *FINE_CACHE)
+from tests.support.vllm.fixtures import TEST_SECONDS, lent
+from tests.support.vllm.server import VllmProcess
 
 
 @pytest.fixture(scope="module")

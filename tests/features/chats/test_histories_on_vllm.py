@@ -1,6 +1,5 @@
 """A history that goes on over Chat Completions, before a real vLLM server with the talker."""
 
-from collections.abc import Iterator
 from typing import Any, cast
 
 import httpx
@@ -11,7 +10,7 @@ from service.engine.vllm.servers import Vllm
 from service.process import Settings
 from tests.support.service.background import changed
 from tests.support.service.inside import serving
-from tests.support.vllm.fixtures import FINE_CACHE, TEST_SECONDS, served
+from tests.support.vllm.fixtures import TEST_SECONDS
 from tests.support.vllm.reuse import Recorder, reuse
 from tests.support.vllm.server import MODEL, block_tokens
 
@@ -28,12 +27,6 @@ WEATHER: Any = {
     "description": "Get the weather",
     "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
 }
-
-
-@pytest.fixture(scope="module")
-def vllm_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A vLLM server of this module."""
-    yield from served(tmp_path_factory.mktemp("vllm"), MODEL, *FINE_CACHE)
 
 
 def numbers(last: int) -> str:

@@ -9,7 +9,6 @@ from openai import AsyncOpenAI
 from service.process import Settings
 from tests.support.markup.speaker import Speaker
 from tests.support.service.inside import Inside, serving
-from tests.support.vllm.fixtures import *
 
 
 @pytest.fixture

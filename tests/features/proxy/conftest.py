@@ -10,9 +10,7 @@ import pytest
 from service.process import Settings
 from tests.support.engine.connected import scripted
 from tests.support.engine.standin import Standin, standing_in
-from tests.support.llama.fixtures import *
 from tests.support.service.inside import Inside, serving
-from tests.support.vllm.fixtures import *
 
 ENGINE_KEY = "sk-engine-0123456789"
 

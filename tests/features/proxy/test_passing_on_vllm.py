@@ -1,7 +1,7 @@
 """Requests in vLLM's own API, passed on to a real server with the talker."""
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
@@ -12,7 +12,7 @@ from service.engine.vllm.servers import Vllm
 from service.features.proxy.passing import PassingEngine
 from service.process import Settings
 from tests.support.service.inside import serving
-from tests.support.vllm.fixtures import FINE_CACHE, TEST_SECONDS, served
+from tests.support.vllm.fixtures import TEST_SECONDS
 from tests.support.vllm.server import MODEL
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(TEST_SECONDS)]
@@ -23,12 +23,6 @@ HELLO: dict[str, Any] = {
     "temperature": 0,
     "messages": [{"role": "user", "content": "Hello!"}],
 }
-
-
-@pytest.fixture(scope="module")
-def vllm_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A vLLM server of this module."""
-    yield from served(tmp_path_factory.mktemp("vllm"), MODEL, *FINE_CACHE)
 
 
 @pytest.fixture

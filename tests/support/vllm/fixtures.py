@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.vllm.server import START_SECONDS, VllmProcess
-
-__all__ = ["pytest_runtest_makereport"]
+from tests.support.vllm.server import MODEL, START_SECONDS, VllmProcess
 
 FINE_CACHE = ("--block-size", "32", "--prefix-cache-retention-interval", "128")
 """Smaller blocks than usual on a CPU show more of what is cached; the layers with a sliding window keep all of them."""
@@ -34,6 +32,12 @@ def served(folder: Path, model: str, *arguments: str) -> Iterator[str]:
     with lent(VllmProcess(folder, model)) as server:
         server.start(*arguments)
         yield server.url
+
+
+@pytest.fixture(scope="session")
+def vllm_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A vLLM server with the talker for tests that don't mind each other; none may kill it, or fill it up."""
+    yield from served(tmp_path_factory.mktemp("vllm"), MODEL, *FINE_CACHE)
 
 
 @pytest.hookimpl(wrapper=True)

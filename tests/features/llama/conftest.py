@@ -1,3 +1,0 @@
-"""Fixtures that tests elsewhere have, too."""
-
-from tests.support.llama.fixtures import *
