@@ -1,7 +1,7 @@
-"""`harmonium` in processes of its own, forked of one that has imported it: imports are most of what a start costs.
+"""A server that has imported `harmonium` and forks its processes, as imports are most of what a start costs.
 
-Such a process has its own arguments, environment, folder, log and end, and dies by signals like any other. It ends with
-the tests, however those end. What is imported again where a command starts is tested by `at_a_terminal`, by
+Each process has its own arguments, environment, folder, log and exit status, and takes signals like any other. All of
+them end with the tests, however those end. Starts that import everything are tested by `at_a_terminal`, by
 tests/project and by the release.
 """
 
