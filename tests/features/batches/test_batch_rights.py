@@ -34,6 +34,7 @@ async def test_a_batch_makes_no_more_lines_once_its_key_is_revoked(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(running, "WINDOW", 3)
+    monkeypatch.setattr(running, "PART_LINES", 3)
     engine = scripted([answer("Hello.")], [opened("Hm"), Stall()], [answer("Hello.")])
     keys = changed(
         settings, admin_key=SecretStr(ADMIN), api_keys=parse_api_keys(f"acme:{STATIC}"), worker_concurrency=1
