@@ -9,12 +9,14 @@ import signal
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from redis import Redis
 
+from store.backup import ownership
 from store.backup.upkeep.backup_file import HEADER_KEY, VERSION
 from store.embedded import EmbeddedServer
 from store.layout import LAYOUT
@@ -59,8 +61,13 @@ def served(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 @pytest.fixture
-def beside(release: Release, tmp_path: Path, redis_url: str) -> Iterator[Callable[[], ServiceBeside]]:
-    """Starts a service on an empty store and the archive in the test's folder."""
+def beside(
+    release: Release, tmp_path: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[], ServiceBeside]]:
+    """Starts a service on an empty store and the archive in the test's folder, which nobody else can have: it watches
+    that for a tenth of the usual time.
+    """
+    monkeypatch.setattr(ownership, "watch", partial(_watched_shortly, ownership.watch))
     with ExitStack() as started:
 
         def start() -> ServiceBeside:
@@ -69,6 +76,11 @@ def beside(release: Release, tmp_path: Path, redis_url: str) -> Iterator[Callabl
             return service
 
         yield start
+
+
+async def _watched_shortly(watch: Any, *archive: Any) -> None:
+    *whose, seconds = archive
+    await watch(*whose, seconds / 10)
 
 
 @pytest.fixture
