@@ -21,13 +21,13 @@ MESSAGE_CHARS = 1_000
 
 
 class ToolLimits(msgspec.Struct, frozen=True):
-    """The bounds of a server: in seconds to connect, to start where it is a program, to list its tools and to answer a
-    call; of an answer in bytes, in values of JSON and in events; of its list in bytes and tools; of a tool's text in
-    characters; and of a session in requests, the client's answers to the server included.
+    """The bounds of a server: in seconds to connect, to start where it is a program, to list its tools once it runs and
+    to answer a call; of an answer in bytes, in values of JSON and in events; of its list in bytes and tools; of a
+    tool's text in characters; and of a session in requests, the client's answers to the server included.
     """
 
     connect_seconds: float = 5.0
-    start_seconds: float = 10.0
+    start_seconds: float = 30.0
     list_seconds: float = 15.0
     call_seconds: float = 60.0
     answer_bytes: int = 1 << 20

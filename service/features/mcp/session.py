@@ -126,7 +126,8 @@ class ToolSession:
 
     async def list_tools(self) -> ToolListing:
         """All tools of the server, and its own instructions. Raises a ToolFailure."""
-        async with self._within(self.limits.list_seconds):
+        starts = self.limits.start_seconds if self.connection.program is not None else 0
+        async with self._within(starts + self.limits.list_seconds):
             return self._redaction.listing(await self._twice(self._list))
 
     async def call(self, name: str, arguments: dict[str, Any], *, repeatable: bool = False) -> ToolResult:

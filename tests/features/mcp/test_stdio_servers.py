@@ -148,6 +148,11 @@ async def test_a_program_that_can_not_be_spoken_to_says_why(
     assert len(cast(Any, record).fields["said"]) <= COMPLAINT_BYTES
 
 
+async def test_a_program_has_time_to_start_before_it_lists_its_tools() -> None:
+    async with running(program("time.sleep(2)"), ToolLimits(start_seconds=20, list_seconds=1.5)) as session:
+        assert (await session.list_tools()).tools[0].name == "t"
+
+
 async def test_programs_have_places_which_tenants_share() -> None:
     processes = Processes(8, several=lambda: True)
     held = [processes.place("a") for _ in range(7)]
