@@ -25,8 +25,8 @@ from tests.support.service.process import MODEL
 from tests.support.store.link import link
 from tests.support.waiting import until
 
-ARCHIVE_SECONDS = 1.0
-SLACK_SECONDS = 2.0
+ARCHIVE_SECONDS = 3.0
+SLACK_SECONDS = 6.0
 """What a busy machine may add."""
 
 READERS = 15
