@@ -6,6 +6,7 @@ its cache. The order depends on the file alone, so whoever takes a batch over ha
 """
 
 import asyncio
+from codecs import BOM_UTF8
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Annotated, Literal, NamedTuple
@@ -89,6 +90,9 @@ class LineScanner:
         self.places.sort()
 
     def _take(self, line: bytes) -> None:
+        end = self._at + len(line)
+        if self._at == 0:
+            line = line.removeprefix(BOM_UTF8)  # tools on Windows begin a file with it
         self._number += 1
         if not line.strip() or not self.goes_on:
             return
@@ -116,7 +120,7 @@ class LineScanner:
         self._ids.add(name)
         group = self._groups.setdefault(_digest_of(beginning), len(self._groups))
         named = self._models.setdefault(_digest_of(_Beginning(beginning.model)), len(self._models))
-        self.places.append(LinePlace(group, self._at, len(line), named))
+        self.places.append(LinePlace(group, end - len(line), len(line), named))
         model = memoryview(beginning.model)
         if not self.model and len(model) <= MAX_MODEL_BYTES and bytes(model[:1]) == b'"':
             self.model = msgspec.json.decode(beginning.model, type=str)
