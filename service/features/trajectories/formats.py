@@ -1,7 +1,7 @@
 """The forms in which other products keep conversations, each with what tells it and how it is read.
 
-A value that isn't as its product writes it raises LookupError, TypeError, ValueError or AttributeError; whoever reads
-it counts that. Pictures and files are counted, and left out.
+A value that isn't as its product writes it raises LookupError, TypeError, ValueError, AttributeError, ArithmeticError
+or RecursionError; whoever reads it counts that. Pictures and files are counted, and left out.
 """
 
 import json

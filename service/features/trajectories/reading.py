@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from service.features.client.errors import EXIT_USAGE, ClientError
 from service.features.trajectories.formats import FORMS, KNOWN, StoryForm
-from service.features.trajectories.stories import StoryNode, inner
+from service.features.trajectories.stories import StoryTurn, inner, turns_of
 
 MOST_BYTES = 256 << 20
 """The most bytes of one conversation in a file."""
@@ -48,7 +48,7 @@ class Story(NamedTuple):
     form: str
     id: str
     title: str
-    nodes: list[StoryNode]
+    turns: list[StoryTurn]
 
 
 def stories(file: BegunFile, lost: Counter[str]) -> Iterator[Story]:
@@ -71,8 +71,9 @@ def _story(form: StoryForm, head: Any, content: Any, raw: bytes, lost: Counter[s
     """A conversation, if it can be read, of what has its id and of its content."""
     try:
         title = str(head.get("title") or head.get("name") or "")[:TITLE_CHARS]
-        found = Story(form.name, form.id_of(head, raw), title, list(form.read(content, lost)))
-    except (LookupError, TypeError, ValueError, AttributeError):
+        turns = turns_of(list(form.read(content, lost)), lost)
+        found = Story(form.name, form.id_of(head, raw), title, turns)
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError):
         lost["broken conversations"] += 1
         return
     yield found

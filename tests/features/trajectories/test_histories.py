@@ -1,12 +1,15 @@
 """`harmonium import` of other products' files: their turns, forks, calls and times, each once."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from service.features.trajectories.reading import BegunFile, stories
 from tests.support.service.beside import ServiceBeside
 from tests.support.service.commands import run, said
 from tests.support.service.process import MODEL
@@ -203,6 +206,15 @@ def test_a_broken_line_is_counted_and_stops_nothing(service: ServiceBeside, tmp_
     assert told.stderr.splitlines() == ["without 1 broken conversations", "without 1 broken lines"]
 
 
+@pytest.mark.parametrize("odd", [{"uuid": ["1"]}, {"parent_message_uuid": {}}, {"created_at": 10**400}])
+def test_a_conversation_with_an_odd_value_is_a_broken_one(odd: dict[str, Any]) -> None:
+    broken = anthropic()
+    broken["chat_messages"][1] |= odd
+    lost = Counter[str]()
+    found = [*stories(BegunFile(BytesIO(lines([broken, anthropic()]).encode())), lost)]
+    assert ([story.id for story in found], +lost) == (["k-1"], Counter({"broken conversations": 1}))
+
+
 def test_what_is_lost_is_counted_and_said(service: ServiceBeside, tmp_path: Path) -> None:
     file = tmp_path / "train.jsonl"
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,"}}
@@ -227,10 +239,6 @@ def test_any_other_file_gets_a_list_of_what_is_known(service: ServiceBeside, tmp
 
 
 def test_a_large_file_is_read_conversation_by_conversation(tmp_path: Path) -> None:
-    from collections import Counter
-
-    from service.features.trajectories.reading import BegunFile, stories
-
     file = tmp_path / "conversations.json"
     filler = 'é"\\\n{[' * 1000
     with file.open("w") as opened:
