@@ -5,6 +5,7 @@ No more than one conversation is in memory. A value that is broken is counted, a
 
 import json
 import re
+from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Iterator
 from itertools import chain
@@ -29,7 +30,7 @@ class BegunFile:
     """A file, or a pipe, of which the beginning of its first line is known before it is read."""
 
     def __init__(self, file: BinaryIO) -> None:
-        self._file, self.head = file, file.readline(HEAD_BYTES)
+        self._file, self.head = file, file.readline(HEAD_BYTES).removeprefix(BOM_UTF8)
         while self.head.isspace():
             self.head = file.readline(HEAD_BYTES)
 

@@ -215,6 +215,12 @@ def test_a_conversation_with_an_odd_value_is_a_broken_one(odd: dict[str, Any]) -
     assert ([story.id for story in found], +lost) == (["k-1"], Counter({"broken conversations": 1}))
 
 
+@pytest.mark.parametrize("form", FILES)
+def test_a_byte_order_mark_is_no_part_of_a_file(form: str) -> None:
+    (story,) = stories(BegunFile(BytesIO(FILES[form][0].encode("utf-8-sig"))), lost := Counter[str]())
+    assert (story.form, lost["broken lines"]) == (form, 0)
+
+
 def test_what_is_lost_is_counted_and_said(service: ServiceBeside, tmp_path: Path) -> None:
     file = tmp_path / "train.jsonl"
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,"}}
