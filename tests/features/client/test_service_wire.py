@@ -4,6 +4,7 @@ import json
 import socketserver
 import threading
 from collections.abc import Callable, Generator
+from pathlib import Path
 
 import pytest
 
@@ -64,6 +65,11 @@ def client(url: str, silence_seconds: float = 10.0) -> RemoteService:
     return RemoteService(
         Profile(url, None, None), ClientBounds(silence_seconds, answer_bytes=1_000, resume_seconds=0.001)
     )
+
+
+def test_a_file_that_breaks_off_is_told(serving: Server, tmp_path: Path) -> None:
+    with pytest.raises(ServiceUnreachable, match="4 more expected"):
+        client(serving(answer("200 OK", "whole part")[:-4])).download("/v1/files/file-1/content", tmp_path / "file")
 
 
 @pytest.mark.parametrize(
