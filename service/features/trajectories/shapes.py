@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import chain
+from math import isfinite
 from typing import Any, Literal, cast
 
 import msgspec
@@ -189,8 +191,10 @@ def gym(facts: Facts, last: Any, version: str, turns: Iterable[TakenTurn]) -> It
 def _rollout(facts: Facts, last: Any, asked: list[Item], first: Any) -> bytes:
     """A rollout that is open where the items of its output come."""
     params = {name: first[name] for name in _ASKED if name in first} | {"input": asked}
-    noted = [note["reward"] for notes in facts["notes"].values() for note in notes if "reward" in note]
-    reward = {"reward": float(noted[-1])} if noted else {}
+    reward = Item()
+    for note in chain.from_iterable(facts["notes"].values()):
+        with suppress(LookupError, ValueError):
+            reward = {"reward": number} if isfinite(number := float(note["reward"])) else reward
     response = {name: value for name, value in last.items() if name != "output"}
     head = _open({"responses_create_params": params, "harmonium": facts} | reward)
     return head + b',"response":' + _open(response) + b',"output":['

@@ -228,6 +228,12 @@ async def test_a_reward_is_put_on_a_turn_later_and_changes_no_turn(noting: Setti
         (found,) = await lines(service, id=first.id)
         assert found["extra"]["notes"] == {second.id: [{"reward": "1"}]}
         assert (await client.responses.retrieve(second.id)).metadata == {}
+        for odd in ("good", "", "nan", "1e999"):
+            await client.conversations.create(
+                metadata={"reward": odd}, extra_body={"harmonium": {"fork_of": second.id}}
+            )
+        (rollout,) = await lines(service, id=second.id, format="gym")
+        assert rollout["reward"] == 1.0, "the others are no numbers"
 
 
 async def test_a_project_says_itself_whether_its_turns_note_ids(settings: Settings) -> None:
