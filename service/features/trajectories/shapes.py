@@ -75,7 +75,7 @@ def generations_of(taken: TakenTurn) -> Iterator[tuple[TurnGeneration, list[Item
 
 
 class _Steps:
-    """The steps of a trajectory. Those of the newest turn wait for what comes of their calls."""
+    """The steps of a trajectory. A turn's wait for what comes of their calls in the next input."""
 
     def __init__(self) -> None:
         self._waiting: list[Item] = []
@@ -92,7 +92,7 @@ class _Steps:
     def answer(self, item: Item, taken: TakenTurn, shared: bool) -> None:
         """The outcome of a call: of the step that made it, if that still waits, else one of its own."""
         call, content = item.get("call_id"), text_in(item)
-        for step in self._waiting:
+        for step in reversed(self._waiting):
             if any(each["tool_call_id"] == call for each in step.get("tool_calls", ())):
                 results = step.setdefault("observation", {"results": []})["results"]
                 results.append({"source_call_id": call, "content": content})
@@ -118,17 +118,16 @@ def atif(facts: Facts, last: Any, version: str, turns: Iterable[TakenTurn]) -> I
     steps = _Steps()
     for place, taken in enumerate(turns):
         shared = place < facts["shared"]["turns"]
-        answers = [item for item in taken.input if item.get("call_id") and not is_call(item)]
-        for item in answers:
-            steps.answer(item, taken, shared)
-        yield from steps.ready()
         for item in taken.input:
-            if item not in answers:
+            if item.get("call_id") and not is_call(item):
+                steps.answer(item, taken, shared)
+            else:
                 source = "agent" if is_call(item) or item["type"] == "reasoning" else ""
                 source = source or _SOURCES.get(item.get("role", ""), "system")
                 steps.add(
                     source, taken, shared, **(_step_of([item]) if source == "agent" else {"message": text_in(item)})
                 )
+        yield from steps.ready()
         for made, items in generations_of(taken):
             model = {"llm_call_count": 1, "model_name": taken.response.get("model")}
             steps.add("agent", taken, shared, **model, **_step_of(items), metrics=_metrics(taken, made))

@@ -130,6 +130,22 @@ async def test_without_the_setting_ids_are_null_and_the_words_are_there(settings
     assert item["content"][0]["text"] == "Hello."
 
 
+def sent_call(id: str, city: str) -> list[Any]:
+    """A call with its outcome, as clients send them again."""
+    made = {"type": "function_call", "call_id": id, "name": "weather", "arguments": json.dumps({"city": city})}
+    return [made, {"type": "function_call_output", "call_id": id, "output": f"Rain in {city}"}]
+
+
+async def test_of_a_history_that_came_at_once_each_outcome_is_of_the_call_before_it(settings: Settings) -> None:
+    asked: list[Any] = [{"role": "user", "content": "Hi"}, *sent_call("c1", "Rome"), *sent_call("c1", "Bonn")]
+    async with serving(settings, engine_of([answer("Wet.")])) as service, service.client() as client:
+        made = await client.responses.create(model=MODEL, input=asked)
+        (found,) = await lines(service, id=made.id)
+    told = [(step["source"], step.get("observation", {}).get("results")) for step in found["steps"]]
+    rains = [[{"source_call_id": "c1", "content": f"Rain in {city}"}] for city in ("Rome", "Bonn")]
+    assert told == [("user", None), ("agent", rains[0]), ("agent", rains[1]), ("agent", None)]
+
+
 async def test_a_rollout_has_the_ids_at_the_last_item_of_each_generation(noting: Settings) -> None:
     engine = engine_of([thought("Hm."), then(answer("One."))], [answer("Two.")])
     async with serving(noting, engine) as service, service.client() as client:
