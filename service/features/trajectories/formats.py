@@ -28,6 +28,9 @@ Part = tuple[list[Item], float, str]
 
 FILES = "pictures and files"
 
+_TEXTS = ("text", "refusal", "logs", "stdout", "stderr")
+"""The members of parts that are texts."""
+
 _ROLES = {
     **dict.fromkeys(("gpt", "chatgpt", "bing", "model", "bot", "function_call"), "assistant"),
     **dict.fromkeys(("observation", "function_response", "function"), "tool"),
@@ -72,7 +75,8 @@ def text_of(content: Any, lost: Lost) -> str:
     if isinstance(content, str):
         return content
     texts: list[Any] = [
-        part if isinstance(part, str) else part.get("text") or part.get("refusal") for part in content or ()
+        part if isinstance(part, str) else "\n".join([part[name] for name in _TEXTS if part.get(name)]) or None
+        for part in ([content] if isinstance(content, dict) else content or ())
     ]
     lost[FILES] += texts.count(None)
     return "\n".join(filter(None, texts))

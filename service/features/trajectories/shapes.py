@@ -27,6 +27,9 @@ US = 1_000_000
 _SOURCES = {"user": "user", "assistant": "agent"}
 _ASKED = ("instructions", "tools", "model", "temperature", "top_p", "max_output_tokens", "parallel_tool_calls")
 
+_GIVEN = ("arguments", "input", "action", "operation", "code", "queries")
+"""The members of which a call has one."""
+
 _encode = msgspec.json.encode
 
 
@@ -39,7 +42,7 @@ what was put on turns later, by their ids (`notes`).
 
 def text_in(item: Item) -> str:
     """The text of an item: of a message, of reasoning, or of what came of a call."""
-    texts = [text_of(item.get(name), Counter()) for name in ("summary", "content", "output")]
+    texts = [text_of(item.get(name), Counter()) for name in ("summary", "content", "output", "outputs")]
     return "\n".join(filter(None, texts))
 
 
@@ -49,7 +52,7 @@ def is_call(item: Item) -> bool:
 
 def call_of(item: Item) -> Item:
     """A call in ATIF, whose arguments are an object."""
-    given: Any = item.get("arguments", item.get("input", item.get("action", item.get("code"))))
+    given: Any = next((item[name] for name in _GIVEN if name in item), None)
     with suppress(msgspec.DecodeError):
         given = msgspec.json.decode(given) if isinstance(given, str) else given
     arguments = cast(Item, given) if isinstance(given, dict) else {"input": given}

@@ -146,6 +146,30 @@ async def test_of_a_history_that_came_at_once_each_outcome_is_of_the_call_before
     assert told == [("user", None), ("agent", rains[0]), ("agent", rains[1]), ("agent", None)]
 
 
+async def test_calls_and_outcomes_of_every_kind_say_what_was_done_and_what_came_of_it(settings: Settings) -> None:
+    patch = {"type": "delete_file", "path": "a"}
+    ended = {"stdout": "a.txt", "stderr": "slow", "outcome": {"type": "exit", "exit_code": 0}}
+    picture = {"type": "computer_screenshot", "image_url": "data:image/png;base64,"}
+    python = {"type": "code_interpreter_call", "id": "ci_1", "container_id": "c", "status": "completed"}
+    asked: list[Any] = [
+        {"type": "shell_call", "call_id": "c1", "action": {"commands": ["ls"]}},
+        {"type": "shell_call_output", "call_id": "c1", "output": [ended]},
+        {"type": "apply_patch_call", "call_id": "c2", "status": "completed", "operation": patch},
+        {"type": "apply_patch_call_output", "call_id": "c2", "status": "completed", "output": "gone"},
+        {"type": "computer_call_output", "call_id": "c3", "output": picture},
+        python | {"code": "f()", "outputs": [{"type": "logs", "logs": "one"}]},
+        {"type": "file_search_call", "id": "fs_1", "status": "completed", "queries": ["q"], "results": []},
+    ]
+    async with serving(settings, engine_of([answer("Yes.")])) as service, service.client() as client:
+        made = await client.responses.create(model=MODEL, input=asked)
+        (found,) = await lines(service, id=made.id)
+    calls = [call["arguments"] for step in found["steps"] for call in step.get("tool_calls", ())]
+    assert calls[0]["commands"] == ["ls"]
+    assert calls[1:] == [patch, {"input": "f()"}, {"input": ["q"]}]
+    observed = [step["observation"]["results"] for step in found["steps"] if "observation" in step]
+    assert [each["content"] for results in observed for each in results] == ["a.txt\nslow", "gone", "", "one"]
+
+
 async def test_a_rollout_has_the_ids_at_the_last_item_of_each_generation(noting: Settings) -> None:
     engine = engine_of([thought("Hm."), then(answer("One."))], [answer("Two.")])
     async with serving(noting, engine) as service, service.client() as client:
