@@ -189,7 +189,8 @@ class RemoteService:
             content = json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
         with closing(kind(url.hostname, url.port, timeout=self._bounds.silence_seconds)) as connection:
             try:
-                connection.request(method, where, content, headers)
+                with suppress(BrokenPipeError, ConnectionResetError):  # some bodies are refused before they are read
+                    connection.request(method, where, content, headers)
                 answer = connection.getresponse()
                 if answer.status >= 400:
                     raise self._refusal(answer)
