@@ -23,7 +23,7 @@ HEAD_BYTES = 1 << 16
 
 TITLE_CHARS = 512
 
-_STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*+"|["\[\]{}]', re.DOTALL)
+_STRUCTURE = re.compile(rb'"(?:[^"\\]++|\\.)*+"|["\[\]{}]', re.DOTALL)
 
 
 class BegunFile:
@@ -111,7 +111,7 @@ def _values(file: BegunFile, lost: Counter[str]) -> Iterator[bytes]:
 def _elements(file: BegunFile, level: int, lost: Counter[str]) -> Iterator[bytes]:
     """The objects and lists inside of so many others. Raises ClientError for one that is too long."""
     buffer, at, depth, start = b"", 0, 0, None
-    while piece := file.read(PIECE_BYTES):
+    while piece := file.read(max(PIECE_BYTES, len(buffer))):  # a text that has no end yet is read once more
         buffer += piece
         for match in _STRUCTURE.finditer(buffer, at):
             mark = match[0]

@@ -257,3 +257,18 @@ def test_a_large_file_is_read_conversation_by_conversation(tmp_path: Path) -> No
     with file.open("rb") as opened:
         assert [story.id for story in stories(BegunFile(opened), lost)] == [f"c-{number}" for number in range(300)]
     assert not +lost
+
+
+def test_a_long_text_is_not_read_again_with_each_piece() -> None:
+    class Counting(BytesIO):
+        reads = 0
+
+        def read(self, most: int | None = -1) -> bytes:
+            self.reads += 1
+            return super().read(most)
+
+    long = {"conversations": [{"from": "human", "value": "x" * 20_000_000}, {"from": "gpt", "value": "y"}]}
+    file = Counting(json.dumps([long]).encode())
+    (story,) = stories(BegunFile(file), Counter[str]())
+    assert len(story.turns[0].items[0]["content"][0]["text"]) == 20_000_000
+    assert file.reads < 10
