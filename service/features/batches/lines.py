@@ -78,9 +78,8 @@ class LineScanner:
         for line in whole:
             self._take(line)
             self._at += len(line) + 1
-        if self.goes_on and len(self._rest) > self._most:
-            self._note("line_too_long", f"A line has at most {self._most} bytes.", self._number + 1)
-            self.goes_on = False
+        if len(self._rest) > self._most:
+            self._take(self._rest)
 
     def finish(self) -> None:
         """The input ends here: the last line needs no end, and the order of all is known."""
@@ -94,7 +93,10 @@ class LineScanner:
         if self._at == 0:
             line = line.removeprefix(BOM_UTF8)  # tools on Windows begin a file with it
         self._number += 1
-        if not line.strip() or not self.goes_on:
+        if self.goes_on and len(line) > self._most:
+            self._note("line_too_long", f"A line has at most {self._most} bytes.", self._number)
+            self.goes_on = False
+        if not self.goes_on or not line.strip():
             return
         if len(self.places) >= MOST_LINES:
             self._note("too_many_lines", f"A batch has at most {MOST_LINES} lines.", self._number)

@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -65,8 +66,9 @@ def test_only_the_first_problems_are_told_and_the_rest_isn_t_read() -> None:
     assert [each.line for each in scanner.problems] == [*range(1, MOST_PROBLEMS + 1)]
 
 
-def test_a_line_longer_than_a_body_may_be_ends_the_reading() -> None:
-    [problem] = scanned(line_of("a", input="x" * 2_000) + b"\n{}", most=1_000, size=100).problems
+@pytest.mark.parametrize("size", [100, 1_000, 10_000])
+def test_a_line_longer_than_a_body_may_be_ends_the_reading(size: int) -> None:
+    [problem] = scanned(line_of("a", input="x" * 2_000) + b"\n{}", most=1_000, size=size).problems
     assert (problem.code, problem.line) == ("line_too_long", 1)
 
 
