@@ -170,6 +170,15 @@ async def test_calls_and_outcomes_of_every_kind_say_what_was_done_and_what_came_
     assert [each["content"] for results in observed for each in results] == ["a.txt\nslow", "gone", "", "one"]
 
 
+@pytest.mark.parametrize("form", ["atif", "gym"])
+async def test_a_trajectory_is_one_line_whatever_is_said(settings: Settings, form: str) -> None:
+    said = "one\u2028two\u2029three\x85four\x0bfive\\"
+    async with serving(settings, engine_of([answer(said)])) as service, service.client() as client:
+        made = await client.responses.create(model=MODEL, input=said, metadata={"said": said})
+        (found,) = await lines(service, id=made.id, format=form)
+    assert json.dumps(found).count(json.dumps(said)) >= 2
+
+
 async def test_a_rollout_has_the_ids_at_the_last_item_of_each_generation(noting: Settings) -> None:
     engine = engine_of([thought("Hm."), then(answer("One."))], [answer("Two.")])
     async with serving(noting, engine) as service, service.client() as client:
