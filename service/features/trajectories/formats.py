@@ -74,9 +74,10 @@ def text_of(content: Any, lost: Lost) -> str:
     """The text of a content: a text, or parts of which some have one."""
     if isinstance(content, str):
         return content
+    parts: list[Any] = [content] if isinstance(content, dict) else content or []
     texts: list[Any] = [
         part if isinstance(part, str) else "\n".join([part[name] for name in _TEXTS if part.get(name)]) or None
-        for part in ([content] if isinstance(content, dict) else content or ())
+        for part in parts
     ]
     lost[FILES] += texts.count(None)
     return "\n".join(filter(None, texts))
