@@ -111,6 +111,8 @@ def checked_file(
 
     Raises InvalidRequest for a file by its id or URL, one that is no text, or whose name isn't one line.
     """
+    if file_id is not None and data is not None:
+        raise invalid_value(f"{where}.file_id", file_id, "Send the file or its id, one of the two.")
     if file_id is not None:
         raise no_such_file(f"{where}.file_id", file_id)
     if url is not None:

@@ -32,6 +32,15 @@ class JsonResponse(Response):
             await send({"type": "http.response.body", "body": piece, "more_body": end < len(body)})
 
 
+def on_one_line(json: bytes) -> bytes:
+    """The same JSON, with escapes for the characters at which clients that read text line by line begin another line:
+    httpx, and so OpenAI's, does as Python's `str.splitlines`.
+    """
+    for end in "\x85\u2028\u2029":
+        json = json.replace(end.encode(), b"\\u%04x" % ord(end))
+    return json
+
+
 MESSAGES = "/v1/messages"
 MODELS = "/v1/models"
 VERSION = b"anthropic-version"

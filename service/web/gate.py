@@ -86,8 +86,13 @@ class Gate:
                 await exchange.answer_to(stopping())(scope, receive, answer)
             elif BREAK_OFF in scope.get("extensions", {}):
                 await break_off(scope, receive)
-        except Exception:
-            logger.exception("request failed")
+        except Exception as error:
+            amid = exchange.failure is None and isinstance(error.__cause__, REFUSALS)  # Starlette puts it into another
+            if amid and BREAK_OFF in scope.get("extensions", {}):
+                exchange.facts["broke_off"] = str(error.__cause__)
+                await break_off(scope, receive)
+            else:
+                logger.exception("request failed")
         finally:
             self._end(exchange)
             logs.request_id.reset(token)

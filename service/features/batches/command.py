@@ -41,7 +41,7 @@ def batch(
     Ctrl-C ends the wait, not the batch: `harmonium batch ID` waits again.
     """
     path = Path(file)
-    if not file.startswith("batch_"):
+    if path.is_file() or not file.startswith("batch_"):
         uploaded = service.upload("/v1/files", path, purpose="batch")
         wanted = {"input_file_id": uploaded["id"], "endpoint": _endpoint_of(path), "completion_window": window}
         file = str(service.call("POST", "/v1/batches", wanted)["id"])
@@ -65,13 +65,13 @@ def batch(
 
 
 def _endpoint_of(path: Path) -> str:
-    """The endpoint of the first line. Raises ClientError."""
+    """The endpoint of the first line that isn't blank. Raises ClientError."""
     try:
-        with path.open("rb") as lines:
-            return str(json.loads(lines.readline(1 << 26))["url"])
+        with path.open(encoding="utf-8-sig") as lines:
+            return str(json.loads(next(filter(str.strip, iter(lambda: lines.readline(1 << 26), "")), ""))["url"])
     except OSError as error:
         raise ClientError(f"can't read {path}: {error.strerror}", EXIT_USAGE) from error
-    except (ValueError, LookupError, TypeError) as error:
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise ClientError(f"the first line of {path} is no request with a url", EXIT_USAGE) from error
 
 

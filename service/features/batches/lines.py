@@ -6,6 +6,7 @@ its cache. The order depends on the file alone, so whoever takes a batch over ha
 """
 
 import asyncio
+from codecs import BOM_UTF8
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Annotated, Literal, NamedTuple
@@ -77,9 +78,8 @@ class LineScanner:
         for line in whole:
             self._take(line)
             self._at += len(line) + 1
-        if self.goes_on and len(self._rest) > self._most:
-            self._note("line_too_long", f"A line has at most {self._most} bytes.", self._number + 1)
-            self.goes_on = False
+        if len(self._rest) > self._most:
+            self._take(self._rest)
 
     def finish(self) -> None:
         """The input ends here: the last line needs no end, and the order of all is known."""
@@ -89,8 +89,14 @@ class LineScanner:
         self.places.sort()
 
     def _take(self, line: bytes) -> None:
+        end = self._at + len(line)
+        if self._at == 0:
+            line = line.removeprefix(BOM_UTF8)  # tools on Windows begin a file with it
         self._number += 1
-        if not line.strip() or not self.goes_on:
+        if self.goes_on and len(line) > self._most:
+            self._note("line_too_long", f"A line has at most {self._most} bytes.", self._number)
+            self.goes_on = False
+        if not self.goes_on or not line.strip():
             return
         if len(self.places) >= MOST_LINES:
             self._note("too_many_lines", f"A batch has at most {MOST_LINES} lines.", self._number)
@@ -116,7 +122,7 @@ class LineScanner:
         self._ids.add(name)
         group = self._groups.setdefault(_digest_of(beginning), len(self._groups))
         named = self._models.setdefault(_digest_of(_Beginning(beginning.model)), len(self._models))
-        self.places.append(LinePlace(group, self._at, len(line), named))
+        self.places.append(LinePlace(group, end - len(line), len(line), named))
         model = memoryview(beginning.model)
         if not self.model and len(model) <= MAX_MODEL_BYTES and bytes(model[:1]) == b'"':
             self.model = msgspec.json.decode(beginning.model, type=str)

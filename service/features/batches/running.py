@@ -51,7 +51,7 @@ from service.responses.service import Caller, Service
 from service.steps import in_steps
 from service.store_away import tolerate
 from service.web.dialect import OPENAI, Dialect, Translate, no_translation
-from service.web.errors import envelope
+from service.web.errors import envelope, on_one_line
 from store.errors import Conflict, NotCancellable, NotFound, NotTerminal, StoreError
 from store.files.files import FileGone, FileRecord, Files, new_id
 from store.history.records import TenantRecords
@@ -138,7 +138,7 @@ class AnswerPart:
         else:
             shown["response"] = {"status_code": answer.status, "request_id": id, "body": msgspec.Raw(answer.body)}
         kept = self.answers if answer.status == 200 else self.failures
-        kept += msgspec.json.encode(shown) + b"\n"
+        kept += on_one_line(msgspec.json.encode(shown)) + b"\n"
         self.completed += kept is self.answers
         self.failed += kept is self.failures
 

@@ -8,7 +8,6 @@ import json
 import os
 import re
 import secrets
-import shutil
 import time
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import closing, contextmanager, suppress
@@ -100,14 +99,18 @@ class RemoteService:
 
     def download(self, path: str, file: Path) -> None:
         """Write the content that is at a path into a file."""
-        with self._answer("GET", path, None, {}) as answer, file.open("wb") as kept:
-            shutil.copyfileobj(answer, kept)
+        pieces = self.pieces(path)
+        begun = next(pieces, b"")  # what is there stays where nothing comes
+        with file.open("wb") as kept:
+            kept.writelines(chain([begun], pieces))
 
-    def pieces(self, path: str, header: str, /, **query: str | int | None) -> Generator[bytes, None, str | None]:
+    def pieces(self, path: str, header: str = "", /, **query: str | int | None) -> Generator[bytes, None, str | None]:
         """The bytes of an answer as they come; returns a header of it."""
         with self._answer("GET", path, None, query) as answer:
-            while piece := answer.read1(PIECE_BYTES):
+            while piece := answer.read(PIECE_BYTES):
                 yield piece
+            if answer.length:
+                raise http.client.IncompleteRead(b"", answer.length)
             return answer.getheader(header)
 
     def find(self, path: str) -> Json | None:
@@ -186,7 +189,8 @@ class RemoteService:
             content = json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
         with closing(kind(url.hostname, url.port, timeout=self._bounds.silence_seconds)) as connection:
             try:
-                connection.request(method, where, content, headers)
+                with suppress(BrokenPipeError, ConnectionResetError):  # some bodies are refused before they are read
+                    connection.request(method, where, content, headers)
                 answer = connection.getresponse()
                 if answer.status >= 400:
                     raise self._refusal(answer)

@@ -27,7 +27,6 @@ from service.features.client.trees import (
     trees,
 )
 from service.features.trajectories.reading import BegunFile, Story, stories
-from service.features.trajectories.stories import turns_of
 
 TRAJECTORIES = "/v1/trajectories"
 AFTER = "x-harmonium-after"
@@ -117,7 +116,7 @@ def import_(
                 import_file(service, cast(BinaryIO, begun), outcome)
             else:
                 for story in stories(begun, lost):
-                    _bring(service, story, outcome, lost)
+                    _bring(service, story, outcome)
     except OSError as error:
         raise ClientError(f"can't read {file}: {error.strerror}", EXIT_USAGE) from None
     for what, count in sorted((+lost).items()):
@@ -127,10 +126,10 @@ def import_(
     return 1 if outcome.refused or any(what.startswith("broken") for what in +lost) else 0
 
 
-def _bring(service: RemoteService, story: Story, outcome: ImportCounts, lost: Counter[str]) -> None:
+def _bring(service: RemoteService, story: Story, outcome: ImportCounts) -> None:
     """Have the turns of a story stored."""
     roots = dict[str, str]()
-    for turn in turns_of(story.nodes, lost):
+    for turn in story.turns:
         roots[turn.id] = root = turn.id if turn.parent is None else roots[turn.parent]
         metadata = {"imported_from": story.form, "history": story.id} | ({"title": story.title} if story.title else {})
         row: Json = {"history": f"{story.form}/{story.id}/{root}", "id": turn.id, "parent": turn.parent}

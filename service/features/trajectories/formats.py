@@ -1,7 +1,7 @@
 """The forms in which other products keep conversations, each with what tells it and how it is read.
 
-A value that isn't as its product writes it raises LookupError, TypeError, ValueError or AttributeError; whoever reads
-it counts that. Pictures and files are counted, and left out.
+A value that isn't as its product writes it raises LookupError, TypeError, ValueError, AttributeError, ArithmeticError
+or RecursionError; whoever reads it counts that. Pictures and files are counted, and left out.
 """
 
 import json
@@ -27,6 +27,9 @@ Part = tuple[list[Item], float, str]
 """Items of one side, their time, and the model."""
 
 FILES = "pictures and files"
+
+_TEXTS = ("text", "refusal", "logs", "stdout", "stderr")
+"""The members of parts that are texts."""
 
 _ROLES = {
     **dict.fromkeys(("gpt", "chatgpt", "bing", "model", "bot", "function_call"), "assistant"),
@@ -71,8 +74,10 @@ def text_of(content: Any, lost: Lost) -> str:
     """The text of a content: a text, or parts of which some have one."""
     if isinstance(content, str):
         return content
+    parts: list[Any] = [content] if isinstance(content, dict) else content or []
     texts: list[Any] = [
-        part if isinstance(part, str) else part.get("text") or part.get("refusal") for part in content or ()
+        part if isinstance(part, str) else "\n".join([part[name] for name in _TEXTS if part.get(name)]) or None
+        for part in parts
     ]
     lost[FILES] += texts.count(None)
     return "\n".join(filter(None, texts))

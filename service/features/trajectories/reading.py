@@ -5,6 +5,7 @@ No more than one conversation is in memory. A value that is broken is counted, a
 
 import json
 import re
+from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Iterator
 from itertools import chain
@@ -12,7 +13,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from service.features.client.errors import EXIT_USAGE, ClientError
 from service.features.trajectories.formats import FORMS, KNOWN, StoryForm
-from service.features.trajectories.stories import StoryNode, inner
+from service.features.trajectories.stories import StoryTurn, inner, turns_of
 
 MOST_BYTES = 256 << 20
 """The most bytes of one conversation in a file."""
@@ -22,14 +23,14 @@ HEAD_BYTES = 1 << 16
 
 TITLE_CHARS = 512
 
-_STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*+"|["\[\]{}]', re.DOTALL)
+_STRUCTURE = re.compile(rb'"(?:[^"\\]++|\\.)*+"|["\[\]{}]', re.DOTALL)
 
 
 class BegunFile:
     """A file, or a pipe, of which the beginning of its first line is known before it is read."""
 
     def __init__(self, file: BinaryIO) -> None:
-        self._file, self.head = file, file.readline(HEAD_BYTES)
+        self._file, self.head = file, file.readline(HEAD_BYTES).removeprefix(BOM_UTF8)
         while self.head.isspace():
             self.head = file.readline(HEAD_BYTES)
 
@@ -48,7 +49,7 @@ class Story(NamedTuple):
     form: str
     id: str
     title: str
-    nodes: list[StoryNode]
+    turns: list[StoryTurn]
 
 
 def stories(file: BegunFile, lost: Counter[str]) -> Iterator[Story]:
@@ -71,8 +72,9 @@ def _story(form: StoryForm, head: Any, content: Any, raw: bytes, lost: Counter[s
     """A conversation, if it can be read, of what has its id and of its content."""
     try:
         title = str(head.get("title") or head.get("name") or "")[:TITLE_CHARS]
-        found = Story(form.name, form.id_of(head, raw), title, list(form.read(content, lost)))
-    except (LookupError, TypeError, ValueError, AttributeError):
+        turns = turns_of(list(form.read(content, lost)), lost)
+        found = Story(form.name, form.id_of(head, raw), title, turns)
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError):
         lost["broken conversations"] += 1
         return
     yield found
@@ -109,7 +111,7 @@ def _values(file: BegunFile, lost: Counter[str]) -> Iterator[bytes]:
 def _elements(file: BegunFile, level: int, lost: Counter[str]) -> Iterator[bytes]:
     """The objects and lists inside of so many others. Raises ClientError for one that is too long."""
     buffer, at, depth, start = b"", 0, 0, None
-    while piece := file.read(PIECE_BYTES):
+    while piece := file.read(max(PIECE_BYTES, len(buffer))):  # a text that has no end yet is read once more
         buffer += piece
         for match in _STRUCTURE.finditer(buffer, at):
             mark = match[0]

@@ -25,6 +25,7 @@ from service.features.trajectories.turns import take_turns
 from service.responses.service import Service
 from service.stability import EXPERIMENTAL
 from service.web.entering import Aside
+from service.web.errors import on_one_line
 from service.web.queries import Query
 from store.backup.reading import ShardReader
 from store.errors import NotFound
@@ -163,7 +164,7 @@ async def _trajectory(
     ids, complete = [turn.id for turn in turns], turns[0].parent is None
     facts |= {"id": end.id, "turns": ids, "turns_complete": complete}
     facts["notes"] = {id: notes[id] for id in ids if id in notes}
-    pieces = FORMS[form](facts, last, this_build().version, take_turns(turns, whole=complete))
+    pieces = map(on_one_line, FORMS[form](facts, last, this_build().version, take_turns(turns, whole=complete)))
     while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
         yield piece
     yield b"\n"

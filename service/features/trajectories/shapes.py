@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import chain
+from math import isfinite
 from typing import Any, Literal, cast
 
 import msgspec
@@ -25,6 +27,9 @@ US = 1_000_000
 _SOURCES = {"user": "user", "assistant": "agent"}
 _ASKED = ("instructions", "tools", "model", "temperature", "top_p", "max_output_tokens", "parallel_tool_calls")
 
+_GIVEN = ("arguments", "input", "action", "operation", "code", "queries")
+"""The members of which a call has one."""
+
 _encode = msgspec.json.encode
 
 
@@ -37,7 +42,7 @@ what was put on turns later, by their ids (`notes`).
 
 def text_in(item: Item) -> str:
     """The text of an item: of a message, of reasoning, or of what came of a call."""
-    texts = [text_of(item.get(name), Counter()) for name in ("summary", "content", "output")]
+    texts = [text_of(item.get(name), Counter()) for name in ("summary", "content", "output", "outputs")]
     return "\n".join(filter(None, texts))
 
 
@@ -47,7 +52,7 @@ def is_call(item: Item) -> bool:
 
 def call_of(item: Item) -> Item:
     """A call in ATIF, whose arguments are an object."""
-    given: Any = item.get("arguments", item.get("input", item.get("action", item.get("code"))))
+    given: Any = next((item[name] for name in _GIVEN if name in item), None)
     with suppress(msgspec.DecodeError):
         given = msgspec.json.decode(given) if isinstance(given, str) else given
     arguments = cast(Item, given) if isinstance(given, dict) else {"input": given}
@@ -73,7 +78,7 @@ def generations_of(taken: TakenTurn) -> Iterator[tuple[TurnGeneration, list[Item
 
 
 class _Steps:
-    """The steps of a trajectory. Those of the newest turn wait for what comes of their calls."""
+    """The steps of a trajectory. A turn's wait for what comes of their calls in the next input."""
 
     def __init__(self) -> None:
         self._waiting: list[Item] = []
@@ -90,7 +95,7 @@ class _Steps:
     def answer(self, item: Item, taken: TakenTurn, shared: bool) -> None:
         """The outcome of a call: of the step that made it, if that still waits, else one of its own."""
         call, content = item.get("call_id"), text_in(item)
-        for step in self._waiting:
+        for step in reversed(self._waiting):
             if any(each["tool_call_id"] == call for each in step.get("tool_calls", ())):
                 results = step.setdefault("observation", {"results": []})["results"]
                 results.append({"source_call_id": call, "content": content})
@@ -116,17 +121,16 @@ def atif(facts: Facts, last: Any, version: str, turns: Iterable[TakenTurn]) -> I
     steps = _Steps()
     for place, taken in enumerate(turns):
         shared = place < facts["shared"]["turns"]
-        answers = [item for item in taken.input if item.get("call_id") and not is_call(item)]
-        for item in answers:
-            steps.answer(item, taken, shared)
-        yield from steps.ready()
         for item in taken.input:
-            if item not in answers:
+            if item.get("call_id") and not is_call(item):
+                steps.answer(item, taken, shared)
+            else:
                 source = "agent" if is_call(item) or item["type"] == "reasoning" else ""
                 source = source or _SOURCES.get(item.get("role", ""), "system")
                 steps.add(
                     source, taken, shared, **(_step_of([item]) if source == "agent" else {"message": text_in(item)})
                 )
+        yield from steps.ready()
         for made, items in generations_of(taken):
             model = {"llm_call_count": 1, "model_name": taken.response.get("model")}
             steps.add("agent", taken, shared, **model, **_step_of(items), metrics=_metrics(taken, made))
@@ -189,8 +193,10 @@ def gym(facts: Facts, last: Any, version: str, turns: Iterable[TakenTurn]) -> It
 def _rollout(facts: Facts, last: Any, asked: list[Item], first: Any) -> bytes:
     """A rollout that is open where the items of its output come."""
     params = {name: first[name] for name in _ASKED if name in first} | {"input": asked}
-    noted = [note["reward"] for notes in facts["notes"].values() for note in notes if "reward" in note]
-    reward = {"reward": float(noted[-1])} if noted else {}
+    reward = Item()
+    for note in chain.from_iterable(facts["notes"].values()):
+        with suppress(LookupError, ValueError):
+            reward = {"reward": number} if isfinite(number := float(note["reward"])) else reward
     response = {name: value for name, value in last.items() if name != "output"}
     head = _open({"responses_create_params": params, "harmonium": facts} | reward)
     return head + b',"response":' + _open(response) + b',"output":['

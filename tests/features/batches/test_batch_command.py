@@ -23,7 +23,7 @@ def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service
 
 
 @pytest.mark.usefixtures("service")
-def test_a_file_is_answered_and_its_answers_are_fetched(tmp_path: Path) -> None:
+def test_a_file_is_answered_and_its_answers_are_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = tmp_path / "asked.jsonl"
     asked.write_text("\n".join(lines({"input": "Count to 2."}, {"input": "b", "temperature": 9})))
     result = CliRunner().invoke(app, [str(asked)])
@@ -32,6 +32,11 @@ def test_a_file_is_answered_and_its_answers_are_fetched(tmp_path: Path) -> None:
     assert made["response"]["body"]["output"][-1]["content"][0]["text"] == "1\n2"
     (refused,) = map(json.loads, (tmp_path / "asked.errors.jsonl").read_text().splitlines())
     assert refused["response"]["status_code"] == 400
+    named = tmp_path / "batch_of_mine.jsonl"
+    named.write_bytes(b"\xef\xbb\xbf\r\n" + asked.read_bytes().splitlines()[0])
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, [named.name])
+    assert (result.exit_code, result.stdout) == (0, "completed: 1 of 1 answered, 0 failed\n"), result.output
     (tmp_path / "wrong.jsonl").write_text("{")
     assert CliRunner().invoke(app, [str(tmp_path / "wrong.jsonl")]).exit_code == 2
 

@@ -75,6 +75,15 @@ async def test_a_line_that_is_refused_is_among_the_errors_and_the_others_are_mad
         }
 
 
+async def test_the_client_reads_line_by_line_whatever_a_model_says(settings: Settings) -> None:
+    said = "one\u2028two\u2029three\x85four\x0bfive\\"
+    async with serving(settings, scripted([answer(said)])) as inside, inside.client() as client:
+        batch = await ended(client, (await begun(client, lines({"input": "a"}))).id)
+        assert batch.output_file_id is not None
+        (line,) = (await client.files.content(batch.output_file_id)).iter_lines()
+        assert text_of(json.loads(line)) == said
+
+
 async def test_a_line_of_chat_completions_has_their_answer(settings: Settings) -> None:
     path = "/v1/chat/completions"
     asked = lines({"messages": [{"role": "user", "content": "Hi"}]}, {"messages": "Hi"}, url=path)

@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -40,6 +41,15 @@ def test_each_line_is_found_wherever_pieces_end(texts: list[str], size: int, end
     assert sorted(map(json.loads, found), key=str) == sorted(map(json.loads, lines), key=str)
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_line() -> None:
+    content = b"\xef\xbb\xbf" + line_of("a") + b"\r\n" + line_of("b")
+    scanner = scanned(content, size=2)
+    assert scanner.problems == []
+    found = [content[start : start + size].rstrip() for _, start, size, _ in scanner.places]
+    assert found == [line_of("a"), line_of("b")]
+    assert [each.code for each in scanned(b"\xef\xbb\xbf").problems] == ["empty_file"]
+
+
 def test_lines_that_begin_alike_are_made_one_after_the_other() -> None:
     made = [line_of(str(number), instructions="ab"[number % 2], input=str(number)) for number in range(6)]
     assert order_of(made) == ["0", "1", "2", "3", "4", "5"], "each begins otherwise"
@@ -56,8 +66,9 @@ def test_only_the_first_problems_are_told_and_the_rest_isn_t_read() -> None:
     assert [each.line for each in scanner.problems] == [*range(1, MOST_PROBLEMS + 1)]
 
 
-def test_a_line_longer_than_a_body_may_be_ends_the_reading() -> None:
-    [problem] = scanned(line_of("a", input="x" * 2_000) + b"\n{}", most=1_000, size=100).problems
+@pytest.mark.parametrize("size", [100, 1_000, 10_000])
+def test_a_line_longer_than_a_body_may_be_ends_the_reading(size: int) -> None:
+    [problem] = scanned(line_of("a", input="x" * 2_000) + b"\n{}", most=1_000, size=size).problems
     assert (problem.code, problem.line) == ("line_too_long", 1)
 
 

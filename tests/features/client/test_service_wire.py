@@ -1,13 +1,15 @@
 """What a client makes of answers that are none of harmonium's, that break off, or never end: of a hostile server."""
 
 import json
+import socket
 import socketserver
 import threading
 from collections.abc import Callable, Generator
+from pathlib import Path
 
 import pytest
 
-from service.features.client.errors import ClientError, ServiceUnreachable
+from service.features.client.errors import ClientError, RefusedByService, ServiceUnreachable
 from service.features.client.profile import Profile
 from service.features.client.service import ClientBounds, RemoteService
 from tests.support.service.commands import run
@@ -64,6 +66,27 @@ def client(url: str, silence_seconds: float = 10.0) -> RemoteService:
     return RemoteService(
         Profile(url, None, None), ClientBounds(silence_seconds, answer_bytes=1_000, resume_seconds=0.001)
     )
+
+
+def test_a_refusal_is_told_though_the_rest_of_the_request_was_not_read() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def refuse() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1_000)
+                connection.sendall(answer("413 Too Large", '{"error": {"message": "Send less."}}'))
+
+        refusing = threading.Thread(target=refuse)
+        refusing.start()
+        with pytest.raises(RefusedByService, match="Send less"):
+            client(f"http://127.0.0.1:{server.getsockname()[1]}").call("POST", "/", {"long": 50_000_000 * "x"})
+        refusing.join()
+
+
+def test_a_file_that_breaks_off_is_told(serving: Server, tmp_path: Path) -> None:
+    with pytest.raises(ServiceUnreachable, match="4 more expected"):
+        client(serving(answer("200 OK", "whole part")[:-4])).download("/v1/files/file-1/content", tmp_path / "file")
 
 
 @pytest.mark.parametrize(

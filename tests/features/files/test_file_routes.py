@@ -72,6 +72,21 @@ async def test_a_file_comes_back_as_it_was_sent(service: Inside, size: int) -> N
         assert (await client.files.content(made.id)).read() == content
 
 
+async def test_a_file_that_is_deleted_while_it_is_sent_breaks_off_and_is_no_fault_of_the_service(
+    service: Inside, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with service.client() as client, httpx.AsyncClient(base_url=service.url) as http:
+        made = await client.files.create(file=("a.bin", bytes(32 << 20)), purpose="user_data")
+        async with http.stream("GET", f"/v1/files/{made.id}/content") as sent:
+            pieces = sent.aiter_raw()
+            await anext(pieces)
+            await client.files.delete(made.id)
+            with pytest.raises(httpx.RemoteProtocolError):
+                async for _ in pieces:
+                    pass
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
+
+
 def everything(client: AsyncOpenAI, id: str) -> list[Any]:
     """Each thing that can be asked of a file."""
     return [client.files.retrieve(id), client.files.content(id), client.files.delete(id)]

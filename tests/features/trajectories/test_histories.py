@@ -1,12 +1,15 @@
 """`harmonium import` of other products' files: their turns, forks, calls and times, each once."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from service.features.trajectories.reading import BegunFile, stories
 from tests.support.service.beside import ServiceBeside
 from tests.support.service.commands import run, said
 from tests.support.service.process import MODEL
@@ -203,6 +206,21 @@ def test_a_broken_line_is_counted_and_stops_nothing(service: ServiceBeside, tmp_
     assert told.stderr.splitlines() == ["without 1 broken conversations", "without 1 broken lines"]
 
 
+@pytest.mark.parametrize("odd", [{"uuid": ["1"]}, {"parent_message_uuid": {}}, {"created_at": 10**400}])
+def test_a_conversation_with_an_odd_value_is_a_broken_one(odd: dict[str, Any]) -> None:
+    broken = anthropic()
+    broken["chat_messages"][1] |= odd
+    lost = Counter[str]()
+    found = [*stories(BegunFile(BytesIO(lines([broken, anthropic()]).encode())), lost)]
+    assert ([story.id for story in found], +lost) == (["k-1"], Counter({"broken conversations": 1}))
+
+
+@pytest.mark.parametrize("form", FILES)
+def test_a_byte_order_mark_is_no_part_of_a_file(form: str) -> None:
+    (story,) = stories(BegunFile(BytesIO(FILES[form][0].encode("utf-8-sig"))), lost := Counter[str]())
+    assert (story.form, lost["broken lines"]) == (form, 0)
+
+
 def test_what_is_lost_is_counted_and_said(service: ServiceBeside, tmp_path: Path) -> None:
     file = tmp_path / "train.jsonl"
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,"}}
@@ -227,10 +245,6 @@ def test_any_other_file_gets_a_list_of_what_is_known(service: ServiceBeside, tmp
 
 
 def test_a_large_file_is_read_conversation_by_conversation(tmp_path: Path) -> None:
-    from collections import Counter
-
-    from service.features.trajectories.reading import BegunFile, stories
-
     file = tmp_path / "conversations.json"
     filler = 'é"\\\n{[' * 1000
     with file.open("w") as opened:
@@ -243,3 +257,18 @@ def test_a_large_file_is_read_conversation_by_conversation(tmp_path: Path) -> No
     with file.open("rb") as opened:
         assert [story.id for story in stories(BegunFile(opened), lost)] == [f"c-{number}" for number in range(300)]
     assert not +lost
+
+
+def test_a_long_text_is_not_read_again_with_each_piece() -> None:
+    class Counting(BytesIO):
+        reads = 0
+
+        def read(self, most: int | None = -1) -> bytes:
+            self.reads += 1
+            return super().read(most)
+
+    long = {"conversations": [{"from": "human", "value": "x" * 20_000_000}, {"from": "gpt", "value": "y"}]}
+    file = Counting(json.dumps([long]).encode())
+    (story,) = stories(BegunFile(file), Counter[str]())
+    assert len(story.turns[0].items[0]["content"][0]["text"]) == 20_000_000
+    assert file.reads < 10

@@ -130,6 +130,55 @@ async def test_without_the_setting_ids_are_null_and_the_words_are_there(settings
     assert item["content"][0]["text"] == "Hello."
 
 
+def sent_call(id: str, city: str) -> list[Any]:
+    """A call with its outcome, as clients send them again."""
+    made = {"type": "function_call", "call_id": id, "name": "weather", "arguments": json.dumps({"city": city})}
+    return [made, {"type": "function_call_output", "call_id": id, "output": f"Rain in {city}"}]
+
+
+async def test_of_a_history_that_came_at_once_each_outcome_is_of_the_call_before_it(settings: Settings) -> None:
+    asked: list[Any] = [{"role": "user", "content": "Hi"}, *sent_call("c1", "Rome"), *sent_call("c1", "Bonn")]
+    async with serving(settings, engine_of([answer("Wet.")])) as service, service.client() as client:
+        made = await client.responses.create(model=MODEL, input=asked)
+        (found,) = await lines(service, id=made.id)
+    told = [(step["source"], step.get("observation", {}).get("results")) for step in found["steps"]]
+    rains = [[{"source_call_id": "c1", "content": f"Rain in {city}"}] for city in ("Rome", "Bonn")]
+    assert told == [("user", None), ("agent", rains[0]), ("agent", rains[1]), ("agent", None)]
+
+
+async def test_calls_and_outcomes_of_every_kind_say_what_was_done_and_what_came_of_it(settings: Settings) -> None:
+    patch = {"type": "delete_file", "path": "a"}
+    ended = {"stdout": "a.txt", "stderr": "slow", "outcome": {"type": "exit", "exit_code": 0}}
+    picture = {"type": "computer_screenshot", "image_url": "data:image/png;base64,"}
+    python = {"type": "code_interpreter_call", "id": "ci_1", "container_id": "c", "status": "completed"}
+    asked: list[Any] = [
+        {"type": "shell_call", "call_id": "c1", "action": {"commands": ["ls"]}},
+        {"type": "shell_call_output", "call_id": "c1", "output": [ended]},
+        {"type": "apply_patch_call", "call_id": "c2", "status": "completed", "operation": patch},
+        {"type": "apply_patch_call_output", "call_id": "c2", "status": "completed", "output": "gone"},
+        {"type": "computer_call_output", "call_id": "c3", "output": picture},
+        python | {"code": "f()", "outputs": [{"type": "logs", "logs": "one"}]},
+        {"type": "file_search_call", "id": "fs_1", "status": "completed", "queries": ["q"], "results": []},
+    ]
+    async with serving(settings, engine_of([answer("Yes.")])) as service, service.client() as client:
+        made = await client.responses.create(model=MODEL, input=asked)
+        (found,) = await lines(service, id=made.id)
+    calls = [call["arguments"] for step in found["steps"] for call in step.get("tool_calls", ())]
+    assert calls[0]["commands"] == ["ls"]
+    assert calls[1:] == [patch, {"input": "f()"}, {"input": ["q"]}]
+    observed = [step["observation"]["results"] for step in found["steps"] if "observation" in step]
+    assert [each["content"] for results in observed for each in results] == ["a.txt\nslow", "gone", "", "one"]
+
+
+@pytest.mark.parametrize("form", ["atif", "gym"])
+async def test_a_trajectory_is_one_line_whatever_is_said(settings: Settings, form: str) -> None:
+    said = "one\u2028two\u2029three\x85four\x0bfive\\"
+    async with serving(settings, engine_of([answer(said)])) as service, service.client() as client:
+        made = await client.responses.create(model=MODEL, input=said, metadata={"said": said})
+        (found,) = await lines(service, id=made.id, format=form)
+    assert json.dumps(found).count(json.dumps(said)) >= 2
+
+
 async def test_a_rollout_has_the_ids_at_the_last_item_of_each_generation(noting: Settings) -> None:
     engine = engine_of([thought("Hm."), then(answer("One."))], [answer("Two.")])
     async with serving(noting, engine) as service, service.client() as client:
@@ -228,6 +277,12 @@ async def test_a_reward_is_put_on_a_turn_later_and_changes_no_turn(noting: Setti
         (found,) = await lines(service, id=first.id)
         assert found["extra"]["notes"] == {second.id: [{"reward": "1"}]}
         assert (await client.responses.retrieve(second.id)).metadata == {}
+        for odd in ("good", "", "nan", "1e999"):
+            await client.conversations.create(
+                metadata={"reward": odd}, extra_body={"harmonium": {"fork_of": second.id}}
+            )
+        (rollout,) = await lines(service, id=second.id, format="gym")
+        assert rollout["reward"] == 1.0, "the others are no numbers"
 
 
 async def test_a_project_says_itself_whether_its_turns_note_ids(settings: Settings) -> None:

@@ -91,6 +91,9 @@ PARTS: Table = {
     "an image of nobody": part(VALUE, "file_id", "no file with this id", {"type": "input_image", "file_id": "file_1"}),
     "a file that is nowhere": part(MISSING, "file_data", "base64", file(filename="a.txt")),
     "a file of nobody": part(VALUE, "file_id", "no file with this id", file(file_id="file_1")),
+    "a file that is named and sent": part(
+        VALUE, "file_id", "one of the two", file(file_id="file_1", file_data=encoded(b"hello"))
+    ),
     "a file from elsewhere": part(UNSUPPORTED, "file_url", "example.org", file(file_url="https://example.org/x.txt")),
     "a file that is no base64": part(VALUE, "file_data", "base64", file(file_data="hello!")),
     "a picture as a file": part(VALUE, "file_data", "text files", file(file_data=encoded(b"\x89PNG\0"))),
