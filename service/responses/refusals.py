@@ -159,11 +159,11 @@ def _full_refusal(error: errors.StoreFull) -> ApiError:
 
 def _queue_refusal(error: errors.QueueFull) -> ApiError:
     """Why no background response is accepted."""
-    kind, part = (" with hours", "a quarter") if error.hours else ("", "half")
-    message = f"{error.most} background responses{kind} wait already. Try again later, or raise HARMONIUM_MAX_QUEUED."
+    kind, part = (" with a completion window", "a quarter") if error.hours else ("", "half")
+    message = f"{error.most} background responses{kind} are waiting. Try again later, or raise HARMONIUM_MAX_QUEUED."
     if error.what == "bytes":
         message = (
-            f"The waiting background responses{kind} have {error.most} bytes already, {part} of "
+            f"The waiting background responses{kind} take {error.most} bytes already, {part} of "
             "HARMONIUM_MAX_LOG_BYTES. Try again later."
         )
     return ApiError(429, message, type="rate_limit_error", code="queue_full", retry_after=QUEUE_RETRY_SECONDS)
