@@ -192,7 +192,7 @@ def _not_continuable(error: errors.NotContinuable) -> str:
     if error.status in MOVES:
         return f"The response '{error.id}' is {error.status} and can't be continued yet. Wait for its end."
     if error.status == Status.FAILED:
-        return f"The response '{error.id}' is failed and can't be continued. Continue the one before it."
+        return f"The response '{error.id}' has failed and can't be continued. Continue the one before it."
     return (
         f"The response '{error.id}' is {error.status} and can't be continued: it was made with store: false, or is "
         "just being stored. Try again in a moment, or send its output as input."

@@ -337,7 +337,7 @@ def erase(
         _add_to_log(settings, "archive.erased", tenant, done)
     lines = [f"erased: {many(gone.trees_in_redis, 'tree')} in Redis, {many(gone.deleted, 'value')} in the archive"]
     if gone.under_way:
-        lines.append(f"{gone.under_way:,} trees have a response under way: run it again when those have ended")
+        lines.append(f"{gone.under_way:,} trees have a running response: run this again when they have ended")
     show({"tenant": tenant, **msgspec.structs.asdict(gone)}, lines, as_json=as_json)
     raise typer.Exit(EXIT_FAILED if gone.under_way else 0)
 
@@ -399,7 +399,7 @@ def accept(
             _add_to_log(settings, "archive.accepted", settings.key_prefix, {"since_us": since})
     rows = [{"shard": each.shard, "since_us": each.at} for each in older]
     lines = [f"shard {each.shard:02x} is {each.age}" for each in older]
-    lines.append(("accepted" if yes else "say --yes to accept it") if older else "the archive is no older copy")
+    lines.append(("accepted" if yes else "add --yes to accept it") if older else "the archive is not an older copy")
     show({"accepted": yes and bool(older), "shards": rows}, lines, as_json=as_json)
     raise typer.Exit(EXIT_FAILED if older and not yes else 0)
 

@@ -69,7 +69,7 @@ class RecordedCalls:
             self.given["recorded" if exact else "of other arguments"] += 1
             return {**found[1], "call_id": call["call_id"]}
         if call["type"] not in _ANSWERED:
-            raise ClientError(f"the model makes a {call['type']}, of which no outcome is recorded")
+            raise ClientError(f"the model makes a {call['type']} without a recorded outcome")
         self.given["not recorded"] += 1
         return outcome(call["call_id"], UNKNOWN) | {"type": _ANSWERED[call["type"]]}
 
