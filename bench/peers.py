@@ -259,14 +259,14 @@ def in_short(rows: dict[str, Row], held: Mapping[str, float]) -> Iterator[str]:
     )
     at_once = rows["stream at once"]
     yield row(
-        "CPU for a streamed token, from an engine that is never waited for",
+        "CPU for a streamed token, with an engine that sends without a pause",
         lambda name: f"{at_once.of(name, _token):.0f} µs",
     )
     streams = ", ".join(map(str, STREAMS))
     yield row(f"The same, a token every {PACE_MS} ms: {streams} streams", lambda name: f"{tokens(name)} µs")
     yield row(f"First event of {TIMED} streams that begin at once, p50 and p99", lambda name: f"{began(name)} ms")
     yield row("Stored responses read a second", lambda name: f"{gets.of(name, _rate):,.0f}")
-    yield row("Memory of the process, after all that", lambda name: f"{held[name]:.0f} MB")
+    yield row("Memory of the process, after all these runs", lambda name: f"{held[name]:.0f} MB")
 
 
 def main() -> int:

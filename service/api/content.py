@@ -212,7 +212,7 @@ def _size_of_gif(data: bytes) -> tuple[int, int]:
             continue  # a byte that nobody wrote on purpose is passed over
         place += 1
         if data[place : place + 1] == b"\0" and data[place - 1] != 0xFE:
-            raise ValueError("it is a GIF with an extension of nothing")  # decoders disagree about its end
+            raise ValueError("it is a GIF with an empty extension")  # decoders disagree about its end
         while left and data[place : place + 1] > b"\0":
             left -= 1
             place += 1 + data[place]
@@ -244,13 +244,13 @@ def _size_of_jpeg(data: bytes) -> tuple[int, int]:
     place, size = 2, None
     for _ in range(MAX_SEGMENTS):
         if (lead := _JPEG_SEGMENT.match(data, place)) is None:
-            raise ValueError("it is a JPEG with something else than segments before its scan")
+            raise ValueError("it is a JPEG with something other than segments before its scan")
         place, marker = lead.end(), lead[1][0]
         if marker == _SCAN:
             break
         (length,) = struct.unpack_from(">H", data, place)
         if length < 2:
-            raise ValueError("it is a JPEG with something else than segments before its scan")
+            raise ValueError("it is a JPEG with something other than segments before its scan")
         if marker in _FRAMES:
             if size is not None:
                 raise ValueError("it is a JPEG with two frames")
@@ -444,7 +444,7 @@ def text_or_parts(
             if kind == "input_text" and part.type not in _SEALED:
                 shown.append(text_part(kind, in_place_of(part.type, part.filename)))
     if sent and not shown:
-        raise missing(where, "Nothing of it can be read.")
+        raise missing(where, "None of its parts can be read.")
     return shown
 
 

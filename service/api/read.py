@@ -189,7 +189,7 @@ def _agent_message(sent: _AgentMessage, where: str, gathered: listed.Gathered) -
         else:
             texts += filter(None, (part.text, sealed))
     if not texts:
-        raise missing(f"{where}.content", "Nothing of it can be read.")
+        raise missing(f"{where}.content", "None of its parts can be read.")
     return listed.AgentMessageItem(
         author=sent.author, recipient=sent.recipient, content=[text_part("input_text", text) for text in texts]
     )
@@ -309,7 +309,7 @@ def _local_shell_output(sent: Any, where: str, gathered: listed.Gathered) -> lis
     given = {"call_id": sent.call_id, "id": sent.id}
     ids = [listed.checked_call_id(id, f"{where}.{member}") for member, id in given.items() if id is not None]
     if not ids:
-        raise missing(f"{where}.id", "It is the call_id of the call.")
+        raise missing(f"{where}.id", "Give the call_id of the call.")
     return listed.LocalShellCallOutputItem(call_id=ids[0], output=sent.output, status=sent.status or "completed")
 
 
@@ -333,7 +333,7 @@ def _execution(sent: Any, where: str) -> listed.Execution:
     if sent.call_id is not None:
         listed.checked_call_id(sent.call_id, f"{where}.call_id")
     elif sent.execution == "client":
-        raise missing(f"{where}.call_id", "A client's search has one.")
+        raise missing(f"{where}.call_id", "A client's search needs it.")
     return sent.execution or ("server" if sent.call_id is None else "client")
 
 

@@ -169,7 +169,7 @@ def is_steerable(request: CreateRequest) -> bool:
 def no_steers_reason(id: str, status: shapes.ResponseStatus) -> NotSteered:
     """The reason why a response takes no more steers."""
     if status is shapes.ResponseStatus.COMPLETED:
-        return NotSteered("response_already_completed", f"The response '{id}' is complete. Continue it by a request.")
+        return NotSteered("response_already_completed", f"The response '{id}' is complete. Continue it instead.")
     return NotSteered("response_not_active", f"The response '{id}' has ended ({status.value}).")
 
 

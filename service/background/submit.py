@@ -146,7 +146,7 @@ async def succeed(
             maker = Maker(service, caller, partial(reserve, entrance, entry, succeeds=True), parent=Parent(chain))
             made = await make(maker, partial(successor_request, plan.settings, plan.id, said), resources)
         except msgspec.DecodeError as error:
-            why = "Its settings were kept by another release, and this one can't read them."
+            why = "Another release stored its settings, and this one can't read them."
             raise NotSteered("successor_creation_failed", why) from error
         except StoreUnavailable:
             raise
@@ -188,7 +188,7 @@ def _refuse(plan: Plan, response: Response) -> None:
             "successor_creation_failed", "The response called a tool. Send the message with the outputs of its calls."
         )
     if not plan.settings:
-        raise NotSteered("steering_not_supported", "The response can't be continued by itself.")
+        raise NotSteered("steering_not_supported", "The service can't continue this response by itself.")
 
 
 def give_back(response: Response, steers: Sequence[Steer], why: NotSteered) -> tuple[list[Event], Response]:

@@ -54,7 +54,7 @@ def harmonium(
         ),
     ] = False,
 ) -> None:
-    """The OpenAI Responses API over open models, on your own machine, with every conversation kept in Redis."""
+    """The OpenAI Responses API over open models, on your own machine. It stores every conversation."""
 
 
 @app.command(rich_help_panel=RUN, cls=SettingsCommand)

@@ -225,7 +225,7 @@ class Metrics:
     )
     prefix_kept: Counter = metric(
         "prefix_kept_tokens_total",
-        "Those of these tokens that begin the next prompt, so the engine has them cached.",
+        "The part of these tokens with which the next prompt begins, so the engine has it cached.",
     )
     recognised_ratio: Histogram = metric(
         "recognised_ratio",
@@ -325,7 +325,7 @@ class Metrics:
     )
     archive_errors: Counter = metric(
         "archive_errors_total",
-        "Failed calls of the archive: no good answer in time, or refused until somebody acts.",
+        "Failed calls of the archive: no valid answer in time, or refused until an operator acts.",
         kind=ARCHIVE_ERRORS,
     )
     archive_waiting: Gauge = metric(

@@ -159,11 +159,11 @@ def _full_refusal(error: errors.StoreFull) -> ApiError:
 
 def _queue_refusal(error: errors.QueueFull) -> ApiError:
     """Why no background response is accepted."""
-    kind, part = (" with hours", "a quarter") if error.hours else ("", "half")
-    message = f"{error.most} background responses{kind} wait already. Try again later, or raise HARMONIUM_MAX_QUEUED."
+    kind, part = (" with a completion window", "a quarter") if error.hours else ("", "half")
+    message = f"{error.most} background responses{kind} are waiting. Try again later, or raise HARMONIUM_MAX_QUEUED."
     if error.what == "bytes":
         message = (
-            f"The waiting background responses{kind} have {error.most} bytes already, {part} of "
+            f"The waiting background responses{kind} take {error.most} bytes already, {part} of "
             "HARMONIUM_MAX_LOG_BYTES. Try again later."
         )
     return ApiError(429, message, type="rate_limit_error", code="queue_full", retry_after=QUEUE_RETRY_SECONDS)
@@ -192,7 +192,7 @@ def _not_continuable(error: errors.NotContinuable) -> str:
     if error.status in MOVES:
         return f"The response '{error.id}' is {error.status} and can't be continued yet. Wait for its end."
     if error.status == Status.FAILED:
-        return f"The response '{error.id}' is failed and can't be continued. Continue the one before it."
+        return f"The response '{error.id}' has failed and can't be continued. Continue the one before it."
     return (
         f"The response '{error.id}' is {error.status} and can't be continued: it was made with store: false, or is "
         "just being stored. Try again in a moment, or send its output as input."

@@ -281,9 +281,9 @@ class StoreSettings(SettingsGroup):
     store_patience_seconds: float = Field(20.0, ge=0, le=600)
     """How long an ended answer, and its client, wait for an unavailable Redis. A failover takes 5 to 30 s."""
     store_replicas: int = Field(0, ge=0, le=100)
-    """How many replicas need a response before its end is reported, and before a queued one is accepted."""
+    """How many replicas must have a response before its end is reported, and a queued one before it is accepted."""
     store_fsync: bool = False
-    """Whether the disk needs the response, too: requires Valkey or Redis 7.2, and takes up to a second with
+    """Whether the response must also be on disk: requires Valkey or Redis 7.2, and takes up to a second with
     `appendfsync everysec`."""
     store_cache_bytes: int = Field(64 * MIB, ge=0, le=64 * 1024 * MIB)
     """Each process's cache of turns, in bytes; 0 is none."""
@@ -322,7 +322,7 @@ class RequestSettings(SettingsGroup):
 
     max_body_bytes: int = Field(8 * MIB, ge=KIB, le=1024 * MIB)
     """The largest request body, in bytes. All bodies of a process together, with the stored responses that clients
-    read, have at most six times as many; above that, requests are a 503."""
+    read, take at most six times as much; above that, requests are a 503."""
     max_chain_bytes: int = Field(32 * MIB, ge=KIB, le=1024 * MIB)
     """A conversation with so many bytes of stored messages can't be continued."""
     max_output_tokens: int = Field(32_768, ge=16)
@@ -416,14 +416,14 @@ class BackgroundSettings(SettingsGroup):
     worker_port: int = Field(0, ge=0, le=65535)
     """TCP port on HOST where `harmonium worker` answers /health, /ready and /metrics; 0 opens none."""
     lease_seconds: float = Field(10, ge=0.5, le=3600)
-    """How long a worker can be silent before another takes its background responses over."""
+    """How long a worker can be silent before another one takes over its background responses."""
     max_attempts: int = Field(3, ge=1, le=100)
-    """How many workers in a row may die or fail on a background response without progress, before it fails."""
+    """How many workers in a row may die or fail on a background response without progress before it fails."""
     max_run_seconds: float = Field(3600, gt=0, le=7 * 86_400)
-    """The longest time of a background response at all its workers together, without the queue."""
+    """The longest time that all workers together spend on a background response, without the queue."""
     max_queued: int = Field(10_000, ge=1)
     """The most waiting background responses of a shard; more are a 429. Half can have a completion_window. Tenants with
-    less than a sixteenth can use an eighth more."""
+    less than a sixteenth of it can use an eighth more."""
     background_without_store: bool = False
     """Whether a background response can have `store: false`. Such a response is deleted with its events, and can't be
     continued."""

@@ -342,8 +342,8 @@ class EngineSettings(SettingsGroup):
     """Id of the served model. Empty is the server's first, LOCAL_MODEL for `vllm-local`, its file's name for
     `llama-local`, `demo` for the demo engine, whose names begin with `demo`."""
     context_tokens: Annotated[int, AfterValidator(_zero_or_context)] = Field(0, ge=0, le=16_777_216)
-    """The most tokens of prompt and output together, from 1,024 on. 0 is the engine's own, a server's is never
-    exceeded. Needed for routers and most `chat` servers, which report none."""
+    """The most tokens of prompt and output together, at least 1,024; never more than a server's own limit. 0 is the
+    engine's limit. Needed for routers and most `chat` servers, which report none."""
     engine_url: Annotated[Words, AfterValidator(_engine_urls)] = Field((), max_length=MAX_SERVERS, repr=False)
     """The servers, comma-separated, with the same model. dns+http://vllm:8000 is a server at each address of the
     host. Empty is http://127.0.0.1:8001, port 8080 for `llama`."""

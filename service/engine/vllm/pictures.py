@@ -70,7 +70,7 @@ _RENDERED = msgspec.json.Decoder(RenderedPrompt)
 
 
 def read_rendered(body: bytes) -> RenderedPrompt:
-    return decode(_RENDERED, body, EngineError("the vLLM server sent something else than a prompt"))
+    return decode(_RENDERED, body, EngineError("the vLLM server sent something other than a prompt"))
 
 
 def shows_pictures(transcript: Transcript) -> bool:

@@ -236,7 +236,7 @@ def template_body(transcript: Transcript, model: str, *, texts: bool = False, **
 
 
 def read_cut(body: bytes) -> CutText:
-    return decode(_CUT, body, EngineError("the vLLM server sent something else than ids"))
+    return decode(_CUT, body, EngineError("the vLLM server sent something other than ids"))
 
 
 def parameters(sampling: Sampling) -> dict[str, Any]:
@@ -476,7 +476,7 @@ class Vllm(ServerKind):
         status, body = await ask("POST", CHAT, _ENCODE(asked | {"max_tokens": 1, "return_prompt_text": True}))
         if status != 200:
             return ()
-        text = decode(_WRITTEN, body, EngineError("the vLLM server sent something else than an answer")).prompt_text
+        text = decode(_WRITTEN, body, EngineError("the vLLM server sent something other than an answer")).prompt_text
         template = read_cut(await self.ask_body(ask, TOKENIZE, tokenize_body(text, model))).tokens
         return read_rendered(rendered).mark(template)
 

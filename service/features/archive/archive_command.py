@@ -194,7 +194,7 @@ def verify_archive(
     if found.moved:
         lines.append(f"Damaged values that were moved away: {found.moved:,}")
     if found.left and not repair:
-        lines.append("`harmonium archive verify --repair` mends what can be; see docs/archive.md")
+        lines.append("`harmonium archive verify --repair` repairs these if possible; see docs/archive.md")
     show(object_of(found), lines, as_json=as_json)
     raise typer.Exit(EXIT_UNABLE if found.newer else EXIT_FAILED if found.left else 0)
 
@@ -249,7 +249,7 @@ def export(
         try:
             broken = on_both(settings, save).broken
         except StoreUnavailable as error:
-            missing = f"{error}: what is in Redis alone is not in it"
+            missing = f"{error}: the export lacks data that is only in Redis"
             done = _on_archive(settings, partial(write, opened))
         else:
             done = asyncio.run(write_saved(opened))
@@ -324,7 +324,7 @@ def erase(
     settings = load()
     if not yes:
         fail(
-            f"this erases all that tenant {tenant} has, in the archive and in Redis, for good; say --yes to do it",
+            f"this erases all data of tenant {tenant}, in the archive and in Redis, for ever; add --yes to do it",
             EXIT_UNABLE,
         )
 
@@ -337,7 +337,7 @@ def erase(
         _add_to_log(settings, "archive.erased", tenant, done)
     lines = [f"erased: {many(gone.trees_in_redis, 'tree')} in Redis, {many(gone.deleted, 'value')} in the archive"]
     if gone.under_way:
-        lines.append(f"{gone.under_way:,} trees have a response under way: run it again when those have ended")
+        lines.append(f"{gone.under_way:,} trees have a running response: run this again when they have ended")
     show({"tenant": tenant, **msgspec.structs.asdict(gone)}, lines, as_json=as_json)
     raise typer.Exit(EXIT_FAILED if gone.under_way else 0)
 
@@ -347,7 +347,7 @@ def hold(
     tenant: Tenant,
     release: Annotated[bool, flag("--release", "End the hold.")] = False,
 ) -> None:
-    """Hold a tenant's archived conversations: nothing deletes them for their age, and `erase` refuses.
+    """Hold a tenant's archived conversations: they don't expire, and `erase` refuses.
 
     Users can still delete single responses and conversations.
     """
@@ -377,7 +377,7 @@ def accept(
     yes: Annotated[bool, flag("--yes", "Accept; without --yes only print the plan.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Accept an archive that is an older copy than the store had.
+    """Accept an archive that is an older copy of the store's.
 
     No service starts with an older copy: it lacks later turns, and still has turns that were deleted later. Put the
     newest copy in its place, if there is one. Otherwise accept this copy: the service archives everything in memory
@@ -399,14 +399,14 @@ def accept(
             _add_to_log(settings, "archive.accepted", settings.key_prefix, {"since_us": since})
     rows = [{"shard": each.shard, "since_us": each.at} for each in older]
     lines = [f"shard {each.shard:02x} is {each.age}" for each in older]
-    lines.append(("accepted" if yes else "say --yes to accept it") if older else "the archive is no older copy")
+    lines.append(("accepted" if yes else "add --yes to accept it") if older else "the archive is not an older copy")
     show({"accepted": yes and bool(older), "shards": rows}, lines, as_json=as_json)
     raise typer.Exit(EXIT_FAILED if older and not yes else 0)
 
 
 @archive.command()
 def catalogue(as_json: AsJson = False) -> None:
-    """Make the list of the archive's conversations again. The service can run meanwhile.
+    """Rebuild the list of the archive's conversations. The service can run meanwhile.
 
     The service replaces a lost list by itself. `archive verify` reports whether you need this command. The exit status
     is 0 if the list is complete, 2 if the command failed.

@@ -48,7 +48,7 @@ SHOWN = 20
 
 SECRETS = {
     "restored": "The store now has the backup's secret",
-    "other": "The store keeps the secret that it has: what clients have kept sealed by the backup's can't be opened",
+    "other": "The store keeps its own secret: content that the backup's secret sealed for clients can't be opened",
 }
 
 WHERE_RESTORED = (
@@ -151,7 +151,7 @@ def restore(
         *left_out(done),
     ]
     if done.removed:
-        lines.append(f"{many(done.removed, 'turn')} of the store deleted, as the backup says so")
+        lines.append(f"{many(done.removed, 'turn')} deleted in the store, because they are deleted in the backup")
     if done.archived and done.restored:
         lines += WHERE_RESTORED
     show(fields, [*lines, *filter(None, [SECRETS.get(done.secret)])], as_json=as_json)
@@ -201,11 +201,11 @@ def _sentences(path: Path, found: BackupHeader) -> list[str]:
         lines.append("It contains the store's secret: keep it as safe as the store")
     if found.broken:
         lines.append(
-            f"{found.broken:,} turns or values could not be read, with all that continue them: see `harmonium fsck`, "
+            f"{found.broken:,} turns or values could not be read, with their continuations: see `harmonium fsck`, "
             "and `harmonium archive verify`"
         )
     if found.unsettled:
-        lines.append(f"{many(found.unsettled, 'conversation')} changed all the time: the newest turns may not be in it")
+        lines.append(f"{many(found.unsettled, 'conversation')} changed all the time: their newest turns may be missing")
     return lines
 
 
@@ -214,14 +214,14 @@ def left_out(done: Refilled) -> list[str]:
     lines: list[str] = []
     if done.conflicts:
         lines.append(
-            f"{many(done.conflicts, 'turn')} not restored, as the store has others with these ids, or continue such:"
+            f"{many(done.conflicts, 'turn')} not restored: the store has other turns with their ids, or before them:"
         )
         lines += [f"  {each.tenant} {each.id}" for each in done.refused[:SHOWN]]
         lines += ["  …"] if done.conflicts > SHOWN else []
     if done.deleted:
-        lines.append(f"still deleted, as that was done since: {many(done.deleted, 'turn')}")
+        lines.append(f"still deleted, because they were deleted since: {many(done.deleted, 'turn')}")
     if done.lost:
-        lines.append(f"{many(done.lost, 'turn')} not restored, as what they continue was deleted in the store")
+        lines.append(f"{many(done.lost, 'turn')} not restored: the turns before them were deleted in the store")
     if done.no_room:
         lines.append(f"No room for {many(done.no_room, 'conversation')}: nothing is evicted for them")
     if done.unreadable:

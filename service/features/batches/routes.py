@@ -67,7 +67,7 @@ async def _keep(stored: TenantRecords, tenant: str, record: BatchRecord) -> None
             if not over or len(known) - len(over) >= BATCHES.most_open:
                 break
             await stored.drop(tenant, over[-1])
-    told = f"{BATCHES.most_open} of your batches are under way. Wait until one has ended, or cancel one."
+    told = f"{BATCHES.most_open} of your batches are running. Wait until one has ended, or cancel one."
     raise ApiError(429, told, type="rate_limit_error", code="batches_full", retry_after=RETRY_SECONDS)
 
 

@@ -28,7 +28,7 @@ app = typer.Typer()
 def erase(
     service: RemoteService,
     metadata: Annotated[
-        list[str] | None, option("KEY=VALUE", "Conversations that have this metadata, or a turn that has.")
+        list[str] | None, option("KEY=VALUE", "Conversations with this metadata, their own or a turn's.")
     ] = None,
     safety_identifier: Annotated[str | None, option("NAME", "Conversations with a turn for this person.")] = None,
     backups: Annotated[
@@ -40,9 +40,9 @@ def erase(
 ) -> int:
     """Erase the conversations of one person, with all forks, in memory and in the archive.
 
-    The metadata, `safety_identifier` or `user` of any turn names the person, or the metadata of a conversation. Earlier
-    backups still contain the conversations: `--backups` names these backups with their dates. Delete them, or run this
-    command again after a restore.
+    The person is named by the metadata, `safety_identifier` or `user` of any turn, or by a conversation's metadata.
+    Earlier backups still contain the conversations: `--backups` names these backups with their dates. Delete them, or
+    run this command again after a restore.
     """
     if backups and not backups.is_dir():
         raise ClientError(f"{backups} is no folder", EXIT_USAGE)

@@ -28,7 +28,7 @@ POLL_SECONDS = 0.5
 MOST_JOBS = 500
 """How many are looked at: as many as the service lists at once."""
 
-NOTHING_RUNS = "nothing waits or runs"
+NOTHING_RUNS = "nothing is waiting or running"
 
 WATCH_SECONDS = 1.0
 """How soon they are looked at again."""

@@ -43,7 +43,7 @@ SHORT_ID_CHARS = 15
 MINUTE_CHARS = 16
 """How much of a time such a list has."""
 
-ARCHIVE_AWAY = "conversations that only the archive has: it doesn't answer"
+ARCHIVE_AWAY = "conversations that are only in the archive, which doesn't answer"
 
 _AGO = re.compile(r"([0-9]{1,6})([smhd])")
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
@@ -303,7 +303,7 @@ def _lines_of(service: RemoteService, tree: Json, outcome: ExportCounts) -> Iter
 def _turns_of(service: RemoteService, turns: list[Json], outcome: ExportCounts) -> Iterator[Json]:
     for turn in turns:
         if turn["status"] in _UNDER_WAY:
-            outcome.lacks(f"{turn['id']}, which is under way")
+            outcome.lacks(f"{turn['id']}, which is still running")
             continue
         whole = service.find(f"{TURNS}/{check_id(turn['id'])}")
         if whole is None:
@@ -379,7 +379,7 @@ def ls(
     """List conversations, most recently used first, each with the id of its newest turn. `harmonium tree ID` draws
     its tree.
 
-    A conversation in the archive alone is marked, and returns to memory when `tree` gets its id.
+    A conversation that is only in the archive is marked; `tree ID` returns it to memory.
     """
     filters, is_empty = filters_of(status, model, since, metadata or [], text), True
     found_again = not (filters or after) and limit <= MOST_TREES  # by the beginnings of their ids

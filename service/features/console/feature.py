@@ -10,7 +10,7 @@ from service.process import Feature, Offered
 class ConsoleFeature(Feature):
     """The console."""
 
-    places = {"console": ("/console", "your conversations, to look at")}
+    places = {"console": ("/console", "your conversations in a browser")}
 
     def routers(self, offered: Offered) -> Iterable[APIRouter]:
         from service.features.console import health, listing, page, tools, trees, turns

@@ -237,7 +237,7 @@ async def ended_turn(request: Received, id: str, *, deleted: bool = True) -> Asy
         found = await look_up(store, tenant, id)
     except NotTerminal:
         raise InvalidRequest(
-            f"The response '{id}' is still under way. Wait for its end, or cancel it.", param="id"
+            f"The response '{id}' is still running. Wait for its end, or cancel it.", param="id"
         ) from None
     async with request.preparing(found.bytes):
         turn = await take_out(tenant, found)

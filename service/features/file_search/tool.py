@@ -121,7 +121,7 @@ def route(label: str, tool: ListedTool, description: str | None) -> Routed:
     takes = frozenset(cast(dict[str, Any], properties)) if isinstance(properties, dict) else frozenset[str]()
     for name in NEEDED:
         if name not in takes:
-            raise ValueError(f"Its tool '{tool.name}' does not take '{name}', which a {FILE_SEARCH} is called with.")
+            raise ValueError(f"Its tool '{tool.name}' does not take '{name}', which every {FILE_SEARCH} call sends.")
     about = f"{_ABOUT}\n{description or tool.description}".strip()
     shown = Function(MSEARCH, about, _PARAMETERS)
     return Routed(FILE_SEARCH, label, tool.name, shown, partial(read_options, takes=takes))
@@ -160,9 +160,9 @@ def _check_conditions(outer: _Condition, where: str) -> None:
         given = [name for name in ("key", "value", "filters") if getattr(each, name) is not UNSET]
         if given != (["filters"] if joins else ["key", "value"]):
             wanted = "'filters' and nothing else" if joins else "'key' and 'value'"
-            raise invalid_value(f"{at}.type", each.type, f"Beside it stands {wanted}.")
+            raise invalid_value(f"{at}.type", each.type, f"It needs {wanted}.")
         if isinstance(each.value, list) != (each.type in ("in", "nin")):
-            raise invalid_value(f"{at}.value", each.value, "'in' and 'nin' have a list, all others one value.")
+            raise invalid_value(f"{at}.value", each.value, "'in' and 'nin' take a list, all others one value.")
 
 
 def _conditions(outer: _Condition, where: str) -> Iterator[tuple[_Condition, str]]:

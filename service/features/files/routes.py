@@ -234,20 +234,20 @@ def no_file(id: str) -> ApiError:
 
 def too_large(most: int) -> ApiError:
     """413 for a file that is too long."""
-    told = f"A file can have {most} bytes ({variable('file_max_bytes')}). Split it."
+    told = f"A file can have at most {most} bytes ({variable('file_max_bytes')}). Split it."
     return ApiError(413, told, code="file_too_large", param="file")
 
 
 def _full(error: FilesFull) -> ApiError:
     """The refusal where there is no room for a file."""
     if error.bound in ("files", "bytes"):
-        bound = f"bytes of files as you may have ({variable('files_bytes')})"
-        told = f"There are as many {bound if error.bound == 'bytes' else 'files as a project may have'}. Delete some."
+        bound = f"bytes of your files ({variable('files_bytes')})" if error.bound == "bytes" else "files of a project"
+        told = f"The limit for the {bound} is reached. Delete some."
         return InvalidRequest(told, code="too_many_files", param="file")
     setting = variable("max_bytes")
     if error.bound == "held":
         told = f"The files of all tenants have reached their limit in Redis, a quarter of {setting}."
     else:
         told = "The server of the store has too little memory for more files: raise its maxmemory."
-    told = f"{told} Have {variable('archive_url')} name an archive, which then has them, or delete some."
+    told = f"{told} Set {variable('archive_url')} to an archive, which then stores them, or delete some."
     return server_failure(told, status=507, code="files_full")

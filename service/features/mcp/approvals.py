@@ -75,7 +75,7 @@ class AnsweredApprovals(Approving):
         self.answered = pending[first:]
         self.passed = [each for each in waiting if not any(one.request is each and one.approved for one in pending)]
         if sum(each.approved for each in pending) > MAX_APPROVED:
-            raise InvalidRequest(f"More than {MAX_APPROVED} calls are approved at once.", param="input")
+            raise InvalidRequest(f"At most {MAX_APPROVED} calls can be approved at once.", param="input")
         for each in self.answered:
             if each.approved:
                 self._check_offer(each)

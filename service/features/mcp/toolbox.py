@@ -54,7 +54,7 @@ Opener = Callable[[McpConnection, str], ToolServer]
 
 def no_server(connection: McpConnection, tenant: str) -> ToolServer:
     """Raise Unreachable, for a process that may ask no server: another process planned the response that wants one."""
-    raise ToolUnreachable(f"This process can't use MCP servers, and so not '{connection.label}'.")
+    raise ToolUnreachable(f"This process can't use MCP servers such as '{connection.label}'.")
 
 
 class _Kept(msgspec.Struct):

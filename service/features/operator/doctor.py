@@ -78,9 +78,9 @@ def doctor(
     """Check everything that `serve` needs, and every setting that could cost you conversations.
 
     Every row says what was found, why it matters and what to do. `unsafe`: conversations can be lost or shown to
-    others, or none can be made, such as a policy that evicts keys, nothing on disk, a replica, no password, an engine
-    that doesn't answer, a port in use. `warn`: look at it. The exit status is 1 if any row is unsafe. Nothing is
-    changed.
+    others, or no response can be made, because of a policy that evicts keys, nothing on disk, a replica, no password,
+    an engine that doesn't answer or a port in use. `warn`: look at it. The exit status is 1 if any row is unsafe.
+    Nothing is changed.
 
     It checks what `serve` would use with the same settings: the Redis, the primary behind Sentinels, or every primary
     of a cluster; the port, the API keys, the engine. It asks a running embedded server, or starts one for a moment in
@@ -128,7 +128,7 @@ def diagnose(settings: CoreSettings, running: RemoteService | None = None, *, gp
     found = [finding(what, why, check(settings)) for what, why, check in CHECKS]
     found += _redis(settings)
     if running is not None:
-        found.append(finding("one response", "it is what every client asks for", one_response(running)))
+        found.append(finding("one response", "clients need it", one_response(running)))
     if gpu:
         found += examine_gpu()
     return worst_first(found)

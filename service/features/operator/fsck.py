@@ -52,9 +52,9 @@ def fsck(
     verify --all` compares everything.
 
     fsck can run while the service does, and without --repair it changes nothing. It never reports a sound turn, checks
-    counters only if nothing changed meanwhile, and prints no texts. docs/operating.md lists all faults. A repair takes
-    an incomplete turn and its continuations out of memory, so that they return from the archive. Without an archive it
-    takes out only unreadable turns, and names them. It derives places, counts and indexes from the turns.
+    counters only if nothing changed meanwhile, and prints no texts. docs/operating.md lists all faults. A repair
+    removes an incomplete turn and its continuations from memory, so that they return from the archive. Without an
+    archive it removes only unreadable turns, and names them. It derives places, counts and indexes from the turns.
 
     The exit status is 0 if nothing is wrong or everything was repaired, 1 if something is wrong or was lost, 2 if the
     check failed.

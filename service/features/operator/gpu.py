@@ -107,13 +107,13 @@ def _too_old(gpus: Sequence[Gpu]) -> list[Finding]:
     """The GPUs that are too old for gpt-oss; nothing where none is, or the driver doesn't say."""
     known = [gpu for gpu in gpus if gpu.capability.replace(".", "", 1).isdecimal()]
     old = [f"{gpu.name} has {gpu.capability}" for gpu in known if float(gpu.capability) < OLDEST]
-    why, remedy = f"gpt-oss' weights need compute capability {OLDEST:g}", "take a GPU of Ampere's generation or newer"
+    why, remedy = f"gpt-oss' weights need compute capability {OLDEST:g}", "use a GPU of the Ampere generation or newer"
     return [finding("GPU generation", why, (Level.UNSAFE, "; ".join(old), remedy))] if old else []
 
 
 def _memory(gpus: Sequence[Gpu]) -> Finding:
     """Whether a GPU has room for a model."""
-    why = f"gpt-oss-20b takes a GPU of 16 GB, gpt-oss-120b one of 80 GB, and vLLM {SHARE:.0%} of it from its start on"
+    why = f"gpt-oss-20b needs a GPU with 16 GB, gpt-oss-120b one with 80 GB; vLLM takes {SHARE:.0%} of it at its start"
     free = (f"{gpu.free / 1024:,.0f} of {gpu.total / 1024:,.0f} GiB free" if gpu.total else "not told" for gpu in gpus)
     fits = any(gpu.total >= LEAST_MIB and gpu.free >= SHARE * gpu.total for gpu in gpus)
     remedy = "end other programs, or give vLLM a lower --gpu-memory-utilization or more GPUs (--tensor-parallel-size)"

@@ -147,8 +147,8 @@ FURTHER = {
             *("structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar", "regex", "ebnf"),
             *("grammar", "json_schema", "structural_tag"),
         ),
-        "Passed-on requests can't search; POST /v1/responses may.": ("web_search_options",),
-        "Passed-on requests can't call it; POST /v1/responses may.": ("mcp_servers", "container"),
+        "Passed-on requests can't search; POST /v1/responses can.": ("web_search_options",),
+        "Passed-on requests can't call it; POST /v1/responses can.": ("mcp_servers", "container"),
         "Passed-on requests are not stored; send all messages (with Anthropic's tool_runner, thread=False).": (
             "thread",
         ),

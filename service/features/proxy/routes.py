@@ -107,7 +107,7 @@ async def _passed_on(request: Received, endpoint: Endpoint) -> HttpResponse:
     caller = request.exchange.caller
     card = await model_of(service, caller, read.model)
     if endpoint in CACHED and service.tenants.keys.several:
-        message = f"{endpoint} is available only with a single tenant, because servers share cached prompts there."
+        message = f"{endpoint} is available only with a single tenant, as tenants would share cached prompts there."
         raise ApiError(404, f"{message} Use POST /v1/responses or /v1/chat/completions.", param="model")
     if not service.engine.passes_on(card.id):
         message = f"No server of '{card.id}' has {endpoint}. Use POST /v1/responses, or another model."

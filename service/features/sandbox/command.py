@@ -41,7 +41,7 @@ def sandbox(settings: SandboxSettings) -> None:
     """Run a model's Python in confined sessions, until Ctrl-C or SIGTERM.
 
     `HARMONIUM_SANDBOX` of the service names the sandbox's address. A sandbox needs no network, no Redis and nothing of
-    the service: give it its own machine or container. docs/tools.md explains the protection of each.
+    the service: give it its own machine or container. docs/tools.md explains how each protects.
 
     Before the start a test session tries every forbidden act. If one succeeds, the command names this act and ends with
     status 1. Over TCP the sandbox needs `HARMONIUM_SANDBOX_KEY`.

@@ -311,7 +311,7 @@ class ForkedSession:
         self._send(signal.SIGINT)
         await asyncio.wait({answer}, timeout=GRACE_SECONDS)
         if not answer.done():
-            self.kill(f"a cell that was interrupted went on for {GRACE_SECONDS:g} s")
+            self.kill(f"a cell continued for {GRACE_SECONDS:g} s after it was interrupted")
             await asyncio.wait({answer}, timeout=DEATH_SECONDS)
         if not answer.done():
             raise OSError("a session that was killed doesn't end")

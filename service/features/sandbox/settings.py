@@ -55,7 +55,7 @@ class SandboxSettings(CoreSettings):
         if self.sandbox == "local" and self.workers > 1:
             raise ValueError(
                 f"{PREFIX}SANDBOX=local gives each process sessions that the others don't know, and {PREFIX}WORKERS="
-                f"{self.workers}; run `harmonium sandbox` and name where it listens, or set {PREFIX}WORKERS to 1"
+                f"{self.workers}; run `harmonium sandbox` and set {PREFIX}SANDBOX to it, or set {PREFIX}WORKERS to 1"
             )
         if self.sandbox_tenant_sessions > self.sandbox_sessions:
             raise ValueError(

@@ -64,7 +64,7 @@ Weight = Annotated[
 Notes = Annotated[
     Literal["on", "off", "none"] | None,
     option(
-        "--trajectories", "on|off|none", "Whether its turns note what trajectories need. `none` is as the settings say."
+        "--trajectories", "on|off|none", "Whether its turns store data for trajectories. `none` is as the settings say."
     ),
 ]
 NOTES = {"on": True, "off": False}
@@ -111,7 +111,7 @@ def update_project(
     trajectories: Notes = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change the name or the weight of a project, or what its turns note."""
+    """Change the name or the weight of a project, or whether its turns store data for trajectories."""
     if name is None and weight is None and trajectories is None:
         fail("nothing to change: give --name, --weight or --trajectories")
 

@@ -468,7 +468,7 @@ def _refuse_static(project: Project) -> None:
 
 def not_found(what: str, id: str) -> ApiError:
     """The error for an id that isn't there, or not in this project."""
-    return ApiError(404, f"No {what} with id '{brief(id)}'. Check it, and the project that it is in.", code="not_found")
+    return ApiError(404, f"No {what} with id '{brief(id)}'. Check the id and its project.", code="not_found")
 
 
 def open_directory(store: ConversationHistoryStore, tenants: Callable[[], Sequence[str]]) -> Directory:

@@ -83,7 +83,7 @@ def read_scopes(wanted: Collection[str]) -> tuple[str, ...]:
     for each in made:
         if each not in SCOPES:
             raise not_allowed(
-                f"Invalid value for 'scopes': '{brief(each)}'. It may have {', '.join(SCOPES)}; none is all of them.",
+                f"Invalid value for 'scopes': '{brief(each)}'. Give some of {', '.join(SCOPES)}; none means all.",
                 "scopes",
             )
     return made

@@ -55,12 +55,12 @@ def export(
     since: Annotated[
         str | None, option("TIME", "Trajectories: only of trees used since a date, or 2h or 7d ago.")
     ] = None,
-    metadata: Annotated[list[str] | None, option("KEY=VALUE", "Trajectories: only of trees with this.")] = None,
+    metadata: Annotated[list[str] | None, option("KEY=VALUE", "Trajectories: of trees with this metadata.")] = None,
     after: Annotated[str | None, option("CURSOR", "Trajectories: those used since this cursor; 0 begins.")] = None,
 ) -> int:
     """Print whole trees as lines of JSON, for `harmonium import`: each turn with its ids, its tokens and a seal.
 
-    With `--format atif` or `gym` a line is a trajectory: a conversation from its first turn to one of its last.
+    With `--format atif` or `gym` a line is a trajectory: the turns from the first to one without a continuation.
     """
     filters = filters_of(None, model, since, metadata or [])
     if (everything or bool(filters)) + bool(ids) + (after is not None) != 1:

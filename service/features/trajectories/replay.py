@@ -69,7 +69,7 @@ class RecordedCalls:
             self.given["recorded" if exact else "of other arguments"] += 1
             return {**found[1], "call_id": call["call_id"]}
         if call["type"] not in _ANSWERED:
-            raise ClientError(f"the model makes a {call['type']}, of which no outcome is recorded")
+            raise ClientError(f"the model makes a {call['type']} without a recorded outcome")
         self.given["not recorded"] += 1
         return outcome(call["call_id"], UNKNOWN) | {"type": _ANSWERED[call["type"]]}
 
@@ -135,8 +135,8 @@ def replay(
     instructions: Annotated[str | None, option("--instructions", "-s", "WORDS", "Other instructions.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Ask the user's turns up to a response once more, of another model or with other instructions, beside the first
-    answers (experimental). Calls get their recorded outcomes. It waits until nothing else does. Ctrl-C cancels it.
+    """Send the user's turns up to a response again, to another model or with other instructions, and compare
+    the answers (experimental). Calls get their recorded outcomes. All other responses go first. Ctrl-C cancels it.
     """
     changes = {"model": model, "instructions": instructions}
     changes = {name: value for name, value in changes.items() if value is not None}

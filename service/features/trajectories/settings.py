@@ -7,12 +7,12 @@ from service.stability import EXPERIMENTAL
 
 
 class TrajectorySettings(CoreSettings):
-    """Whether turns note what trajectories need."""
+    """Whether turns store data for trajectories."""
 
     heading = "Trajectories"
 
     trajectories: bool = Field(default=False, json_schema_extra=EXPERIMENTAL)
-    """Whether turns note what trajectories need: the beginning of prompts, once a conversation and at each change, a
+    """Whether turns store data for trajectories: the beginning of prompts, once a conversation and at each change, a
     digest of sampled ids, and their log probabilities, 4 bytes a token."""
 
 

@@ -123,9 +123,9 @@ async def test_what_has_hours_fills_no_place_of_what_waits_for_seconds(settings:
         answers = [await http.post("/v1/responses", json=hours, headers=headers) for _ in range(9)]
         assert [each.status_code for each in answers] == [*[200] * 8, 429]
         error = answers[-1].json()["error"]
-        assert (error["code"], error["message"][:48]) == (
+        assert (error["code"], error["message"][:61]) == (
             "queue_full",
-            "8 background responses with hours wait already. ",
+            "8 background responses with a completion window are waiting. ",
         )
         for _ in range(8):
             await asked(inside, GLOBEX, **PLAIN)

@@ -156,7 +156,7 @@ def test_the_archive_alone_is_enough_where_redis_is_not_there(monkeypatch: pytes
     assert told("verify", "--all", "--alone").exit_code == 0
     export = told("export", "--tenant", TENANT)
     assert (export.exit_code, len(export.stdout.splitlines())) == (1, 2)
-    assert "what is in Redis alone is not in it" in export.stderr
+    assert "the export lacks data that is only in Redis" in export.stderr
     assert told("verify").exit_code == 2
     assert told("hold", "--tenant", TENANT).exit_code == 0
 

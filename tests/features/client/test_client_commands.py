@@ -232,7 +232,7 @@ def test_what_runs_is_listed_until_it_has_ended() -> None:
     assert job["status"] in ("queued", "in_progress")
     ended(id)
     nothing = run("jobs")
-    assert (nothing.exit_code, nothing.stdout, nothing.stderr) == (0, "", "nothing waits or runs\n")
+    assert (nothing.exit_code, nothing.stdout, nothing.stderr) == (0, "", "nothing is waiting or running\n")
 
 
 def test_watching_at_a_terminal_shows_them_in_one_place(service: ServiceProcess, tmp_path: Path) -> None:
@@ -240,7 +240,7 @@ def test_watching_at_a_terminal_shows_them_in_one_place(service: ServiceProcess,
     with at_a_terminal(tmp_path, "jobs", "--watch", url=service.url) as watching:
         wait_until(lambda: "\x1b[1F\x1b[J" in watching.raw, 60, "it is not drawn a second time, over the first")
         ended(id)
-        watching.shows("nothing waits or runs")
+        watching.shows("nothing is waiting or running")
         watching.press(CTRL_C)
         status, _ = watching.end(60)
     assert (status, id[:15] in watching.text) == (130, True), watching.text

@@ -94,7 +94,7 @@ def test_an_archive_that_does_not_answer_is_told_beside_what_is_in_memory(
     monkeypatch.setattr(KeptTrees, "some", away)
     listed, exported = run("ls"), run("export", "--all")
     assert listed.stdout.split()[0] == first
-    assert listed.stderr == "… without conversations that only the archive has: it doesn't answer\n"
+    assert listed.stderr == "… without conversations that are only in the archive, which doesn't answer\n"
     assert [line["id"] for line in lines(exported.stdout)] == [first, first]
     assert (exported.exit_code, exported.stderr.splitlines()[0]) == (1, listed.stderr.removeprefix("… ").strip())
 
@@ -130,7 +130,7 @@ def test_what_is_missing_is_told(service: ServiceBeside) -> None:
     queued = said("ask", "--background", "--from", first, "Count to 10000.").strip()
     exported = run("export", first)
     assert exported.exit_code == 1
-    assert f"without {queued}, which is under way" in exported.stderr
+    assert f"without {queued}, which is still running" in exported.stderr
     assert [line["id"] for line in lines(exported.stdout)] == [first, first]
     service.http().post(f"/v1/responses/{queued}/cancel")
 

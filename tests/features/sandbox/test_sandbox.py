@@ -242,7 +242,7 @@ async def test_a_cell_that_can_not_be_interrupted_is_killed_with_its_session(san
     cell = await ran(sandbox, STUBBORN, session="short")
     assert cell.ended == "lost"
     assert cell.logs == (
-        "The session is lost, with its variables and files: a cell that was interrupted went on for 5 s.\n"
+        "The session is lost, with its variables and files: a cell continued for 5 s after it was interrupted.\n"
     )
     await opens_anew(sandbox, "short")
 

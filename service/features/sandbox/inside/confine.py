@@ -108,7 +108,7 @@ def _limit(bounds: KernelBounds) -> None:
 def _landlock(readable: Iterable[str], folders: Iterable[str]) -> None:
     version = landlock_version()
     if not version:
-        raise OSError("this kernel has no Landlock: it takes Linux 5.13 or later, with landlock in its list of LSMs")
+        raise OSError("this kernel has no Landlock, which needs Linux 5.13 or later, with landlock in its list of LSMs")
     rights = _FIRST_RIGHTS | (_REFER if version >= 2 else 0) | (_TRUNCATE if version >= 3 else 0)
     rights |= _IOCTL_DEV if version >= 5 else 0
     # files; TCP from version 4 on; abstract sockets and signals from version 6 on

@@ -67,9 +67,9 @@ def test_no_size_hides_behind_another() -> None:
         head_of(filled)
     assert head_of(filled.replace(small, b"")) == PictureHead("jpeg", 9_000, 9_000)
     for lead in (b"\xff\xd0", b"\xff\x01", b"\0"):  # which have no length
-        with pytest.raises(ValueError, match="something else than segments"):
+        with pytest.raises(ValueError, match="something other than segments"):
             head_of(jpeg(8, 8)[:26] + lead + large + b"\xff\xda")
-    for hidden, fault in ((b"!\xf9\0", "extension of nothing"), (b"\0" * 9_000, "first 8,192 blocks")):
+    for hidden, fault in ((b"!\xf9\0", "empty extension"), (b"\0" * 9_000, "first 8,192 blocks")):
         with pytest.raises(ValueError, match=fault):
             head_of(gif(1, 1) + hidden + frame)
 
