@@ -96,15 +96,13 @@ def _found(service: RemoteService, filters: dict[str, str | int], unread: set[st
 
 def _erase(service: RemoteService, tree: Json) -> str:
     """The reason why a tree is still there; empty where it is gone now."""
-    at, responses = tree["newest"]["id"], [tree["newest"]["id"]]
+    id = tree["newest"]["id"]
     try:
-        if tree["newest"]["kind"] != "response":  # such a turn is deleted with a response of its tree
-            turns = service.call("GET", f"{TREES}/{at}", None)["turns"]
-            responses = [turn["id"] for turn in turns if turn["kind"] == "response" and turn["status"] != "deleted"]
-        if responses:
-            service.call("DELETE", f"/v1/responses/{responses[0]}", None, tree="true")
-        else:
-            service.call("DELETE", f"/v1/conversations/{tree['conversation']}", None)
+        if tree["newest"]["status"] == "deleted":  # other turns or a conversation are there, by which it was found
+            turns = service.call("GET", f"{TREES}/{tree['found']['id']}", None)["turns"]
+            there = (turn["id"] for turn in turns if turn["kind"] != "conversation" and turn["status"] != "deleted")
+            id = next(there, id)
+        service.call("DELETE", f"/v1/responses/{id}", None, tree="true")
     except RefusedByService as error:
         if error.status >= 500:
             raise

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
@@ -14,8 +15,12 @@ from service.features.client.errors import ClientError, RefusedByService
 from service.features.client.service import RemoteService
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
+from tests.support.service.beside import ServiceBeside
+from tests.support.service.commands import run, said
+from tests.support.service.process import MODEL
 from tests.support.store.backups import back_up
 from tests.support.store.sample import TENANT, grow
+from tests.support.waiting import wait_until
 
 REASONS = {"a": (409, "A response is under way."), "b": (403, "The key may not."), "c": (404, "Unknown.")}
 
@@ -29,7 +34,7 @@ class Refusing:
     def call(self, method: str, path: str, *_: object, **__: object) -> dict[str, Any]:
         if method == "DELETE":
             raise RefusedByService(*REASONS[path[-1]])
-        trees = [{"id": id, "title": "", "newest": {"id": id, "kind": "response"}} for id in REASONS]
+        trees = [{"id": id, "title": "", "newest": {"id": id, "status": "completed"}} for id in REASONS]
         return {"data": trees, "after": None, "archive_away": False, "unread_shards": self._unread}
 
 
@@ -99,8 +104,35 @@ class Finding:
         self._ids = ids
 
     def call(self, method: str, path: str, *_: object, **__: object) -> dict[str, Any]:
-        trees = [{"id": id, "title": "", "newest": {"id": id, "kind": "response"}} for id in self._ids]
+        trees = [{"id": id, "title": "", "newest": {"id": id, "status": "completed"}} for id in self._ids]
         return {"data": trees, "after": None, "archive_away": False, "unread_shards": []}
+
+
+@pytest.mark.parametrize("archive", ["none", "sqlite"])
+def test_an_erased_conversation_leaves_nothing_whatever_was_deleted_of_it_before(
+    beside: Callable[..., ServiceBeside], monkeypatch: pytest.MonkeyPatch, archive: str
+) -> None:
+    service = beside(archive_url=archive, archive_after_seconds=0)
+    monkeypatch.setenv("HARMONIUM_URL", service.url)
+    client, ada = service.client(), {"user": "ada"}
+
+    def begin(**more: Any) -> str:
+        items = [{"role": "user", "content": text} for text in ("My name is Ada.", "I like tea.")]
+        return client.conversations.create(metadata=ada, items=items, **more).id  # pyright: ignore[reportArgumentType]
+
+    _, whole, omitted = (begin() for _ in range(3))
+    begin(extra_body={"harmonium": {"fork_of": begin()}})
+    first = client.responses.create(model=MODEL, input="My name is Ada.").id
+    begin(extra_body={"harmonium": {"fork_of": first}})
+    for id in (client.responses.create(model=MODEL, input="Count to 2.", conversation=whole).id, first):
+        client.responses.delete(id)
+    (item, *_) = client.conversations.items.list(omitted)
+    client.conversations.items.delete(str(item.id), conversation_id=omitted)
+    asked = ("erase", "--metadata", "user=ada")
+    wait_until(lambda: run(*asked, "--dry-run").stdout == "5 found, 0 erased\n", 20, "the catalogue isn't complete")
+    assert said(*asked, "--yes") == "5 found, 5 erased\n"
+    assert said("ls") == ""
+    assert list(service.http().get("/v1/conversations").json()["data"]) == []
 
 
 def test_words_that_begin_as_those_looked_for_are_marked_at_a_terminal(
