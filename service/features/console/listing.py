@@ -154,7 +154,10 @@ async def page_of(
     if page.has_more:
         listed = {tree.id for tree in page.data}
         in_memory = _place_in(here, listed, place.here, search.last or place.here)
-        page.after = str(ListPlace(place.since, in_memory, _place_in(kept, listed, place.kept, archive.last)))
+        in_archive = _place_in(kept, listed, place.kept, archive.last)
+        if len(both) > limit:  # those of memory that come next may have left it by then
+            in_archive = min(place.kept, max(in_archive, (both[limit][0], "~")))
+        page.after = str(ListPlace(place.since, in_memory, in_archive))
     return page
 
 
