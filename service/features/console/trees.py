@@ -374,7 +374,7 @@ class TreeSearch:
         """The turn of a tree that is wanted: the newest one, or a deep one."""
         also = "omission" if self._wanted.is_read else None
         try:
-            turns = await turns_of(self._history, self._tenant, tree.id)
+            turns = await turns_of(self._history, self._tenant, tree.id, brings_back=False)
         except NotFound:
             return None  # it is gone by now
         left = [node for node in reversed(turns.nodes) if not node.deleted]  # an item behind the turn that omits it

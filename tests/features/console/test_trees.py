@@ -27,7 +27,7 @@ from service.features.console.trees import (
 from store.catalogue.cataloguing import tree_at
 from store.history.elsewhere import ArchiveReader, KeptQuery, KeptTree
 from store.history.history import ConversationHistoryStore
-from store.history.listing import Tree, TreeListing
+from store.history.listing import ScoredDigits, Tree, TreeListing
 from store.redis.connection import connect
 from store.turn import Status, Turn
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, Served
@@ -312,6 +312,36 @@ async def test_trees_that_leave_memory_between_two_pages_are_on_the_second(fille
     listed += [tree.id for tree in page.data]
     assert len(listed) == len(set(listed))
     assert {tree.id for tree in trees} < set(listed)
+
+
+class Leaving(TreeListing):
+    """A list of trees that leave memory as soon as they are listed."""
+
+    async def some(self, most: int) -> list[tuple[ScoredDigits, Tree | None]]:
+        found = await super().some(most)
+        for tree in (tree for _, tree in found if tree):
+            await self._history.forget_tree(TENANT, tree.id)
+        return found
+
+
+class Asked(ArchiveReader):
+    """An archive that notes of which turns somebody wants to bring them back."""
+
+    def __init__(self) -> None:
+        self.for_turns: list[str] = []
+
+    async def bring_back(self, tenant: str, digits: str) -> bool:
+        self.for_turns.append(digits)
+        return False
+
+
+async def test_a_search_brings_nothing_back_that_leaves_memory_meanwhile(
+    filled: ConversationHistoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = filled.elsewhere = Asked()
+    monkeypatch.setattr("service.features.console.trees.TreeListing", Leaving)
+    page = await TreeSearch(filled, TENANT, TreeFilter(words=("words",)), None, Box()).page(5)
+    assert (page.data, archive.for_turns) == ([], [])
 
 
 def test_a_tree_of_a_stranger_is_exactly_as_unknown_as_one_that_never_was(tenants: Served) -> None:
