@@ -197,7 +197,7 @@ class TreesQuery(PageQuery):
     model: Annotated[str, Field(max_length=TEXT_CHARS)] | None = None
     since: Moment | None = None
     until: Moment | None = None
-    text: Annotated[str, Field(max_length=TEXT_CHARS, pattern=r"\S")] | None = None
+    text: Annotated[str, Field(max_length=TEXT_CHARS, pattern=r"[^\s\x1c-\x1f]")] | None = None
     id: Annotated[str, Field(pattern=r"^([a-z]{2,5}_)?[0-9a-f]{4,52}$")] | None = None
     """The beginning of an id of a response, an item, a call or a conversation."""
     safety_identifier: Annotated[str, Field(min_length=1, max_length=TEXT_CHARS)] | None = None

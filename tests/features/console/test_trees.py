@@ -228,6 +228,7 @@ def test_filters_find_the_trees_that_are_as_asked_for(own: Served) -> None:
         ("until=nan", "until"),
         ("metadata=1", "metadata"),
         ("text=%20", "text"),
+        ("text=%1c", "text"),
         ("id=resp_00", "id"),
     ],
 )
@@ -385,6 +386,15 @@ def test_the_text_around_found_words_has_no_marks_of_markdown(own: Served) -> No
     assert [text for _, text in found(own.http(), text="grace")] == [
         "Wait for the grace period: keys rotate --grace 24h"
     ]
+
+
+@pytest.mark.parametrize("word", ["Straße", "İstanbul", "ﬁnden"])
+def test_the_text_around_a_word_has_it_however_long_it_is_without_case(word: str) -> None:
+    items = msgspec.json.encode([{"role": "user", "content": f"{'İ ' * 300}{word} {'and more ' * 30}"}])
+    looking = look_at(TreeFilter(words=(word.casefold(),)), b"{}", items, set())
+    with pytest.raises(StopIteration) as end:
+        next(looking)
+    assert word in end.value.value
 
 
 def test_nothing_deleted_is_found(own: Served) -> None:
