@@ -582,13 +582,13 @@ class ConversationHistoryStore:
         raise StoreUnavailable(f"{id} was changed {REDACTIONS_AT_ONCE} times while an item of it was to be erased")
 
     async def forget_tree(self, tenant: str, id: str) -> None:
-        """Delete the tree of a turn: the conversation, and all its forks.
+        """Delete the tree of a turn, which may be no response: the conversation, and all its forks.
 
         All its ids are unknown at once, and no run can add to it. Its keys are removed before this returns; the rest of
         a very large tree goes with the next sweep. Raises NotFound, NotTerminal where a run in it hasn't ended,
         StoreUnavailable.
         """
-        keys, token = self.keyspace.response(tenant, id), self.token()
+        keys, token = self.keyspace.turn(tenant, id), self.token()
 
         async def delete(archived: Archived) -> None:
             await self.server.run(forget_tree, keys, token=token, caps=self.caps, archived=archived)

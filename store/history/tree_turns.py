@@ -10,6 +10,7 @@ Each shard is asked once, and for no more than is wanted of all of them. Reading
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
+from functools import partial
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -94,13 +95,16 @@ class TreeTurns(NamedTuple):
     """Whether these are all. Where not, some parents are missing among them."""
 
 
-async def turns_of(history: ConversationHistoryStore, tenant: str, id: str, *, most: int = MOST_TURNS) -> TreeTurns:
-    """The tree of a response, of a turn or of a conversation; doesn't count as use. Raises NotFound, also for the id of
-    another tenant, ConversationNotFound, StoreUnavailable.
+async def turns_of(
+    history: ConversationHistoryStore, tenant: str, id: str, *, most: int = MOST_TURNS, brings_back: bool = True
+) -> TreeTurns:
+    """The tree of a response, of a turn or of a conversation; doesn't count as use. One that left the store comes back,
+    if it `brings_back`. Raises NotFound, also for the id of another tenant, ConversationNotFound, StoreUnavailable.
     """
     keyspace = history.keyspace
     keys = keyspace.conversation(tenant, id) if id.startswith(CONVERSATION_PREFIX) else keyspace.turn(tenant, id)
-    root, used, tips, whole = await history.at_hand(keys, lambda: _tips(history, keys, id))
+    found = partial(_tips, history, keys, id)
+    root, used, tips, whole = await (history.at_hand(keys, found) if brings_back else found())
     nodes: dict[str, TreeNode] = {}
     left = [digits for digits, _ in sorted(tips.items(), key=lambda tip: -tip[1])]
     while left and len(nodes) < most:

@@ -111,7 +111,7 @@ export function List() {
           label="Delete these"
           of={count(value.data.length, "conversation")}
           meaning="All of their turns, with every branch."
-          act={async () => { for (const { id, newest } of value.data) await remove(newest.kind === "response" ? newest.id : id, "tree"); }}
+          act={async () => { for (const { id, newest } of value.data) await remove(newest.status === "deleted" ? id : newest.id, "tree"); }}
           done="Deleted"
           onDone={again}
         />

@@ -47,13 +47,15 @@ def erase(
     if backups and not backups.is_dir():
         raise ClientError(f"{backups} is no folder", EXIT_USAGE)
     filters = filters_of(None, None, None, metadata or [])
-    if safety_identifier:
+    if safety_identifier is not None:
         filters["safety_identifier"] = safety_identifier
     if not filters:
         raise ClientError("name the person: --metadata KEY=VALUE or --safety-identifier NAME", EXIT_USAGE)
     # a second time, as a tree that was used meanwhile has moved to the front of the list
-    unread = set[str]()
-    found = {tree["id"]: tree for _ in range(2) for tree in _found(service, filters, unread)}
+    looks = [list(_pages(service, filters)) for _ in range(2)]
+    found = {tree["id"]: tree for look in looks for page in look for tree in page["data"]}
+    unread = sorted({shard for look in looks for page in look for shard in page["unread_shards"]})
+    too_large = max(sum(page["searched"]["unread"] for page in look) for look in looks)
     for tree in found.values() if dry_run or not yes else ():
         printing.remark(f"{tree['newest']['id']}  {printing.excerpt(tree['title'] or '')}")
     if not dry_run and found and not yes and not confirm(f"Erase {many(len(found), 'conversation')}?"):
@@ -62,7 +64,7 @@ def erase(
     left = {id: reason for id, reason in reasons.items() if reason}
     done = len(reasons) - len(left)
     kept = asyncio.run(_in_backups(sorted(filter(Path.is_file, backups.iterdir())), found)) if backups else []
-    outcome = {"found": len(found), "erased": done, "left": list(left), "unread_shards": sorted(unread)}
+    outcome = {"found": len(found), "erased": done, "left": list(left), "too_large": too_large, "unread_shards": unread}
     outcome |= {"backups": kept} if backups else {}
     printing.out(json.dumps(outcome) if as_json else f"{len(found)} found, {done} erased")
     for id, reason in left.items():
@@ -72,22 +74,23 @@ def erase(
         printing.remark(f"{each['file']} {told}")
     if found and not backups:
         printing.remark("Earlier backups still have them: --backups FOLDER names these")
+    if too_large:
+        printing.remark(
+            f"missing: {many(too_large, 'conversation')} too large to be searched, which may name the person"
+        )
     if unread:
-        printing.remark(unread_note(sorted(unread)))
-    return 1 if left or unread else 0
+        printing.remark(unread_note(unread))
+    return 1 if left or too_large or unread else 0
 
 
-def _found(service: RemoteService, filters: dict[str, str | int], unread: set[str]) -> Iterator[Json]:
-    """All trees that are so; it adds to `unread` the shards whose trees nobody can read. Raises ClientError where they
-    are more than can be asked for.
-    """
+def _pages(service: RemoteService, filters: dict[str, str | int]) -> Iterator[Json]:
+    """The pages of all trees that are so. Raises ClientError where they are more than can be asked for."""
     after = None
     for _ in range(MOST_PAGES):
         page = service.call("GET", TREES, None, limit=PAGE, after=after, **filters)
-        yield from page["data"]
+        yield page
         if page["archive_away"]:
             raise ClientError("the archive doesn't answer and may have more; nothing was erased. Run this again")
-        unread.update(page["unread_shards"])
         after = page["after"]
         if after is None:
             return
@@ -96,15 +99,13 @@ def _found(service: RemoteService, filters: dict[str, str | int], unread: set[st
 
 def _erase(service: RemoteService, tree: Json) -> str:
     """The reason why a tree is still there; empty where it is gone now."""
-    at, responses = tree["newest"]["id"], [tree["newest"]["id"]]
+    id = tree["newest"]["id"]
     try:
-        if tree["newest"]["kind"] != "response":  # such a turn is deleted with a response of its tree
-            turns = service.call("GET", f"{TREES}/{at}", None)["turns"]
-            responses = [turn["id"] for turn in turns if turn["kind"] == "response" and turn["status"] != "deleted"]
-        if responses:
-            service.call("DELETE", f"/v1/responses/{responses[0]}", None, tree="true")
-        else:
-            service.call("DELETE", f"/v1/conversations/{tree['conversation']}", None)
+        if tree["newest"]["status"] == "deleted":  # other turns or a conversation are there, by which it was found
+            turns = service.call("GET", f"{TREES}/{tree['found']['id']}", None)["turns"]
+            there = (turn["id"] for turn in turns if turn["kind"] != "conversation" and turn["status"] != "deleted")
+            id = next(there, id)
+        service.call("DELETE", f"/v1/responses/{id}", None, tree="true")
     except RefusedByService as error:
         if error.status >= 500:
             raise

@@ -102,6 +102,8 @@ def filters_of(
         name, equals, value = pair.partition("=")
         if not equals:
             raise ClientError(f"{printing.excerpt(pair)!r} is not a pair; write KEY=VALUE", EXIT_USAGE)
+        if f"metadata[{name}]" in found:
+            raise ClientError(f"{printing.excerpt(name)!r} has two values; name each key once", EXIT_USAGE)
         found[f"metadata[{name}]"] = value
     return found
 

@@ -154,7 +154,10 @@ async def page_of(
     if page.has_more:
         listed = {tree.id for tree in page.data}
         in_memory = _place_in(here, listed, place.here, search.last or place.here)
-        page.after = str(ListPlace(place.since, in_memory, _place_in(kept, listed, place.kept, archive.last)))
+        in_archive = _place_in(kept, listed, place.kept, archive.last)
+        if len(both) > limit:  # those of memory that come next may have left it by then
+            in_archive = min(place.kept, max(in_archive, (both[limit][0], "~")))
+        page.after = str(ListPlace(place.since, in_memory, in_archive))
     return page
 
 
@@ -194,7 +197,7 @@ class TreesQuery(PageQuery):
     model: Annotated[str, Field(max_length=TEXT_CHARS)] | None = None
     since: Moment | None = None
     until: Moment | None = None
-    text: Annotated[str, Field(max_length=TEXT_CHARS, pattern=r"\S")] | None = None
+    text: Annotated[str, Field(max_length=TEXT_CHARS, pattern=r"[^\s\x1c-\x1f]")] | None = None
     id: Annotated[str, Field(pattern=r"^([a-z]{2,5}_)?[0-9a-f]{4,52}$")] | None = None
     """The beginning of an id of a response, an item, a call or a conversation."""
     safety_identifier: Annotated[str, Field(min_length=1, max_length=TEXT_CHARS)] | None = None

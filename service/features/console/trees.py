@@ -10,6 +10,7 @@ Times are in seconds since 1970.
 
 import asyncio
 import re
+from bisect import bisect_left
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -308,7 +309,9 @@ def look_at(wanted: TreeFilter, response: bytes, items: bytes, omitted: set[str]
 
 def _around(text: str, word: str) -> str:
     """The text around the first place of a word."""
-    start = max(0, text.lower().find(word) - EXCERPT_CHARS // 3)
+    found = text.casefold().find(word)
+    at = bisect_left(range(len(text)), found, key=lambda end: len(text[:end].casefold()))  # which may be longer
+    start = max(0, at - EXCERPT_CHARS // 3)
     words = " ".join(MARKS.sub(r"\1\3", text[start : start + 8 * EXCERPT_CHARS]).split())
     return ("…" if start else "") + words[:EXCERPT_CHARS]
 
@@ -374,7 +377,7 @@ class TreeSearch:
         """The turn of a tree that is wanted: the newest one, or a deep one."""
         also = "omission" if self._wanted.is_read else None
         try:
-            turns = await turns_of(self._history, self._tenant, tree.id)
+            turns = await turns_of(self._history, self._tenant, tree.id, brings_back=False)
         except NotFound:
             return None  # it is gone by now
         left = [node for node in reversed(turns.nodes) if not node.deleted]  # an item behind the turn that omits it

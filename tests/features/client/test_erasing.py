@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
@@ -10,27 +11,32 @@ import pytest
 
 from service.features.client import printing
 from service.features.client.erasing import erase
-from service.features.client.errors import ClientError, RefusedByService
+from service.features.client.errors import EXIT_USAGE, ClientError, RefusedByService
 from service.features.client.service import RemoteService
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
+from tests.support.service.beside import ServiceBeside
+from tests.support.service.commands import run, said
+from tests.support.service.process import MODEL, ServiceProcess
 from tests.support.store.backups import back_up
 from tests.support.store.sample import TENANT, grow
+from tests.support.waiting import wait_until
 
 REASONS = {"a": (409, "A response is under way."), "b": (403, "The key may not."), "c": (404, "Unknown.")}
 
 
 class Refusing:
-    """A service whose conversations stay for these reasons, and that can't read some shards."""
+    """A service whose conversations stay for these reasons, and that can't read some shards, and so many others."""
 
     def __init__(self, unread: list[str]) -> None:
-        self._unread = unread
+        self._unread, self._searched = unread, {"unread": len(unread)}
 
     def call(self, method: str, path: str, *_: object, **__: object) -> dict[str, Any]:
         if method == "DELETE":
             raise RefusedByService(*REASONS[path[-1]])
-        trees = [{"id": id, "title": "", "newest": {"id": id, "kind": "response"}} for id in REASONS]
-        return {"data": trees, "after": None, "archive_away": False, "unread_shards": self._unread}
+        trees = [{"id": id, "title": "", "newest": {"id": id, "status": "completed"}} for id in REASONS]
+        end = {"after": None, "archive_away": False, "unread_shards": self._unread, "searched": self._searched}
+        return {"data": trees, **end}
 
 
 @pytest.mark.parametrize("unread", [[], ["0a", "ff"]])
@@ -41,9 +47,39 @@ def test_an_erasure_says_why_each_conversation_stays_and_what_can_not_be_read(
     told = erase.__wrapped__(service, metadata=["user=x"], yes=True, as_json=True)  # pyright: ignore[reportFunctionMemberAccess]
     found = capsys.readouterr()
     assert told == 1
-    assert json.loads(found.out) == {"found": 3, "erased": 1, "left": ["a", "b"], "unread_shards": unread}
+    assert json.loads(found.out) == {
+        "found": 3,
+        "erased": 1,
+        "left": ["a", "b"],
+        "too_large": len(unread),
+        "unread_shards": unread,
+    }
     assert "a stays: A response is under way. (HTTP 409)\nb stays: The key may not. (HTTP 403)\n" in found.err
     assert ("missing: 2 shards of the archive, which can't be read: 0a ff" in found.err) == bool(unread)
+    assert ("missing: 2 conversations too large to be searched" in found.err) == bool(unread)
+
+
+def test_unread_conversations_alone_are_a_reason_to_fail(capsys: pytest.CaptureFixture[str]) -> None:
+    service = Finding([])
+    service.searched = {"unread": 1}
+    assert erase.__wrapped__(cast(RemoteService, service), metadata=["user=x"], yes=True) == 1  # pyright: ignore[reportFunctionMemberAccess]
+    assert "missing: 1 conversation too large to be searched" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("asked", "status"),
+    [
+        (("--metadata", "project=x", "--safety-identifier", ""), 1),
+        (("--metadata", "user=ada", "--metadata", "user=bob"), EXIT_USAGE),
+    ],
+)
+def test_a_person_of_whom_a_part_would_not_count_is_refused(
+    service: ServiceProcess, asked: Sequence[str], status: int
+) -> None:
+    for user in ("ada", "bob"):
+        service.client().responses.create(model=MODEL, input="Hello.", metadata={"user": user, "project": "x"})
+    assert said("erase", "--yes", *asked, status=status) == ""
+    assert len(said("ls", "--metadata", "project=x").splitlines()) >= 2
 
 
 async def _backed_up(server_url: str, prefix: str, folder: Path) -> tuple[str, str]:
@@ -96,11 +132,39 @@ class Finding:
     """A service that finds these conversations, and deletes them."""
 
     def __init__(self, ids: list[str]) -> None:
-        self._ids = ids
+        self._ids, self.searched = ids, {"unread": 0}
 
     def call(self, method: str, path: str, *_: object, **__: object) -> dict[str, Any]:
-        trees = [{"id": id, "title": "", "newest": {"id": id, "kind": "response"}} for id in self._ids]
-        return {"data": trees, "after": None, "archive_away": False, "unread_shards": []}
+        trees = [{"id": id, "title": "", "newest": {"id": id, "status": "completed"}} for id in self._ids]
+        end = {"after": None, "archive_away": False, "unread_shards": [], "searched": self.searched}
+        return {"data": trees, **end}
+
+
+@pytest.mark.parametrize("archive", ["none", "sqlite"])
+def test_an_erased_conversation_leaves_nothing_whatever_was_deleted_of_it_before(
+    beside: Callable[..., ServiceBeside], monkeypatch: pytest.MonkeyPatch, archive: str
+) -> None:
+    service = beside(archive_url=archive, archive_after_seconds=0)
+    monkeypatch.setenv("HARMONIUM_URL", service.url)
+    client, ada = service.client(), {"user": "ada"}
+
+    def begin(**more: Any) -> str:
+        items = [{"role": "user", "content": text} for text in ("My name is Ada.", "I like tea.")]
+        return client.conversations.create(metadata=ada, items=items, **more).id  # pyright: ignore[reportArgumentType]
+
+    _, whole, omitted = (begin() for _ in range(3))
+    begin(extra_body={"harmonium": {"fork_of": begin()}})
+    first = client.responses.create(model=MODEL, input="My name is Ada.").id
+    begin(extra_body={"harmonium": {"fork_of": first}})
+    for id in (client.responses.create(model=MODEL, input="Count to 2.", conversation=whole).id, first):
+        client.responses.delete(id)
+    (item, *_) = client.conversations.items.list(omitted)
+    client.conversations.items.delete(str(item.id), conversation_id=omitted)
+    asked = ("erase", "--metadata", "user=ada")
+    wait_until(lambda: run(*asked, "--dry-run").stdout == "5 found, 0 erased\n", 20, "the catalogue isn't complete")
+    assert said(*asked, "--yes") == "5 found, 5 erased\n"
+    assert said("ls") == ""
+    assert list(service.http().get("/v1/conversations").json()["data"]) == []
 
 
 def test_words_that_begin_as_those_looked_for_are_marked_at_a_terminal(

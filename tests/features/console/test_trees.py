@@ -10,6 +10,7 @@ import pytest
 from openai import OpenAI
 from redis.asyncio import Redis
 
+from service.features.catalogue.describing import KeptNewest, KeptSummary
 from service.features.catalogue.excerpts import MARKS
 from service.features.console import listing
 from service.features.console.trees import (
@@ -23,8 +24,10 @@ from service.features.console.trees import (
     look_at,
     with_callers,
 )
+from store.catalogue.cataloguing import tree_at
 from store.history.elsewhere import ArchiveReader, KeptQuery, KeptTree
 from store.history.history import ConversationHistoryStore
+from store.history.listing import ScoredDigits, Tree, TreeListing
 from store.redis.connection import connect
 from store.turn import Status, Turn
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, Served
@@ -225,6 +228,7 @@ def test_filters_find_the_trees_that_are_as_asked_for(own: Served) -> None:
         ("until=nan", "until"),
         ("metadata=1", "metadata"),
         ("text=%20", "text"),
+        ("text=%1c", "text"),
         ("id=resp_00", "id"),
     ],
 )
@@ -276,6 +280,71 @@ async def test_a_page_is_full_however_many_were_read_and_not_changed(filled: Con
     assert ([tree.used for tree in found], more) == (list(range(9, -1, -1)), False)
 
 
+class KeptAll(ArchiveReader):
+    """An archive that has trees of memory as they were used there, and one that was used last of all."""
+
+    lists = True
+    are_here = True
+
+    def __init__(self, trees: Sequence[Tree]) -> None:
+        first, uses = trees[0].place, {tree.place.digits: tree.used for tree in trees}
+        self._uses = {**uses, first.digits[:-1] + "x": first.score + 1}
+
+    async def find_kept(self, tenant: str, query: KeptQuery) -> Sequence[KeptTree]:
+        shown = msgspec.json.encode(KeptSummary(None, 1, None, KeptNewest("resp_00", "completed", 0, None)))
+        kept = [
+            KeptTree(tree_at(root), used, root, root, shown, here=used * (self.are_here and not root.endswith("x")))
+            for root, used in self._uses.items()
+        ]
+        kept.sort(key=lambda tree: tree.place, reverse=True)
+        return [tree for tree in kept if tree.place < query.before][: query.limit]
+
+
+async def test_trees_that_leave_memory_between_two_pages_are_on_the_second(filled: ConversationHistoryStore) -> None:
+    trees = [tree for _, tree in await TreeListing(filled, TENANT).some(10) if tree]
+    archive = filled.elsewhere = KeptAll(trees)
+    page = await listing.page_of(filled, TENANT, TreeFilter(), "", None, 10)
+    listed = [tree.id for tree in page.data]
+    archive.are_here = False
+    for tree in trees:
+        await filled.forget_tree(TENANT, tree.id)
+    assert page.after is not None
+    page = await listing.page_of(filled, TENANT, TreeFilter(), "", listing.read_place(page.after), 10)
+    listed += [tree.id for tree in page.data]
+    assert len(listed) == len(set(listed))
+    assert {tree.id for tree in trees} < set(listed)
+
+
+class Leaving(TreeListing):
+    """A list of trees that leave memory as soon as they are listed."""
+
+    async def some(self, most: int) -> list[tuple[ScoredDigits, Tree | None]]:
+        found = await super().some(most)
+        for tree in (tree for _, tree in found if tree):
+            await self._history.forget_tree(TENANT, tree.id)
+        return found
+
+
+class Asked(ArchiveReader):
+    """An archive that notes of which turns somebody wants to bring them back."""
+
+    def __init__(self) -> None:
+        self.for_turns: list[str] = []
+
+    async def bring_back(self, tenant: str, digits: str) -> bool:
+        self.for_turns.append(digits)
+        return False
+
+
+async def test_a_search_brings_nothing_back_that_leaves_memory_meanwhile(
+    filled: ConversationHistoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = filled.elsewhere = Asked()
+    monkeypatch.setattr("service.features.console.trees.TreeListing", Leaving)
+    page = await TreeSearch(filled, TENANT, TreeFilter(words=("words",)), None, Box()).page(5)
+    assert (page.data, archive.for_turns) == ([], [])
+
+
 def test_a_tree_of_a_stranger_is_exactly_as_unknown_as_one_that_never_was(tenants: Served) -> None:
     id = said(tenants.client(ACME_KEY), "My name is Ada.")
     globex = tenants.http(GLOBEX_KEY)
@@ -317,6 +386,15 @@ def test_the_text_around_found_words_has_no_marks_of_markdown(own: Served) -> No
     assert [text for _, text in found(own.http(), text="grace")] == [
         "Wait for the grace period: keys rotate --grace 24h"
     ]
+
+
+@pytest.mark.parametrize("word", ["Straße", "İstanbul", "ﬁnden"])
+def test_the_text_around_a_word_has_it_however_long_it_is_without_case(word: str) -> None:
+    items = msgspec.json.encode([{"role": "user", "content": f"{'İ ' * 300}{word} {'and more ' * 30}"}])
+    looking = look_at(TreeFilter(words=(word.casefold(),)), b"{}", items, set())
+    with pytest.raises(StopIteration) as end:
+        next(looking)
+    assert word in end.value.value
 
 
 def test_nothing_deleted_is_found(own: Served) -> None:

@@ -12,6 +12,7 @@ from store.history.caps import Caps
 from store.history.conversations import Conversations, by_hand
 from store.history.history import ConversationHistoryStore
 from store.history.listing import Listing
+from store.history.tree_turns import turns_of
 from store.keys import conversation_id
 from store.redis import scripts
 from tests.support.store.backups import back_up, bring_back
@@ -127,9 +128,21 @@ async def test_a_fork_goes_on_although_its_source_is_deleted_or_moves_meanwhile(
 async def test_what_was_added_by_hand_is_no_response(conversations: Conversations) -> None:
     id = await begun(conversations, text="hello")
     (by_hand,) = await conversations.lineage(TENANT, id)
-    for call in (conversations.history.get, conversations.history.forget, conversations.history.forget_tree):
+    for call in (conversations.history.get, conversations.history.forget):
         with pytest.raises(NotFound):
             await call(TENANT, by_hand)
+
+
+async def test_a_tree_without_a_response_is_deleted_by_a_turn_that_was_added_by_hand(
+    conversations: Conversations,
+) -> None:
+    id = await begun(conversations, text="hello")
+    (by_hand,) = await conversations.lineage(TENANT, id)
+    await conversations.history.forget_tree(TENANT, by_hand)
+    with pytest.raises(NotFound):
+        await turns_of(conversations.history, TENANT, by_hand)
+    with pytest.raises(ConversationNotFound):
+        await conversations.get(TENANT, id)
 
 
 async def test_a_conversation_comes_back_from_a_backup(

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.llama.talker import LlamaProcess
-
 
 @pytest.fixture(scope="session")
 def llama_url() -> Iterator[str]:
     """Where the talker is served."""
+    from tests.support.llama.talker import LlamaProcess  # where the feature is away, other tests are still collected
+
     server = LlamaProcess()
     yield server.url
     server.kill()

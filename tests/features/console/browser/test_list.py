@@ -15,7 +15,7 @@ from playwright.sync_api import FilePayload, Page, Route, expect
 from tests.features.console.browser.conftest import Open
 from tests.support.console.samples import said
 from tests.support.service.beside import ServiceBeside
-from tests.support.service.process import ACME_KEY, GLOBEX_KEY, HARMONIUM, ServiceProcess
+from tests.support.service.process import ACME_KEY, GLOBEX_KEY, HARMONIUM, MODEL, ServiceProcess
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.clients
@@ -87,16 +87,21 @@ def test_the_conversations_of_a_filtered_page_are_deleted_together(beside: BESID
     for number in range(3):
         first = said(service, f"I live in street {number}.", metadata={"user": "bob"})
         said(service, "Count to 2.", first)
+    for is_deleted in (False, True):
+        conversation = service.client().conversations.create(metadata={"user": "bob"}).id
+        answer = service.client().responses.create(model=MODEL, input="Hello.", conversation=conversation).id
+        if is_deleted:
+            service.client().responses.delete(answer)
     page = visit(service)
     rows = page.locator(".trees li")
-    expect(rows).to_have_count(4)
+    expect(rows).to_have_count(6)
     delete = page.get_by_role("button", name="Delete these…")
     expect(delete).to_have_count(0)
     page.get_by_label("Metadata").fill("user=bob")
     page.keyboard.press("Enter")
-    expect(rows).to_have_count(3)
+    expect(rows).to_have_count(5)
     delete.click()
-    expect(page.get_by_role("dialog", name="Delete these 3 conversations?")).to_contain_text("This can't be undone.")
+    expect(page.get_by_role("dialog", name="Delete these 5 conversations?")).to_contain_text("This can't be undone.")
     page.get_by_role("dialog").get_by_role("button", name="Delete these").click()
     expect(page.get_by_text("No conversation matches what you look for.")).to_be_visible()
     page.get_by_role("button", name="Clear the filters").click()
