@@ -24,7 +24,7 @@ import sys
 import tempfile
 import tomllib
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from pathlib import Path, PurePosixPath
@@ -202,7 +202,10 @@ async def create(watch: Watch) -> None:
     with tempfile.TemporaryDirectory() as home, EmbeddedServer(Path(home)) as server:
         settings = Settings.model_validate({"redis_url": server.url, "api_keys": (), "worker": False})
         app = create_app(settings)
-        async with started(app), AsyncClient(transport=ASGITransport(app), base_url="http://localhost") as client:
+        async with (
+            started(app) as running,
+            AsyncClient(transport=ASGITransport(running), base_url="http://localhost") as client,
+        ):
             watch.watched.set(True)
             sys.setprofile(watch)
             try:
@@ -214,13 +217,13 @@ async def create(watch: Watch) -> None:
 
 
 @asynccontextmanager
-async def started(app: Callable[..., Any]) -> AsyncGenerator[None]:
-    """The application between its start and its end, as a server drives it."""
-    inbox, outbox = asyncio.Queue[dict[str, Any]](), asyncio.Queue[dict[str, Any]]()
-    lifespan = asyncio.ensure_future(app({"type": "lifespan"}, inbox.get, outbox.put))
+async def started(app: Callable[..., Any]) -> AsyncGenerator[Callable[..., Awaitable[None]]]:
+    """The application between its start and its end, as a server drives it: what it begins with is in each request."""
+    inbox, outbox, state = asyncio.Queue[dict[str, Any]](), asyncio.Queue[dict[str, Any]](), dict[str, Any]()
+    lifespan = asyncio.ensure_future(app({"type": "lifespan", "state": state}, inbox.get, outbox.put))
     await inbox.put({"type": "lifespan.startup"})
     await outbox.get()
-    yield
+    yield lambda scope, receive, send: app(scope | {"state": dict(state)}, receive, send)
     await inbox.put({"type": "lifespan.shutdown"})
     await lifespan
 

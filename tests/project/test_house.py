@@ -1,5 +1,6 @@
 """The budget of the house (scripts/house.py): the map of features, what is counted; and how `scripts/check` ends."""
 
+import asyncio
 import importlib.util
 import os
 import shutil
@@ -29,6 +30,12 @@ def test_each_pattern_of_the_map_names_files_and_no_file_has_two_features(house:
         each for feature in features for each in feature.paths if not any(house.within(p, each) for p in paths)
     ] == []
     assert [path for path in paths if sum(path in feature for feature in features) > 1] == []
+
+
+def test_the_files_that_a_create_enters_are_watched(house: ModuleType) -> None:
+    watch = house.Watch()
+    asyncio.run(house.create(watch))
+    assert {"service/web/gate.py", "store/history/history.py"} <= watch.entered
 
 
 TREE = {

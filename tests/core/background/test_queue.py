@@ -22,7 +22,7 @@ async def test_a_queue_that_is_full_says_when_to_come_back(settings: Settings, s
     async with serving(narrow, scripted([answer("Hello.")])) as inside, inside.client() as client:
         parent = (await ask(client, input="hi")).id
         queued = [(await submitted(client)).id for _ in range(2)]
-        with pytest.raises(openai.RateLimitError, match="2 background responses wait") as refusal:
+        with pytest.raises(openai.RateLimitError, match="2 background responses are waiting") as refusal:
             await submitted(client, "And?", parent, stream=stream)
         assert (refusal.value.type, refusal.value.code) == ("rate_limit_error", "queue_full")
         headers = refusal.value.response.headers

@@ -75,7 +75,7 @@ async def test_all_others_are_passed_on_too(behind: Behind, path: str) -> None:
         (message(temprature=1), "invalid_request_error", "Did you mean 'temperature'?"),
         (message([{"type": "image", "source": {"type": "url", "url": "http://10.0.0.1/"}}]), "invalid_request_error",
          "messages[0].content[0].source.url"),
-        (message(mcp_servers=[]), "invalid_request_error", "POST /v1/responses may"),
+        (message(mcp_servers=[]), "invalid_request_error", "POST /v1/responses can"),
         ({**message(), "model": "gpt-9"}, "not_found_error", "gpt-9"),
     ],
 )  # fmt: skip
