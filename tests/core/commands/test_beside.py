@@ -28,9 +28,7 @@ if __name__ == "__main__":
 """
 
 
-async def test_beside_a_vllm_server_the_demo_engine_has_no_name_of_a_model(
-    tmp_path: Path,
-) -> None:
+async def test_beside_a_vllm_server_the_demo_engine_has_no_name_of_a_model(tmp_path: Path) -> None:
     command, port = tmp_path / "harmonium.py", free_port()
     settings = {"port": port, "data_dir": tmp_path / "data", "model_aliases": "demo-a,gpt-4o", "log_format": "json"}
     url = f"http://127.0.0.1:{port}/v1"

@@ -2,7 +2,8 @@
 
 Each process has its own arguments, environment, folder, log and exit status, and takes signals like any other. All of
 them end with the tests, however those end. Starts that import everything are tested by `at_a_terminal`, by
-tests/project and by the release.
+tests/project and by the release. The children of multiprocessing's own fork server would have a `parent_process`, as
+only workers of `serve` have.
 """
 
 import ctypes
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from service import process
+from service.settings.sources import PREFIX
 from tests.support import ROOT
 from tests.support.waiting import wait_until
 
@@ -87,7 +89,7 @@ def _fork_server(module: str) -> str:
     """The socket of a server for a module, which ends with this process."""
     folder = tempfile.TemporaryDirectory(prefix="forks-")
     path = Path(folder.name, "s")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("HARMONIUM_")}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
     server = subprocess.Popen([sys.executable, "-m", __name__, module, path], stdin=subprocess.PIPE, cwd=ROOT, env=kept)
 
     def listens() -> bool:
