@@ -23,6 +23,8 @@ class Kept(NamedTuple):
 
 
 NOTHING = Kept(b"", b'"0"')
+MISSING = Kept(b"<Error><Code>NoSuchKey</Code></Error>", NOTHING.etag)
+"""What says that a 404 is an object store's."""
 
 
 class Bucket(asyncio.Protocol):
@@ -58,7 +60,7 @@ class Bucket(asyncio.Protocol):
             return answered(b"200 OK", Kept(b"<DeleteResult>%b</DeleteResult>" % told, NOTHING.etag))
         there = self.values.get(path)
         if verb != b"PUT":
-            return answered(b"404 Not Found") if there is None else answered(b"200 OK", there)
+            return answered(b"404 Not Found", MISSING) if there is None else answered(b"200 OK", there)
         wanted = head.partition(b"\r\nif-match: ")[2].partition(b"\r\n")[0]
         fits = (there is not None and there.etag == wanted) if wanted else there is None
         if not fits and (wanted or b"\r\nif-none-match: *" in head):

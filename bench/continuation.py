@@ -49,7 +49,6 @@ OUR_CALLS = 5
 
 SYSTEM = {
     "identity": "You are ChatGPT, a large language model trained by OpenAI.",
-    "knowledge_cutoff": "2024-06",
     "date": "2025-06-28",
     "effort": "medium",
 }
