@@ -73,7 +73,7 @@ def turns_of(nodes: Sequence[StoryNode], lost: Counter[str]) -> list[StoryTurn]:
     """The turns of a story, parents before their children; `lost` counts what they can't have."""
     continued = Counter(node.parent for node in nodes)
     turns, owner, waiting = dict[str, StoryTurn](), dict[str | None, str | None](), dict[str | None, list[Item]]()
-    for node in _in_order(nodes):
+    for node in _in_order(nodes, lost):
         parent = node.parent if node.parent in owner else None
         above, given = owner.get(parent), waiting.get(parent, [])
         if not node.items or not is_made(node.items[0]):
@@ -94,8 +94,8 @@ def turns_of(nodes: Sequence[StoryNode], lost: Counter[str]) -> list[StoryTurn]:
     return found
 
 
-def _in_order(nodes: Sequence[StoryNode]) -> Iterator[StoryNode]:
-    """Nodes, each behind its parent, and those without one as the first; a circle is left out."""
+def _in_order(nodes: Sequence[StoryNode], lost: Counter[str]) -> Iterator[StoryNode]:
+    """Nodes, each behind its parent, and those without one as the first; a circle is counted, and left out."""
     known = {node.id for node in nodes}
     below = dict[str | None, list[StoryNode]]()
     for node in nodes:
@@ -104,6 +104,7 @@ def _in_order(nodes: Sequence[StoryNode]) -> Iterator[StoryNode]:
     while left:
         yield (node := left.pop())
         left += below.pop(node.id, [])[::-1]
+    lost["messages that continue one another in a circle"] += sum(map(len, below.values()))
 
 
 def _pair_calls(found: Sequence[StoryTurn], turns: dict[str, StoryTurn], lost: Counter[str]) -> None:

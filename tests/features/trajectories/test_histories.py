@@ -215,6 +215,16 @@ def test_a_conversation_with_an_odd_value_is_a_broken_one(odd: dict[str, Any]) -
     assert ([story.id for story in found], +lost) == (["k-1"], Counter({"broken conversations": 1}))
 
 
+def test_messages_in_a_circle_are_counted() -> None:
+    value = open_webui()
+    messages = value["chat"]["history"]["messages"]
+    for id, parent in (("4", "5"), ("5", "4"), ("6", "5")):
+        messages[id] = messages["1"] | {"id": id, "parentId": parent}
+    (story,) = stories(BegunFile(BytesIO(lines([value]).encode())), lost := Counter[str]())
+    assert len(story.turns) == 3
+    assert +lost == Counter({"messages that continue one another in a circle": 3})
+
+
 @pytest.mark.parametrize("form", FILES)
 def test_a_byte_order_mark_is_no_part_of_a_file(form: str) -> None:
     (story,) = stories(BegunFile(BytesIO(FILES[form][0].encode("utf-8-sig"))), lost := Counter[str]())
