@@ -258,7 +258,8 @@ def _turn_complaints(turn: tuple[str, str], node: dict[str, str], turns: Familie
         wrong.append("its response doesn't have the length noted")
     if node["parent"] and (tenant, node["parent"]) not in nodes:
         wrong.append(f"its parent {node['parent']} is gone")
-    if "deleted" in node and not children and "pins" not in families:
+    restored = node.get("deleted") == "backup"  # it waits for what continues it, until a sweep
+    if "deleted" in node and not (children or restored or "pins" in families):
         wrong.append("is deleted, and nothing needs it")
     leaves = {leaf.decode() for leaf in turns.get((tenant, node["root"]), {}).get("tree", set())}
     if (digits in leaves) != (not children and not under_way(node)):

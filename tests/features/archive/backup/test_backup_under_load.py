@@ -11,10 +11,12 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
+import pytest
 from redis.asyncio import Redis
 
 from store.archive.archive import Archive
 from store.archive.opening import open_archive
+from store.backup import turns
 from store.backup.reading import Node, ShardReader
 from store.errors import NotFound
 from store.history.history import ConversationHistoryStore
@@ -83,6 +85,24 @@ async def test_a_turn_that_changes_again_and_again_while_it_is_read_is_not_taken
     assert [first.id, second.id] == [root, tip]
     assert first.erased is not None
     assert reader.broken == 0
+
+
+@pytest.mark.parametrize("wait_ms", [0, turns.WAIT_MS])
+async def test_a_deleted_turn_whose_continuation_went_amid_a_backup_waits_for_it_until_a_sweep(
+    history: ConversationHistoryStore,
+    second: ConversationHistoryStore,
+    redis: Redis,
+    prefix: str,
+    monkeypatch: pytest.MonkeyPatch,
+    wait_ms: int,
+) -> None:
+    root, _ = await grow(history, "root", "tip")
+    await history.forget(TENANT, root)
+    alone = await turns.take_out(TENANT, await turns.look_up(history, TENANT, root))
+    monkeypatch.setattr(turns, "WAIT_MS", wait_ms)
+    assert await turns.store_row(second, TENANT, [alone]) == [b"ok"]
+    await second.sweep()
+    assert await redis.zcard(f"{prefix}-2:{{00}}:tombstones") == int(wait_ms > 0)
 
 
 async def test_a_restore_beside_eight_writers_and_sweeps_is_whole(
