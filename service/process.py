@@ -66,7 +66,7 @@ from store.jobs.model import JobLimits
 from store.layout import Layout, Terms, shared_secret
 from store.redis.conditions import could_not_save
 from store.redis.confirm import Safety
-from store.redis.connection import Server, connect
+from store.redis.connection import connect
 from store.watcher import UNWATCHED, Watcher
 
 logger = logging.getLogger(__name__)
@@ -320,7 +320,7 @@ def open_service(settings: CoreSettings, engine: Engine | None = None, compose: 
         store=store,
         metrics=metrics,
         loans=Loans(settings.store_timeout_seconds),
-        layout=open_layout(settings, store.server),
+        layout=open_layout(settings, store),
         entrance=Entrance(Keys(settings)),
         secret=partial(shared_secret, store),
     )
@@ -417,6 +417,7 @@ async def start_service(service: Service) -> None:
     ArchiveForeign where the archive can't be used.
     """
     with suppress(StoreUnavailable, ArchiveUnavailable):  # every sweep tries again
+        await service.layout.read()
         await service.know_ids()
     for chore in service.chores:
         with suppress(StoreUnavailable, ArchiveUnavailable):
@@ -435,12 +436,12 @@ async def close_service(service: Service) -> None:
     await service.tracer.close()
 
 
-def open_layout(settings: CoreSettings, server: Server, *, alone: bool = False) -> Layout:
-    """The layout record of the store behind REDIS_URL. `alone` is whether nobody else uses it."""
+def open_layout(settings: CoreSettings, store: ConversationHistoryStore, *, alone: bool = False) -> Layout:
+    """The layout record of the store. `alone` is whether nobody else uses it."""
     build = this_build()
     return Layout(
-        server,
-        settings.key_prefix,
+        store.server,
+        store.keyspace,
         Terms(
             shards=settings.shards,
             release=f"harmonium {build.version} (commit {build.commit})",

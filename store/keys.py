@@ -23,6 +23,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NewType
+from zlib import crc32
 
 from store.errors import ConversationNotFound, NotFound
 
@@ -158,7 +159,10 @@ class Keyspace:
                 f"shards is {shards} and must be from 1 to {MAX_SHARDS}, as an id has two hex digits for it"
             )
         self.prefix = prefix
-        self.shards = shards
+        self.shards = self.placed = shards
+        """By how many shards that is placed which has no id of a turn: as many as the store had at first, as its layout
+        record says.
+        """
         self._shards = [_shard_keys(f"{prefix}:{{{shard:02x}}}") for shard in range(shards)]
 
     def digits(self, id: str) -> str:
@@ -189,6 +193,10 @@ class Keyspace:
     def keys(self, tenant: str, digits: str) -> TurnKeys:
         """The keys of a turn by its digits; ValueError for a malformed tenant."""
         return TurnKeys(self._shards[shard_of(digits)], checked_tenant(tenant), digits)
+
+    def place_of(self, name: str) -> int:
+        """The number of the shard that has all of a name, as a tenant's."""
+        return crc32(name.encode()) % self.placed
 
     def all_shards(self) -> list[ShardKeys]:
         return self._shards

@@ -50,6 +50,8 @@ class StoreRecord:
 
     layout: int
     shards: int
+    placed: int
+    """How many shards it had at first."""
     limits: Mapping[str, str]
     release: str
     revision: str
@@ -58,11 +60,11 @@ class StoreRecord:
     def of(cls, fields: Mapping[str, str]) -> "StoreRecord":
         """A record from its fields. A number that can't be read counts as missing, and is written anew."""
         limits = {name.removeprefix(_LIMIT): value for name, value in fields.items() if name.startswith(_LIMIT)}
-        layout, shards = (int(value) if (value := fields.get(name, "")).isdecimal() else 0 for name in _NUMBERS)
-        return cls(layout, shards, limits, fields.get("release", "unknown"), fields.get("revision", "0"))
+        layout, shards, placed = (int(value) if (value := fields.get(name, "")).isdecimal() else 0 for name in _NUMBERS)
+        return cls(layout, shards, placed, limits, fields.get("release", "unknown"), fields.get("revision", "0"))
 
 
-_NUMBERS = ("layout", "shards")
+_NUMBERS = ("layout", "shards", "placed")
 
 
 def mismatch(terms: Terms, record: StoreRecord) -> LayoutMismatch | None:
@@ -91,17 +93,18 @@ def changes(terms: Terms, record: StoreRecord) -> dict[str, str]:
     """The fields that a process that may use the store has to write to its record; mostly none. Pure."""
     own = {_LIMIT + name: value for name, value in (terms.limits or {}).items()}
     own |= {"layout": str(LAYOUT), "shards": str(max(terms.shards, record.shards))}
+    own |= {"placed": str(record.placed or record.shards or terms.shards)}
     there = {_LIMIT + name: value for name, value in record.limits.items()}
-    there |= {"layout": str(record.layout), "shards": str(record.shards)}
+    there |= {"layout": str(record.layout), "shards": str(record.shards), "placed": str(record.placed)}
     return {name: value for name, value in own.items() if there.get(name) != value}
 
 
 class Layout:
-    """The record of one store, as a process with these terms sees it."""
+    """The record of one store, as a process with these terms sees it. Its keyspace learns how much is placed."""
 
-    def __init__(self, server: Server, prefix: str, terms: Terms) -> None:
-        self._server = server
-        self._first = Keyspace(prefix, 1).all_shards()[0]
+    def __init__(self, server: Server, keyspace: Keyspace, terms: Terms) -> None:
+        self._server, self._keyspace = server, keyspace
+        self._first = keyspace.all_shards()[0]
         self._terms = terms
         self._told = ""
 
@@ -135,7 +138,10 @@ class Layout:
     async def read(self) -> StoreRecord | None:
         found = await self._server.command("HGETALL", self._first.store)
         texts = iter(each.decode("utf-8", "replace") for each in found)
-        return StoreRecord.of(dict(zip(texts, texts, strict=True))) if found else None
+        record = StoreRecord.of(dict(zip(texts, texts, strict=True))) if found else None
+        if record is not None and 0 < record.placed <= self._keyspace.shards:
+            self._keyspace.placed = record.placed
+        return record
 
     async def _write(self, record: StoreRecord, wanted: Mapping[str, str]) -> bool:
         """Whether the record was written, or can't be; False if somebody else wrote to it. Raises StoreUnavailable."""

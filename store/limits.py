@@ -9,7 +9,6 @@ may settle it. All of a tenant's are in one shard, so one script looks at all of
 
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
-from zlib import crc32
 
 import msgspec
 
@@ -165,4 +164,4 @@ class Limits:
 
     def _shard(self, tenant: str) -> ShardKeys:
         keyspace = self.history.keyspace
-        return keyspace.all_shards()[crc32(tenant.encode()) % keyspace.shards]
+        return keyspace.all_shards()[keyspace.place_of(tenant)]

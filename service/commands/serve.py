@@ -182,7 +182,7 @@ def join(settings: CoreSettings, *, alone: bool = False) -> None:
 async def _join(settings: CoreSettings, *, alone: bool) -> None:
     store = open_store(settings)
     try:
-        await open_layout(settings, store.server, alone=alone).agree()
+        await open_layout(settings, store, alone=alone).agree()
         for feature in features():
             await feature.join(settings, store, alone=alone)
         await store.confirmer.require(store.keyspace.all_shards())

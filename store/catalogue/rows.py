@@ -54,7 +54,8 @@ class CatalogueRow(NamedTuple):
 
 def fact_of(kind: str, *values: str) -> str:
     """The fact of a kind with these values, as one word of an index."""
-    return "f" + blake2b("\0".join((kind, *values)).encode(), digest_size=FACT_BYTES).hexdigest()
+    told = "".join(f"{len(value)}:{value}" for value in (kind, *values))
+    return "f" + blake2b(told.encode(), digest_size=FACT_BYTES).hexdigest()
 
 
 def entries_of(tenant: str, row: CatalogueRow) -> str:

@@ -80,7 +80,7 @@ async def examine(
                     nodes.append(await _node(name, held, ask, parse(url).kind is AddressKind.CLUSTER))
             except StoreUnavailable as error:
                 silent[name] = str(error)
-        layout = Layout(server, prefix, Terms(shards, limits=limits))
+        layout = Layout(server, keyspace, Terms(shards, limits=limits))
         record, mismatch = await _read_record(layout) if nodes else (None, None)
     finally:
         await server.close()

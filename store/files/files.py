@@ -18,7 +18,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal, cast
-from zlib import crc32
 
 import msgspec
 
@@ -410,7 +409,7 @@ class Files:
 
     def shard_number(self, tenant: str) -> int:
         """The number of the shard that has a tenant's files."""
-        return crc32(checked_tenant(tenant).encode()) % self._keyspace.shards
+        return self._keyspace.place_of(checked_tenant(tenant))
 
     def _shard(self, tenant: str) -> ShardKeys:
         return self._keyspace.all_shards()[self.shard_number(tenant)]

@@ -419,7 +419,7 @@ class Fsck:
         keyspace = Keyspace(prefix, shards)
         self._archived = archived
         self._server = Server(redis, timeout_seconds=timeout_seconds, attempts=3)
-        self._layout = Layout(self._server, prefix, Terms(shards))
+        self._layout = Layout(self._server, keyspace, Terms(shards))
         self._shards = [Shard(self._server, keyspace, number, turns_per_second) for number in range(shards)]
 
     async def run(self, *, repair: bool = False) -> AsyncGenerator[CheckProgress | CheckReport]:

@@ -15,7 +15,6 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping,
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar, cast
-from zlib import crc32
 
 from redis.exceptions import RedisError
 
@@ -159,12 +158,9 @@ class ConversationHistoryStore:
         """A new id, in the parent's tree or any shard; in one for all that are `together`. The same `seed` makes the
         same id. Raises ParentNotFound.
         """
-        shard = self._shard_of(together) if together else None
+        shard = self.keyspace.place_of(together) if together else None
         beside = "" if parent is None else self._parent_digits(parent)
         return id_of(self.ids.new(beside, shard=shard, seed=seed))
-
-    def _shard_of(self, together: str) -> int:
-        return crc32(together.encode()) % self.keyspace.shards
 
     async def recognise(
         self, tenant: str, together: str, digests: Sequence[bytes], *, forks: bool
@@ -182,7 +178,7 @@ class ConversationHistoryStore:
             return None
         word, *detail = await self.server.run(
             scripts.recognise,
-            self.keyspace.all_shards()[self._shard_of(together)],
+            self.keyspace.all_shards()[self.keyspace.place_of(together)],
             tenant=checked_tenant(tenant),
             digests=b"".join(digests),
             forks=forks,

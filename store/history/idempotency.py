@@ -72,7 +72,7 @@ class KeyedRequests:
     async def request(self, tenant: str, route: str, key: bytes, body: bytes) -> Keyed:
         name = blake2b(b"%d %b %b" % (len(route), route.encode(), key), digest_size=HEX_DIGITS // 2).hexdigest()
         keyspace = self._history.keyspace
-        shard = int(name[-8:], 16) % keyspace.shards
+        shard = int(name[-8:], 16) % keyspace.placed
         keys = keyspace.keys(tenant, f"{shard:02x}{name[SHARD_DIGITS:]}")
         if len(body) > THREAD_FROM_BYTES:
             return Keyed(keys, await asyncio.to_thread(_digest, key, body))

@@ -6,7 +6,6 @@ be listed and counted.
 
 from collections.abc import Callable
 from typing import NamedTuple
-from zlib import crc32
 
 from store.errors import StoreFull, StoreUnavailable
 from store.history.history import ConversationHistoryStore
@@ -111,7 +110,7 @@ class TenantRecords:
         return found
 
     def _shard(self, tenant: str) -> int:
-        return crc32(tenant.encode()) % self.history.keyspace.shards
+        return self.history.keyspace.place_of(tenant)
 
     def _keys(self, tenant: str, id: str) -> TurnKeys | None:
         """The keys of a record; None for an id that none of the tenant's can have."""

@@ -12,8 +12,6 @@ SHORT = {
     "batch": ("--lines", "20"),
     "continuation": ("--rounds", "2"),
     "create": ("--rounds", "1", "--requests", "8"),
-    "stream": ("--rounds", "1"),
-    "websocket": ("--rounds", "1"),
 }
 LONG = {
     "archive": ("--quick",),
@@ -21,7 +19,9 @@ LONG = {
     "soak": ("--minutes", "1", "--kills"),
     "start": ("--starts", "1"),
     "store": ("--quick",),
+    "stream": ("--rounds", "1"),
     "tenants": (),
+    "websocket": ("--rounds", "1"),
 }
 INSTALLED = {"aiperf", "job", "peers", "vllm"}
 """These need a gateway, a load generator or an engine that the tests' environment doesn't have."""

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 
 from store.errors import LayoutMismatch, StoreUnavailable
 from store.history.history import ConversationHistoryStore
-from store.keys import SECRET_BYTES
+from store.keys import SECRET_BYTES, Keyspace
 from store.layout import LAYOUT, Layout, StoreRecord, Terms, changes, mismatch, shared_secret
 from store.redis.connection import Server, connect
 from tests.support.store.fixtures import OpenStore
@@ -20,7 +20,7 @@ from tests.support.store.verdict import checked
 
 LIMITS = {"max_bytes": "1000", "idle_days": "30"}
 TERMS = Terms(4, "harmonium 1", LIMITS)
-RECORD = StoreRecord(LAYOUT, 4, LIMITS, "harmonium 1", "1")
+RECORD = StoreRecord(LAYOUT, 4, 4, LIMITS, "harmonium 1", "1")
 
 
 def test_who_brings_what_the_record_says_may_use_the_store_and_changes_nothing() -> None:
@@ -56,7 +56,7 @@ def test_a_store_of_another_layout_is_refused_and_who_wrote_it_is_named(layout: 
 def test_a_store_without_a_record_gets_one() -> None:
     assert mismatch(TERMS, StoreRecord.of({})) is None
     own = {"limit:max_bytes": "1000", "limit:idle_days": "30"}
-    assert changes(TERMS, StoreRecord.of({})) == {"layout": str(LAYOUT), "shards": "4", **own}
+    assert changes(TERMS, StoreRecord.of({})) == {"layout": str(LAYOUT), "shards": "4", "placed": "4", **own}
 
 
 def test_whoever_decides_changes_the_limits_and_neither_shards_nor_layout() -> None:
@@ -67,7 +67,7 @@ def test_whoever_decides_changes_the_limits_and_neither_shards_nor_layout() -> N
 
 
 def layout_of(store: ConversationHistoryStore, terms: Terms) -> Layout:
-    return Layout(store.server, store.keyspace.prefix, terms)
+    return Layout(store.server, store.keyspace, terms)
 
 
 async def test_the_first_that_starts_writes_who_it_is_and_others_only_what_they_change(
@@ -82,8 +82,17 @@ async def test_the_first_that_starts_writes_who_it_is_and_others_only_what_they_
     assert await redis.hgetall(f"{prefix}:{{00}}:store") == first
     await layout_of(store, replace(TERMS, shards=8, release="harmonium 2")).agree()
     record = await layout_of(store, replace(TERMS, shards=8)).check()
-    assert record == StoreRecord(LAYOUT, 8, LIMITS, "harmonium 2", "2")
+    assert record == StoreRecord(LAYOUT, 8, 4, LIMITS, "harmonium 2", "2")
     assert await redis.pttl(f"{prefix}:{{00}}:store") == -1
+
+
+async def test_a_store_with_more_shards_finds_what_is_placed_by_its_first_number(open_store: OpenStore) -> None:
+    before, after = open_store(shards=2), open_store(shards=64)
+    names = [f"tenant-{number}" for number in range(100)]
+    assert [after.keyspace.place_of(name) for name in names] != [before.keyspace.place_of(name) for name in names]
+    await layout_of(before, Terms(2)).agree()
+    await layout_of(after, Terms(64)).agree()
+    assert [after.keyspace.place_of(name) for name in names] == [before.keyspace.place_of(name) for name in names]
 
 
 async def test_of_many_that_start_at_once_all_are_heard(store: ConversationHistoryStore) -> None:
@@ -110,13 +119,13 @@ async def test_fsck_judges_no_store_that_has_more_shards_or_a_later_layout(
 async def test_a_server_that_takes_no_writes_keeps_nobody_from_starting_but_who_is_refused(tmp_path: Path) -> None:
     with server(tmp_path, *PLAIN) as one:
         own = Server(connect(f"redis://{one.address}"), timeout_seconds=10.0, attempts=2)
-        await Layout(own, "p", TERMS).agree()
+        await Layout(own, Keyspace("p", 9), TERMS).agree()
         one.ask("REPLICAOF", "127.0.0.1", 1)
-        await Layout(own, "p", replace(TERMS, shards=9)).agree()
+        await Layout(own, Keyspace("p", 9), replace(TERMS, shards=9)).agree()
         with pytest.raises(LayoutMismatch):
-            await Layout(own, "p", replace(TERMS, shards=1)).agree()
+            await Layout(own, Keyspace("p", 9), replace(TERMS, shards=1)).agree()
         one.ask("REPLICAOF", "NO", "ONE")
-        record = await Layout(own, "p", TERMS).check()
+        record = await Layout(own, Keyspace("p", 9), TERMS).check()
         assert record is not None
         assert record.shards == 4
         await own.close()

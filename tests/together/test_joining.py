@@ -3,10 +3,11 @@
 import asyncio
 import json
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from openai import OpenAI
 from redis.asyncio import Redis as AsyncRedis
 from typer.testing import CliRunner, Result
 
@@ -17,6 +18,8 @@ from store.archive.opening import open_archive
 from store.backup import ownership
 from tests.support.archive.back import gone_back, remembered
 from tests.support.archive.kept import kept
+from tests.support.service.beside import ServiceBeside
+from tests.support.service.process import MODEL
 from tests.support.store.sample import TENANT, grow
 
 
@@ -52,6 +55,27 @@ def test_a_process_with_fewer_shards_than_the_store_has_does_not_start(role: str
     assert refused.exit_code == 1
     assert refused.stderr.splitlines()[-1].startswith("harmonium: the store has 4 shards, and HARMONIUM_SHARDS=1")
     assert "set HARMONIUM_SHARDS=4, or more" in refused.stderr
+
+
+def test_a_store_that_has_more_shards_keeps_what_its_tenants_have(
+    settings: Settings, beside: Callable[..., ServiceBeside]
+) -> None:
+    def grown_to(shards: int) -> OpenAI:
+        join(other(settings, shards=shards))
+        return beside(key_prefix=settings.key_prefix, shards=shards).client()
+
+    def answered(client: OpenAI) -> str:
+        return client.responses.create(model=MODEL, input="hi", extra_headers={"Idempotency-Key": "once"}).id
+
+    before = grown_to(1)
+    line = {"custom_id": "1", "method": "POST", "url": "/v1/responses", "body": {"model": MODEL, "input": "hi"}}
+    file = before.files.create(file=("lines.jsonl", json.dumps(line).encode()), purpose="batch")
+    batch = before.batches.create(input_file_id=file.id, endpoint="/v1/responses", completion_window="24h")
+    id = answered(before)
+    after = grown_to(64)
+    assert json.loads(after.files.content(file.id).content) == line
+    assert after.batches.retrieve(batch.id).input_file_id == file.id
+    assert answered(after) == id
 
 
 async def _went_back(settings: Settings, folder: Path) -> None:

@@ -457,7 +457,7 @@ def _on_both(settings: CoreSettings, work: Work[T], *, own: bool = True) -> T:
 
     async def do(store: ConversationHistoryStore, archive: Archive | None) -> T:
         assert archive is not None
-        await open_layout(settings, store.server).check(limits=False)
+        await open_layout(settings, store).check(limits=False)
         if own:
             await ownership.check(store.server, store.keyspace, archive)
         return await work(archive, store)

@@ -79,7 +79,7 @@ class Backup:
         this one can't read the store, or not with so few shards, ArchiveForeign and ArchiveUnnamed where its archive is
         another one, StoreUnavailable, ArchiveUnavailable.
         """
-        record = await Layout(self._server, self._keyspace.prefix, Terms(self._keyspace.shards)).check()
+        record = await Layout(self._server, self._keyspace, Terms(self._keyspace.shards)).check()
         await ownership.check(self._server, self._keyspace, self._archive)
         be_patient(self._server)
         tenant = checked_tenant(asked.tenant) if asked.tenant else None

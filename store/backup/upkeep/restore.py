@@ -98,7 +98,7 @@ class Restore:
                 raise NotFound(str(tree))
             if tenant is not None and not checked.trees:
                 raise ValueError(f"it has nothing of tenant {tenant!r}")
-            layout = Layout(self._server, self._keyspace.prefix, Terms(self._keyspace.shards, release))
+            layout = Layout(self._server, self._keyspace, Terms(self._keyspace.shards, release))
             await layout.check()
             await ownership.check(self._server, self._keyspace, self._archive)
             if checked.shards > self._keyspace.shards:

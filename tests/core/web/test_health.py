@@ -66,7 +66,7 @@ async def test_an_engine_that_is_not_ready_is_named(settings: Settings) -> None:
 async def test_a_store_that_got_more_shards_is_named(settings: Settings) -> None:
     async with serving(settings, scripted([])) as inside, inside.http() as http:
         assert (await http.get("/ready")).status_code == 200
-        await Layout(inside.store.server, settings.key_prefix, Terms(4)).agree()
+        await Layout(inside.store.server, inside.store.keyspace, Terms(4)).agree()
         ready = await http.get("/ready")
         assert (ready.status_code, ready.json()["store"]) == (503, "mismatch")
 

@@ -125,6 +125,10 @@ async def listed(server_url: str, prefix: str, tmp_path: Path, redis: Redis, pla
         assert await complaints(redis, prefix) == []
 
 
+def test_facts_of_other_keys_and_values_are_others_however_they_are_parted() -> None:
+    assert len({fact_of(METADATA, *pair) for pair in (("a", "b\0c"), ("a\0b", "c"), ("a1", "b"), ("a", "1:b"))}) == 4
+
+
 async def test_each_archived_tree_has_a_row_that_says_what_it_is(listed: Listed) -> None:
     one = await listed.say("first\nwords", "two", user="alice")
     assert await listed.roots() == []

@@ -230,7 +230,7 @@ async def test_a_store_with_more_shards_than_are_set_is_not_saved_in_part(
     open_store: OpenStore, prefix: str, moves: Moves
 ) -> None:
     store = open_store(shards=3)
-    await Layout(store.server, prefix, Terms(3)).agree()
+    await Layout(store.server, store.keyspace, Terms(3)).agree()
     with pytest.raises(LayoutMismatch):
         await moves.save(shards=2)
 
