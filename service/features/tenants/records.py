@@ -174,7 +174,7 @@ def change_of(before: Record | None, after: Record | None) -> Change:
     return Change(record.place, stored, msgspec.json.encode(made))
 
 
-def _merge(stored: dict[str, Any], before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+def _merge(stored: Any, before: Any, after: Any) -> dict[str, Any]:
     """A stored object, changed where `before` and `after` differ. It keeps the members that are in neither."""
     made = {name: value for name, value in stored.items() if name in after or name not in before}
     for name, value in after.items():
