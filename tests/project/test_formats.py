@@ -1,10 +1,14 @@
-"""The formats of what is stored are those of the newest fixtures: a change of one comes with fixtures of its own."""
+"""The formats and the types of what is stored are those of the newest fixtures: a change of one makes new fixtures."""
 
 import re
+from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 
+from tests.support import ROOT
 from tests.support.releases.formats import formats
+from tests.support.releases.shapes import shapes
 from tests.support.releases.stored import Release, releases
 
 PRIVATE = re.compile(rb"/(?:tmp|root|home|work|Users)/[\w.-]+")
@@ -15,6 +19,67 @@ def test_the_newest_fixtures_have_each_format_of_the_code() -> None:
     made = releases()[-1].manifest["formats"]
     assert formats() == made, "make the fixtures of this release: python -m tests.support.releases.making"
     assert len(made) > 10
+
+
+def test_the_newest_fixtures_have_the_shape_of_each_stored_type() -> None:
+    made, now = releases()[-1].manifest.get("shapes", {}), shapes()
+    changed = sorted(name for name in made.keys() | now.keys() if made.get(name) != now.get(name))
+    assert not changed, (
+        f"stored types have changed: {', '.join(changed)}. If an older release misreads the new form, or drops what is "
+        "new in it when it writes, raise the number of its format, or LAYOUT in store/layout.py. The new code has to "
+        "read the old form. Then make the fixtures of this release: python -m tests.support.releases.making"
+    )
+
+
+def test_whatever_msgpack_is_read_as_is_a_stored_type() -> None:
+    reader = re.compile(r"msgpack\.(?:Decoder\(|decode\(.*type=)(\w+)")
+    sources = [path.read_text() for package in ("service", "store") for path in (ROOT / package).rglob("*.py")]
+    read = {name for text in sources for name in reader.findall(text)}
+    assert "FileRecord" in read
+    assert read - shapes().keys() == {"Messages", "tuple"}, "add these to STORED in tests/support/releases/shapes.py"
+
+
+class Inner(msgspec.Struct):
+    """A stored type in another one."""
+
+    name: str
+
+
+class Pair(NamedTuple):
+    """A stored type that is a tuple."""
+
+    one: int
+    inner: Inner
+
+
+def stored(*members: Any, **options: Any) -> dict[str, str]:
+    """The shape of a type with these members, and of those in it."""
+    return shapes([msgspec.defstruct("Stored", [("id", str), *members], **options)])
+
+
+CHANGES: list[tuple[str, list[Any], dict[str, Any]]] = [
+    ("no member", [], {}),
+    ("a member", [("size", int)], {}),
+    ("one of another name", [("bytes", int)], {}),
+    ("one of another type", [("size", int | None)], {}),
+    ("one with a default", [("size", int, 0)], {}),
+    ("one with another default", [("size", int, 1)], {}),
+    ("one with a default of None", [("size", int | None, None)], {}),
+    ("one that is stored under another name", [("size", int)], {"rename": "upper"}),
+    ("an array", [("size", int)], {"array_like": True}),
+    ("a tag", [("size", int)], {"tag": "stored"}),
+    ("a type in it", [("size", Inner)], {}),
+]
+
+
+def test_each_change_of_a_stored_type_changes_its_shape() -> None:
+    found = {label: stored(*members, **options)["Stored"] for label, members, options in CHANGES}
+    assert len(set(found.values())) == len(CHANGES), found
+    assert stored(("size", int)) == stored(("size", int))
+
+
+def test_types_in_a_stored_type_have_shapes_too() -> None:
+    assert stored(("pairs", list[Pair] | None, None)).keys() == {"Stored", "Pair", "Inner"}
 
 
 @pytest.mark.parametrize("release", releases(), ids=lambda each: each.name)

@@ -26,7 +26,7 @@ from service.features.tenants.records import (
     Key,
     Project,
     change_of,
-    decode,
+    decode_to_change,
     digest_of,
     key_id,
     new_value,
@@ -385,7 +385,7 @@ class Directory:
 
     async def _read(self, kind: type[T], id: str) -> T | None:
         (record,) = await self.registry.read(place_of(kind, id))
-        return decode(record, kind)
+        return decode_to_change(record, kind)
 
     async def _change(
         self,
@@ -439,7 +439,7 @@ class Directory:
 
     async def _records(self, ids: Sequence[str], kind: type[T]) -> Sequence[T | None]:
         records = await self.registry.read(*(place_of(kind, id) for id in ids)) if ids else ()
-        return [decode(each, kind) for each in records]
+        return [decode_to_change(each, kind) for each in records]
 
 
 def _places(key: Key, most: int) -> list[RecordKey]:

@@ -1,7 +1,7 @@
 """The registry's records of projects, service accounts and keys, and the values of keys. Pure, but for chance.
 
-Each record is found under its name, which begins with its kind. An older release passes over the fields that a newer
-one adds. It then can't change the record, as it would have written it otherwise.
+Each record is found under its name, which begins with its kind. A release passes over the fields that a newer one
+added, and keeps them in a change. So a new field that takes a right away needs a new layout (store/layout.py).
 
     sk-hm-        43 letters and digits, 256 bits of chance · 6 of their CRC-32       a project's key
     sk-hm-admin-  the same                                                            an administrator's
@@ -14,7 +14,7 @@ import re
 import secrets
 from hashlib import sha256
 from string import ascii_letters, digits
-from typing import TypeVar
+from typing import Any, TypeVar
 from zlib import crc32
 
 import msgspec
@@ -33,10 +33,15 @@ PROJECTS, ADMIN_KEYS = "projects", "admin-keys"
 """The lists of all projects and of all administrators' keys."""
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
+class Record(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The base of all records."""
 
     id: str
+
+    @property
+    def stored(self) -> bytes:
+        """The bytes that `decode_to_change` had; empty for any other."""
+        return vars(self).get("stored", b"")
 
     @property
     def place(self) -> str:
@@ -150,11 +155,32 @@ def decode(record: bytes, kind: type[T]) -> T | None:
     return msgspec.json.decode(record, type=kind) if record else None
 
 
+def decode_to_change(record: bytes, kind: type[T]) -> T | None:
+    """The same, with its bytes, of which `change_of` makes a change."""
+    found = decode(record, kind)
+    if found is not None:
+        vars(found)["stored"] = record
+    return found
+
+
 def change_of(before: Record | None, after: Record | None) -> Change:
     """The change of the registry that puts a record in the place of another one, each of which may be none."""
     record = after or before
     assert record is not None
-    return Change(record.place, *(b"" if each is None else msgspec.json.encode(each) for each in (before, after)))
+    stored = b"" if before is None else before.stored
+    if before is None or after is None:
+        return Change(record.place, stored, b"" if after is None else msgspec.json.encode(after))
+    made = _merge(msgspec.json.decode(stored), msgspec.to_builtins(before), msgspec.to_builtins(after))
+    return Change(record.place, stored, msgspec.json.encode(made))
+
+
+def _merge(stored: Any, before: Any, after: Any) -> dict[str, Any]:
+    """A stored object, changed where `before` and `after` differ. It keeps the members that are in neither."""
+    made = {name: value for name, value in stored.items() if name in after or name not in before}
+    for name, value in after.items():
+        if (old := before.get(name)) != value:
+            made[name] = _merge(made[name], old, value) if {type(old), type(value)} == {dict} else value
+    return made
 
 
 # --- the values of keys ---

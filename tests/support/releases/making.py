@@ -21,6 +21,7 @@ from service.build import this_build
 from tests.support.console.samples import WEATHER, said
 from tests.support.pictures import png
 from tests.support.releases.formats import formats
+from tests.support.releases.shapes import shapes
 from tests.support.releases.stored import (
     BACKUP,
     DATA,
@@ -370,6 +371,7 @@ def make(folder: Path, target: Path) -> None:
         "release": this_build().version,
         "made_at": int(time.time()),
         "formats": formats(),
+        "shapes": shapes(),
         "settings": SETTINGS,
         "mcp_servers": MCP_SERVERS,
         "keys": {"acme": ACME_KEY, "globex": GLOBEX_KEY, "admin": ADMIN_KEY} | keys,
