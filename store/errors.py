@@ -232,6 +232,10 @@ class LayoutMismatch(StoreError):
         self.remedy = remedy
 
 
+class OtherLayout(LayoutMismatch):
+    """The store has another layout than this process knows."""
+
+
 class LimitsDiffer(LayoutMismatch):
     """The limits of this process differ from the store's: it would delete turns that others keep, or keep less."""
 
@@ -246,6 +250,10 @@ class BadBackup(StoreError):
 
 class StoreUnavailable(StoreError):
     """The server did not answer within the time limit, refused the connection, or failed."""
+
+
+class StoreBarred(StoreUnavailable):
+    """The store has another layout than this process knows, so nothing was asked of it."""
 
 
 class StoreReadOnly(StoreUnavailable):

@@ -2,7 +2,8 @@
 
 A process with fewer shards than the store doesn't find a part of it; one with another layout misreads keys; one with
 other limits deletes turns that the others keep. So a process agrees with the record before it starts, or doesn't
-start, and reads it again with each sweep and each probe. The first that starts writes the record.
+start, and reads it again with each sweep and each probe. The first that starts writes the record. A process that finds
+another layout there asks its store for nothing else from then on.
 
 Never write to a store whose record contradicts this process.
 """
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 
 from redis.exceptions import RedisError
 
-from store.errors import LayoutMismatch, LimitsDiffer, StoreUnavailable
+from store.errors import LayoutMismatch, LimitsDiffer, OtherLayout, StoreUnavailable
 from store.history.history import ConversationHistoryStore
 from store.keys import SECRET_BYTES, Keyspace
 from store.redis import scripts
@@ -27,6 +28,9 @@ before, or writes a value that it can't read. From 0.1.0 on a raised one comes w
 
 TRIES = 5
 """How often the record is read where another process wrote to it meanwhile."""
+
+UNREADABLE = -1
+"""The layout of a record that has one which can't be read."""
 
 _LIMIT = "limit:"
 _BACK = "upgrade this process, or go back to a backup from before the upgrade (docs/upgrading.md)"
@@ -58,9 +62,12 @@ class StoreRecord:
 
     @classmethod
     def of(cls, fields: Mapping[str, str]) -> "StoreRecord":
-        """A record from its fields. A number that can't be read counts as missing, and is written anew."""
+        """A record from its fields. A number of shards that can't be read counts as missing, and is written anew; a
+        layout that can't be read is another one.
+        """
         limits = {name.removeprefix(_LIMIT): value for name, value in fields.items() if name.startswith(_LIMIT)}
         layout, shards, placed = (int(value) if (value := fields.get(name, "")).isdecimal() else 0 for name in _NUMBERS)
+        layout = layout or (UNREADABLE if "layout" in fields else 0)
         return cls(layout, shards, placed, limits, fields.get("release", "unknown"), fields.get("revision", "0"))
 
 
@@ -70,8 +77,9 @@ _NUMBERS = ("layout", "shards", "placed")
 def mismatch(terms: Terms, record: StoreRecord) -> LayoutMismatch | None:
     """The reason why a process must not use the store; None if it may. Pure."""
     if record.layout not in (0, LAYOUT):
-        there = f"the store has layout {record.layout}, written by {record.release}"
-        return LayoutMismatch(f"{there}, and this release knows layout {LAYOUT}", _BACK)
+        layout = "an unreadable layout" if record.layout == UNREADABLE else f"layout {record.layout}"
+        there = f"the store has {layout}, written by {record.release}"
+        return OtherLayout(f"{there}, and this release knows layout {LAYOUT}", _BACK)
     if terms.shards < record.shards:
         variable = _variable("shards")
         less = f"the store has {record.shards} shards, and {variable}={terms.shards}"
@@ -136,7 +144,8 @@ class Layout:
         return record
 
     async def read(self) -> StoreRecord | None:
-        found = await self._server.command("HGETALL", self._first.store)
+        async with self._server.operation(anyway=True) as operation:
+            found = await operation.command("HGETALL", self._first.store)
         texts = iter(each.decode("utf-8", "replace") for each in found)
         record = StoreRecord.of(dict(zip(texts, texts, strict=True))) if found else None
         if record is not None and 0 < record.placed <= self._keyspace.shards:
@@ -158,6 +167,7 @@ class Layout:
 
     def _raise(self, found: LayoutMismatch | None) -> None:
         told, self._told = self._told, str(found or "")
+        self._server.health.barred = str(found) if isinstance(found, OtherLayout) else None
         if found is not None:
             if told != self._told:
                 self._server.watcher.contradicted(found)

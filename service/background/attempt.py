@@ -232,12 +232,10 @@ class Attempt:
             return await self._give_up()
         try:
             plan = await decode(await self._spec(), self.service.readings.restore)
-        except (StoreUnavailable, NewerFormat) as failure:
-            if isinstance(failure, NewerFormat):
-                logs.event(logger, logging.WARNING, "a job needs a later release", response_id=self.id)
-                await self._rest(self.settings.lease_seconds / 2)
-            else:
-                logs.event(logger, logging.WARNING, "a job can't be read", response_id=self.id, reason=str(failure))
+        except NewerFormat:
+            return await self._leave_to_later_releases()
+        except StoreUnavailable as failure:
+            logs.event(logger, logging.WARNING, "a job can't be read", response_id=self.id, reason=str(failure))
             await self._let_go(failed=False)
             return AttemptOutcome.HANDED_BACK
         self._trace(plan)
@@ -245,7 +243,10 @@ class Attempt:
         seal = await retry(lambda: seal_for(seals, tenant, plan.rules), self._patience)
         machine = machine_of(plan, seal, self.service.toolbox.cite)
         machine.queue()
-        await self._replay(machine)
+        try:
+            await self._replay(machine)
+        except NewerFormat:
+            return await self._leave_to_later_releases()
         self._claim.end()
         diverged = machine.next_number != job.last + 1
         if diverged:
@@ -258,6 +259,13 @@ class Attempt:
         if verdict is not None:
             return await self._finish(driver, sink, *verdict)
         return await self._sample(driver, sink)
+
+    async def _leave_to_later_releases(self) -> AttemptOutcome:
+        """Hand back, after a while, a job that this release can't read. It counts as no try."""
+        logs.event(logger, logging.WARNING, "a job needs a later release", response_id=self.id)
+        await self._rest(self.settings.lease_seconds / 2)
+        await self._let_go(failed=False)
+        return AttemptOutcome.HANDED_BACK
 
     async def _spec(self) -> bytes:
         """The spec of the response, read in pieces: together, the waiting specs may be too much for the store's link.

@@ -114,6 +114,11 @@ def _store_refusal(error: errors.StoreError) -> ApiError:
             "moment.",
             code="archive_unavailable",
         )
+    if isinstance(error, errors.StoreBarred):
+        return unavailable(
+            "The conversation store has another layout than this process knows, so it must not use it. The operator "
+            "has to upgrade this process."
+        )
     if isinstance(error, errors.StoreReadOnly):
         return unavailable(
             "The conversation store accepts no writes at the moment; reading works. Try again in a moment."

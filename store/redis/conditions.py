@@ -12,7 +12,7 @@ import time
 
 from redis import exceptions as redis_errors
 
-from store.errors import StoreReadOnly, StoreUnavailable, StoreUnconfirmed
+from store.errors import StoreBarred, StoreReadOnly, StoreUnavailable, StoreUnconfirmed
 from store.watcher import Watcher
 
 _REFUSES_WRITES = ("NOREPLICAS", "MISCONF")
@@ -74,13 +74,19 @@ class ServerHealth:
     """The known health of a server."""
 
     def __init__(self, watcher: Watcher) -> None:
-        self.away: StoreUnavailable | None = None
-        """The error for which the server can't be used, as far as is known; None while it can."""
+        self.barred: str | None = None
+        """Why this process must not use the server at all; None while it may."""
+        self._away: StoreUnavailable | None = None
         self._watcher = watcher
         self._since = 0.0
         self._answered = -1.0
         self._wrote = -1.0
         self._confirmed = -1.0
+
+    @property
+    def away(self) -> StoreUnavailable | None:
+        """The error for which the server can't be used, as far as is known; None while it can."""
+        return StoreBarred(self.barred) if self.barred else self._away
 
     def succeeded(self, *, wrote: bool, confirmed: bool = False) -> None:
         """Note an operation that ended well; `confirmed` says whether its writes are as safe as the settings ask."""
@@ -89,10 +95,10 @@ class ServerHealth:
             self._wrote = now
         if confirmed:
             self._confirmed = now
-        unconfirmed, failure = isinstance(self.away, StoreUnconfirmed), self.away
+        unconfirmed, failure = isinstance(self._away, StoreUnconfirmed), self._away
         is_back = confirmed if unconfirmed else wrote or not isinstance(failure, StoreReadOnly)
         if failure is not None and is_back:
-            self.away = None
+            self._away = None
             self._watcher.back(now - self._since, failure)
 
     def note(self, failure: StoreUnavailable, why: str, begun: float) -> None:
@@ -103,6 +109,6 @@ class ServerHealth:
             last = self._wrote
         elif isinstance(failure, StoreUnconfirmed):
             last = self._confirmed
-        if self.away is None and last < begun:
-            self.away, self._since = failure, time.monotonic()
+        if self._away is None and last < begun:
+            self._away, self._since = failure, time.monotonic()
             self._watcher.gone(failure)

@@ -15,7 +15,7 @@ from redis import exceptions as redis_errors
 from redis.asyncio import RedisCluster
 from redis.backoff import AbstractBackoff, FullJitterBackoff
 
-from store.errors import StoreReadOnly, StoreUnavailable
+from store.errors import StoreBarred, StoreReadOnly, StoreUnavailable
 from store.keys import ShardKeys
 from store.redis.client import Client, connect
 from store.redis.conditions import ServerHealth, Unwelcome, advice, refuses_writes
@@ -62,11 +62,14 @@ class Server:
         now = asyncio.get_running_loop().time()
         self.ahead[shard.clock] = ms / 1000 - now, now
 
-    def operation(self, *, longer: float = 0.0) -> "Operation":
+    def operation(self, *, longer: float = 0.0, anyway: bool = False) -> "Operation":
         """`async with server.operation() as operation:` around the commands of one operation.
 
-        It may take `longer` seconds than others, where it waits for something.
+        It may take `longer` seconds than others, where it waits for something. Raises StoreBarred for a store that this
+        process must not use, unless it is to be asked `anyway`.
         """
+        if self.health.barred and not anyway:
+            raise StoreBarred(self.health.barred)
         return Operation(self, self.timeout_seconds + longer)
 
     async def run(

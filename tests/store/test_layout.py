@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from store.errors import LayoutMismatch, StoreUnavailable
+from store.errors import LayoutMismatch, OtherLayout, StoreBarred, StoreUnavailable
 from store.history.history import ConversationHistoryStore
 from store.keys import SECRET_BYTES, Keyspace
 from store.layout import LAYOUT, Layout, StoreRecord, Terms, changes, mismatch, shared_secret
@@ -51,6 +51,13 @@ def test_a_store_of_another_layout_is_refused_and_who_wrote_it_is_named(layout: 
     assert found is not None
     assert found.reason == f"the store has layout {layout}, written by harmonium 1, and this release knows layout 5"
     assert "upgrade this process" in found.remedy
+
+
+@pytest.mark.parametrize("layout", [f"{LAYOUT + 1}.1", f"{LAYOUT}.1", "", "0", "-1"])
+def test_a_layout_that_can_not_be_read_is_another_one(layout: str) -> None:
+    found = mismatch(TERMS, StoreRecord.of({"layout": layout, "release": "harmonium 2"}))
+    assert found is not None
+    assert found.reason.startswith("the store has an unreadable layout, written by harmonium 2")
 
 
 def test_a_store_without_a_record_gets_one() -> None:
@@ -105,6 +112,37 @@ async def test_of_many_that_start_at_once_all_are_heard(store: ConversationHisto
     assert record.shards == 4
     agreed = {f"limit_{each.shards}" for each, result in zip(terms, results, strict=True) if result is None}
     assert record.limits.keys() == agreed
+
+
+async def test_a_store_that_has_got_another_layout_is_asked_for_nothing_until_it_has_this_one_again(
+    store: ConversationHistoryStore, redis: Redis, prefix: str
+) -> None:
+    layout, record = layout_of(store, TERMS), f"{prefix}:{{00}}:store"
+    await layout.agree()
+    for limits in (True, False):
+        await redis.hset(record, "layout", LAYOUT + 1)
+        with pytest.raises(OtherLayout):
+            await layout.check(limits=limits)
+        for asked in (store.check(), shared_secret(store), store.server.command("PING")):
+            with pytest.raises(StoreBarred, match=f"the store has layout {LAYOUT + 1}"):
+                await asked
+        with pytest.raises(OtherLayout):
+            await layout.agree()
+        await redis.hset(record, "layout", LAYOUT)
+        await layout.check(limits=limits)
+        await store.check()
+
+
+async def test_a_store_that_has_got_more_shards_or_other_limits_is_still_asked(
+    store: ConversationHistoryStore, redis: Redis, prefix: str
+) -> None:
+    layout = layout_of(store, TERMS)
+    await layout.agree()
+    for field, value in (("limit:idle_days", "1"), ("shards", "8")):
+        await redis.hset(f"{prefix}:{{00}}:store", field, value)
+        with pytest.raises(LayoutMismatch):
+            await layout.check()
+        await store.check()
 
 
 @pytest.mark.parametrize("fields", [{"shards": 2}, {"shards": 1, "layout": LAYOUT + 1}])

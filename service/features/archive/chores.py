@@ -57,7 +57,7 @@ def archive_chores(
     run = partial(archive_for_ever, archive, settings.archive_after_seconds, metrics)
     yield Chore("archiving", run, start=partial(open_archive, archive), close=archive.close)
     yield Chore("noting", partial(note_for_ever, layout, archive))
-    yield Chore("expiring", partial(expire_for_ever, archive, settings.archive_days))
+    yield Chore("expiring", partial(expire_for_ever, layout, archive, settings.archive_days))
 
 
 def archive_check(archive: StoreArchive) -> ReadyCheck:
@@ -146,12 +146,13 @@ async def note_for_ever(layout: Layout, archive: StoreArchive) -> None:
         await asyncio.sleep(seconds * random.uniform(0.5, 1.5))
 
 
-async def expire_for_ever(archive: StoreArchive, days: float) -> None:
+async def expire_for_ever(layout: Layout, archive: StoreArchive, days: float) -> None:
     """Delete once a day turns in the archive that are older than ARCHIVE_DAYS, and what is left of those that were
-    deleted long ago, until cancelled.
+    deleted long ago, until cancelled. Where the store's layout record contradicts this process, it deletes nothing.
     """
     while True:
         with tolerate(archive.history, "what is too old stays in the archive"):
+            await layout.check()
             now, own = await archive.history.now(), archive.history.clock()
             gone = await expire_daily(archive, days, now=now, own=own)
             if gone:

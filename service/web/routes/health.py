@@ -78,8 +78,8 @@ async def _policy(store: ConversationHistoryStore) -> str | None:
 async def _state(store: ConversationHistoryStore, layout: Layout) -> str:
     """The store in a word. Its loss is logged when it happens, and not again here (service/process.py)."""
     try:
-        await store.check()
         await layout.check(limits=False)  # other limits than the store's keep nobody from answering
+        await store.check()
     except StoreReadOnly:
         return "read-only"
     except LayoutMismatch:

@@ -22,13 +22,16 @@ from service.background.worker import Worker
 from service.backoff import Backoff
 from service.engine.port import EngineBroke, EngineOverloaded, EngineUnavailable
 from service.entrance import Entry
+from service.harmony.tokens import RETURN, encode
 from service.process import close_service, load_settings, open_service
+from service.responses.output.journal import FORMAT
 from service.responses.service import Caller, Service
 from store.embedded import EmbeddedServer
-from store.errors import StoreUnavailable
+from store.errors import OtherLayout, StoreUnavailable
 from store.jobs.jobs import Jobs
 from store.jobs.model import LEVELS, JobClaim, Lease, Renewal
 from store.keys import shard_of
+from store.layout import LAYOUT
 from store.turn import Found, Status
 from tests.support.engine.scripted import Die, Stall
 from tests.support.service.inside import answer, opened, scripted
@@ -296,6 +299,60 @@ async def test_a_job_of_a_later_release_is_left_to_who_can_read_it(redis_url: st
                 await found(service, id, lambda response: response.status is Status.IN_PROGRESS)
                 await asyncio.sleep(LEASE_SECONDS)
             await changed_spec(service, id, lambda _: spec)
+            assert (await over(service, id)).status is Status.COMPLETED
+
+
+async def test_a_job_whose_log_is_of_a_later_release_is_left_to_who_can_read_it_too(redis_url: str) -> None:
+    engine = scripted([opened("I"), Stall()], [[*encode(" am"), RETURN]])
+    async with opened_service(redis_url, engine, max_attempts=2, lease_seconds=LEASE_SECONDS) as service:
+        id = await queued(service)
+        async with working(service):
+            await until(lambda: service.metrics.registry.get_sample_value("harmonium_log_entries_total"), SECONDS)
+        await changed_log(service, id, FORMAT + 1)
+        async with working(service) as worker:
+            for _ in range(5):  # as many claims as would end it, and more
+                await until(lambda: worker.running, SECONDS)
+                await until(lambda: not worker.running, SECONDS)
+        assert (await service.store.find(TENANT, id)).under_way
+        (job,) = (await service.jobs.claim(0, 1)).jobs
+        assert job.tries <= 2, "a try that says nothing was counted"
+        await service.jobs.hand_back(job.lease, failed=False)
+        await changed_log(service, id, FORMAT)
+        async with working(service):
+            ended = await over(service, id)
+    assert (ended.status, len(engine.generations)) == (Status.COMPLETED, 2)
+    assert "I am" in str(ended.response)
+
+
+async def changed_log(service: Service, id: str, version: int) -> None:
+    """Give all entries of a log another version, behind the store's back."""
+    key = service.store.keyspace.turn(TENANT, id).key("log")
+    async with service.store.server.operation() as operation:
+        entries = await operation.command("XRANGE", key, "-", "+")
+        await operation.command("DEL", key)
+        for at, (name, blob) in entries:
+            await operation.command("XADD", key, at, name, bytes([version]) + blob[1:])
+
+
+async def test_a_worker_takes_no_job_of_a_store_that_has_got_another_layout(
+    redis_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = scripted([answer("hi")])
+    async with opened_service(redis_url, engine) as service:
+        await service.layout.agree()
+        id, record = await queued(service), service.store.keyspace.all_shards()[0].store
+        await service.store.server.command("HSET", record, "layout", LAYOUT + 1)
+        for _ in range(3):  # as a sweep or a probe does
+            with pytest.raises(OtherLayout):
+                await service.layout.check()
+        async with working(service) as worker:
+            await asyncio.sleep(5 * IMPATIENT.poll_seconds)
+            assert (worker.running, engine.generations) == (0, [])
+            assert [each.levelname for each in caplog.records] == ["ERROR"]
+            assert "doesn't accept these settings" in caplog.text
+            async with service.store.server.operation(anyway=True) as operation:
+                await operation.command("HSET", record, "layout", LAYOUT)
+            await service.layout.check()
             assert (await over(service, id)).status is Status.COMPLETED
 
 

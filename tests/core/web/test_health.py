@@ -12,7 +12,7 @@ from pathlib import Path
 from service.engine.port import EngineAway, EngineUnavailable
 from service.process import Settings
 from store.history.history import POLICY_SECONDS
-from store.layout import Layout, Terms
+from store.layout import LAYOUT, Layout, Terms
 from tests.support.service.inside import answer, scripted, serving
 from tests.support.service.process import MODEL, ServiceProcess
 from tests.support.store.servers import PLAIN, server
@@ -69,6 +69,41 @@ async def test_a_store_that_got_more_shards_is_named(settings: Settings) -> None
         await Layout(inside.store.server, inside.store.keyspace, Terms(4)).agree()
         ready = await http.get("/ready")
         assert (ready.status_code, ready.json()["store"]) == (503, "mismatch")
+
+
+async def test_a_store_that_got_another_layout_is_named_and_gets_no_request_any_more(settings: Settings) -> None:
+    engine = scripted([answer("Hello.")])
+
+    async with serving(settings, engine) as inside, inside.http() as http:
+        asked = {"model": MODEL, "input": "hi"}
+        id = (await http.post("/v1/responses", json=asked)).json()["id"]
+        server, record = inside.store.server, inside.store.keyspace.all_shards()[0].store
+        await server.command("HSET", record, "layout", LAYOUT + 1)
+        ready = await http.get("/ready")
+        assert (ready.status_code, ready.json()["store"]) == (503, "mismatch")
+
+        async def kept() -> dict[bytes, bytes]:
+            keys = await server.command("KEYS", f"{settings.key_prefix}:*")
+            return {key: await server.command("DUMP", key) for key in keys}
+
+        before, made = await kept(), len(engine.generations)
+        for request in (
+            http.build_request("POST", "/v1/responses", json=asked),
+            http.build_request("POST", "/v1/responses", json=asked | {"stream": True}),
+            http.build_request("POST", "/v1/responses", json=asked | {"background": True}),
+            http.build_request("POST", "/v1/responses", json=asked | {"previous_response_id": id}),
+            http.build_request("POST", "/v1/conversations", json={}),
+            http.build_request("POST", "/v1/files", data={"purpose": "user_data"}, files={"file": b"text"}),
+            http.build_request("GET", f"/v1/responses/{id}"),
+            http.build_request("DELETE", f"/v1/responses/{id}"),
+        ):
+            refused = await http.send(request)
+            assert refused.status_code == 503, request
+            assert "another layout than this process knows" in refused.json()["error"]["message"]
+        assert (await kept(), len(engine.generations)) == (before, made)
+        await server.command("HSET", record, "layout", LAYOUT)
+        assert (await http.get("/ready")).status_code == 200
+        assert (await http.post("/v1/responses", json=asked | {"previous_response_id": id})).status_code == 200
 
 
 async def test_a_store_that_deletes_keys_by_itself_is_named_by_the_probe(tmp_path: Path, settings: Settings) -> None:

@@ -1,6 +1,7 @@
 """Files in a store: whole or not there, bounded, each tenant's apart, and nothing left of what died or was deleted."""
 
 import asyncio
+import operator
 import sys
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
+from service.features.files.feature import keep_for_ever
 from service.features.operator.fsck import _with_files
 from store.archive.archive import Archive
 from store.archive.opening import open_archive
@@ -35,6 +37,7 @@ from store.files.files import (
 )
 from store.fsck.check import CheckReport
 from store.history.history import ConversationHistoryStore
+from store.layout import Layout, StoreRecord, Terms
 from tests.support import ROOT as ROOT_FOLDER
 from tests.support.archive.opened import new_name, opened, place_of
 from tests.support.store.fixtures import OpenStore
@@ -300,6 +303,36 @@ async def test_a_file_expires(files: Files, redis: Redis) -> None:
     assert await files.of("acme") == [other]
     assert await files.sweep() == 1
     assert all(other.id in key for key in await left_in(files.archive))
+
+
+async def test_no_file_expires_where_the_layout_record_contradicts_the_process(
+    history: ConversationHistoryStore, redis: Redis, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, files, record = 0, Files(history), f"{prefix}:{{00}}:store"
+
+    class CountedLayout(Layout):
+        async def check(self, *, limits: bool = True) -> StoreRecord | None:
+            nonlocal looks
+            looks += 1
+            return await super().check(limits=limits)
+
+    monkeypatch.setattr("service.features.files.feature.SWEEP_SECONDS", 0.01)
+    layout = CountedLayout(history.server, prefix, Terms(1))
+    await layout.agree()
+    await create(files, expires_at=(await redis.time())[0] + 1)
+    (times,) = [key async for key in redis.scan_iter(f"{prefix}:*files-until")]
+    await redis.zadd(times, dict.fromkeys(await redis.zrange(times, 0, -1), 1))
+    await redis.hset(record, "shards", 2)
+    keeping, looks = asyncio.create_task(keep_for_ever(files, history, layout)), 0
+    await until(lambda: looks > 5)
+    assert await redis.exists(times)
+    await redis.hset(record, "shards", 1)
+
+    async def is_kept() -> bool:
+        return bool(await redis.exists(times))
+
+    await until(is_kept, wanted=operator.not_)
+    keeping.cancel()
 
 
 async def test_all_of_a_tenant_is_erased(files: Files) -> None:

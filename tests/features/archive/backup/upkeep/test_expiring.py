@@ -1,11 +1,13 @@
 """Trees that have become too old go from an archive, but for what Redis still has and what is on hold."""
 
+import asyncio
 import itertools
 import time
 from contextlib import suppress
 
 import pytest
 
+from service.features.archive.chores import expire_for_ever
 from store.backup.archiving.parts import decode, key_of
 from store.backup.archiving.store_archive import StoreArchive
 from store.backup.upkeep.expiring import EMPTY_DAYS, Expired, expire, expire_daily
@@ -13,6 +15,7 @@ from store.backup.upkeep.memory import Memory
 from store.backup.upkeep.reconciling import Reconciler
 from store.errors import ArchiveUnavailable, ClockDoubted, StoreUnavailable
 from store.keys import digits_of
+from store.layout import Layout, Terms
 from tests.support.archive.kept import DAY, Kept, begun, micros
 from tests.support.archive.opened import Place, new_name, opened
 from tests.support.archive.steps import tell_of_steps
@@ -171,6 +174,27 @@ async def test_a_day_on_which_one_of_both_is_away_is_not_over(
         with pytest.raises(type(error)):
             await expire_daily(archive, 1, now=later, own=later)
     assert await expire_daily(archive, 1, now=later, own=later) == 1
+
+
+async def test_nothing_goes_where_the_layout_record_contradicts_the_process(
+    both: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expired = asyncio.Event()
+
+    async def expire_one(*_: object, **__: object) -> None:
+        expired.set()
+
+    monkeypatch.setattr("service.features.archive.chores.EXPIRE_SECONDS", 0.01)
+    monkeypatch.setattr("service.features.archive.chores.expire_daily", expire_one)
+    archive = StoreArchive(both.store, both.archive, reconcile=Reconciler(both.store, both.archive).shard)
+    prefix = both.store.keyspace.prefix
+    await Layout(both.store.server, prefix, Terms(2)).agree()
+    expiring = asyncio.create_task(expire_for_ever(Layout(both.store.server, prefix, Terms(1)), archive, 30))
+    await asyncio.sleep(0.2)
+    assert not expired.is_set()
+    await both.store.server.command("HSET", both.store.keyspace.all_shards()[0].store, "shards", 1)
+    await asyncio.wait_for(expired.wait(), 10)
+    expiring.cancel()
 
 
 @pytest.mark.parametrize("jump", [1_000, -1_000])
