@@ -317,7 +317,7 @@ async def test_no_file_expires_where_the_layout_record_contradicts_the_process(
             return await super().check(limits=limits)
 
     monkeypatch.setattr("service.features.files.feature.SWEEP_SECONDS", 0.01)
-    layout = CountedLayout(history.server, prefix, Terms(1))
+    layout = CountedLayout(history.server, history.keyspace, Terms(1))
     await layout.agree()
     await create(files, expires_at=(await redis.time())[0] + 1)
     (times,) = [key async for key in redis.scan_iter(f"{prefix}:*files-until")]

@@ -188,8 +188,10 @@ async def test_nothing_goes_where_the_layout_record_contradicts_the_process(
     monkeypatch.setattr("service.features.archive.chores.expire_daily", expire_one)
     archive = StoreArchive(both.store, both.archive, reconcile=Reconciler(both.store, both.archive).shard)
     prefix = both.store.keyspace.prefix
-    await Layout(both.store.server, prefix, Terms(2)).agree()
-    expiring = asyncio.create_task(expire_for_ever(Layout(both.store.server, prefix, Terms(1)), archive, 30))
+    await Layout(both.store.server, both.store.keyspace, Terms(2)).agree()
+    expiring = asyncio.create_task(
+        expire_for_ever(Layout(both.store.server, both.store.keyspace, Terms(1)), archive, 30)
+    )
     await asyncio.sleep(0.2)
     assert not expired.is_set()
     await both.store.server.command("HSET", both.store.keyspace.all_shards()[0].store, "shards", 1)
