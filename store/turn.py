@@ -15,9 +15,14 @@ from typing import NamedTuple
 
 import msgspec
 
+from store.errors import UnknownStatus
+
 
 class Status(StrEnum):
-    """The status of a response. MOVES has the legal moves; `CONTINUABLE` has the statuses that allow a child."""
+    """The status of a response. MOVES has the legal moves; `CONTINUABLE` has the statuses that allow a child.
+
+    A new one takes a new version of all that has it, as an earlier release can't read that.
+    """
 
     QUEUED = "queued"
     IN_PROGRESS = "in_progress"
@@ -25,6 +30,10 @@ class Status(StrEnum):
     INCOMPLETE = "incomplete"
     CANCELLED = "cancelled"
     FAILED = "failed"
+
+    @classmethod
+    def _missing_(cls, value: object) -> "Status":
+        raise UnknownStatus(value)
 
 
 CONTINUABLE = frozenset({Status.COMPLETED, Status.INCOMPLETE, Status.CANCELLED})

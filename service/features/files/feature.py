@@ -40,8 +40,9 @@ class FilesFeature(Feature):
 async def keep_for_ever(files: Files, store: ConversationHistoryStore) -> None:
     """Know the files of the archive where this Redis doesn't, and sweep them again and again, until cancelled."""
     while True:
-        with tolerate(store, "files are not swept"):
+        with tolerate(store, "files of the archive are not known again"):
             await files.recover()
+        with tolerate(store, "files are not swept"):
             await files.sweep()
         await asyncio.sleep(SWEEP_SECONDS * random.uniform(0.5, 1.5))
 

@@ -33,7 +33,9 @@ from store.keys import SHARD_DIGITS, checked_tenant
 
 MAGIC = b"hA"
 VERSION = 1
-"""The version of a part that this release writes, and the newest that it reads."""
+"""The version of a part that this release writes, and the newest that it reads. Each new member, value or kind
+in it takes the next one: an archiver of an earlier release would write the part anew without it.
+"""
 
 PART_BYTES = 1 << 20
 """From how many bytes of payload on a part is full: some 300 turns, which are 256 KiB as they are written."""
