@@ -219,14 +219,6 @@ class UnknownDictionary(NewerFormat):
         self.version = number
 
 
-class UnknownStatus(NewerFormat):
-    """A stored turn has a status that this release doesn't know."""
-
-    def __init__(self, status: object) -> None:
-        StoreError.__init__(self, f"a stored turn has status {status!r}, which this release doesn't know; upgrade it")
-        self.version = 0
-
-
 class Unsupported(StoreError):
     """The server can't do what a setting asks for: the message names both, and what to do."""
 

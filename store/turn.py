@@ -15,13 +15,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from store.errors import UnknownStatus
-
 
 class Status(StrEnum):
     """The status of a response. MOVES has the legal moves; `CONTINUABLE` has the statuses that allow a child.
 
-    A new one takes a new version of all that has it, as an earlier release can't read that.
+    A new one takes a new version of each value that has it, as an earlier release can't read that.
     """
 
     QUEUED = "queued"
@@ -30,10 +28,6 @@ class Status(StrEnum):
     INCOMPLETE = "incomplete"
     CANCELLED = "cancelled"
     FAILED = "failed"
-
-    @classmethod
-    def _missing_(cls, value: object) -> "Status":
-        raise UnknownStatus(value)
 
 
 CONTINUABLE = frozenset({Status.COMPLETED, Status.INCOMPLETE, Status.CANCELLED})

@@ -52,6 +52,9 @@ MOST_HELD_BYTES = 2 * MOST_PART_BYTES
 COUNTED_FROM_BYTES = 2 * PART_BYTES
 """From how many bytes on that is counted: less take no more than that, whatever they are."""
 
+UNKNOWN = ("Invalid enum value", "Invalid value")
+"""How msgspec says that it doesn't know a status, or a kind of entry: a later release has written it."""
+
 UNSEALED = 0
 _HEAD = MAGIC + bytes([VERSION, UNSEALED])
 
@@ -177,6 +180,8 @@ def _read(value: bytes, decoder: msgspec.msgpack.Decoder[T]) -> T:
         _check(packed)
         return decoder.decode(packed)
     except (zstandard.ZstdError, msgspec.MsgspecError, ValueError) as error:  # ValueError: text that is none
+        if str(error).startswith(UNKNOWN):
+            raise NewerFormat(VERSION + 1) from error
         raise ArchiveDamaged(f"it can't be read: {error}") from error
 
 
