@@ -63,7 +63,7 @@ THREAD_FROM_BYTES = 131_072
 
 DIGEST_BYTES = 16
 
-T = TypeVar("T")
+T = TypeVar("T", bound=msgspec.Struct)
 
 _messages_decoder = msgspec.msgpack.Decoder(Messages)
 _response_decoder = msgspec.msgpack.Decoder(tuple[bytes, bytes])
@@ -273,13 +273,13 @@ class _Versioned(msgspec.Struct):
 
 
 def decode_record(record: bytes, kind: type[T], known: int, decode: Callable[..., Any] = msgspec.msgpack.decode) -> T:
-    """The record in some bytes, whose `version` is read first. Raises NewerFormat where that is above the `known` one,
-    and msgspec's errors.
+    """The record in some bytes, with the `known` version, so that it is written again in that one. Raises NewerFormat
+    for a later one, and msgspec's errors.
     """
     version = decode(record, type=_Versioned).version
     if version > known:
         raise NewerFormat(version)
-    return decode(record, type=kind)
+    return msgspec.structs.replace(decode(record, type=kind), version=known)
 
 
 def check_version(blob: bytes, known: int) -> None:

@@ -264,18 +264,20 @@ class Files:
             await self._drop(tenant, id)
         return len(ids)
 
-    async def all(self, faults: list[StoreError] | None = None) -> AsyncGenerator[tuple[str, FileRecord]]:
-        """The files of all tenants that Redis knows, with whose they are. `faults` is as for one tenant."""
+    async def all(
+        self, tenant: str | None = None, faults: list[StoreError] | None = None
+    ) -> AsyncGenerator[tuple[str, FileRecord]]:
+        """The files that Redis knows, those of a tenant or all, with whose they are. `faults` is as for `of`."""
         for shard in self._keyspace.all_shards():
             prefix, cursor = shard.key_named("files:"), b"0"
             while True:
                 cursor, keys = await self.server.command(
-                    "SCAN", cursor, "MATCH", f"{prefix}*", "COUNT", 1_000, at=shard.clock
+                    "SCAN", cursor, "MATCH", f"{prefix}{tenant or '*'}", "COUNT", 1_000, at=shard.clock
                 )
                 for key in keys:
-                    tenant = key.decode().removeprefix(prefix)
-                    for record in await self.of(tenant, faults):
-                        yield tenant, record
+                    whose = key.decode().removeprefix(prefix)
+                    for record in await self.of(whose, faults):
+                        yield whose, record
                 if cursor == b"0":
                     break
 

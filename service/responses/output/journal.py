@@ -77,8 +77,9 @@ _KINDS: tuple[tuple[type[events.Delta], str], ...] = (
     (events.CodeInterpreterCallCodeDelta, "ci_"),
     (events.McpCallArgumentsDelta, "mcp_"),
 )
-"""Deltas, and how ids of their items begin. The place of a kind is what a batch says: only ever
-add, with a new version of a batch."""
+"""Deltas, and how ids of their items begin. The place of a kind is what a batch says: only ever add,
+with a new version of a batch.
+"""
 
 _OF_PARTS = (events.OutputTextDelta, events.ReasoningTextDelta, events.SummaryTextDelta)
 """Deltas that name a part of their item, which is the first."""

@@ -150,9 +150,7 @@ class Backup:
     async def _files(self, file: Archive, tenant: str | None) -> AsyncGenerator[None]:
         """Write files to the file, a step for each. One that is deleted meanwhile has no record in it."""
         files, faults = Files(self._history, self._archive), list[StoreError]()
-        async for whose, record in files.all(faults):
-            if tenant not in (None, whose):
-                continue
+        async for whose, record in files.all(tenant, faults):
             with suppress(FileGone):
                 number = 0
                 async for piece in files.read(whose, record):

@@ -481,10 +481,13 @@ async def test_a_backup_counts_a_file_of_a_later_release_as_one_that_it_lacks(
     files = Files(history)
     later = await create(files)
     await make_later(files, later, redis, prefix)
-    async with aclosing(Backup(history, None).run(tmp_path / "backup", BackupScope(), release="test")) as steps:
-        *_, header = [step async for step in steps]
-    assert isinstance(header, BackupHeader)
-    assert header.broken == 1
+    await create(files, tenant="globex")
+    for tenant, broken in ((None, 1), ("acme", 1), ("globex", 0)):
+        scope, path = BackupScope(tenant), tmp_path / f"{tenant}"
+        async with aclosing(Backup(history, None).run(path, scope, release="test")) as steps:
+            *_, header = [step async for step in steps]
+        assert isinstance(header, BackupHeader)
+        assert header.broken == broken
     await files.erase("acme")
 
 
