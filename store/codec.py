@@ -5,9 +5,11 @@
                                   dictionary that it needs (store/dictionaries/)
 
 Every blob begins with its format version, so that a release refuses a newer one. From 0.1.0 on never change the
-meaning of a version: add the next one, which neither kind of blob has had, and read both. Add without a new version
-only what an earlier release skips, as a field at the end of a message. A new version, or another dictionary, takes
-another layout (store/layout.py).
+meaning of a version: add the next one, which neither kind of blob has had, and read both. Each new field takes one,
+too: an earlier release skips a field at the end of a message, and would encode the message anew without it. A new
+version, or another dictionary, takes another layout (store/layout.py).
+
+A record that is written again and again is a map with its `version`: one of a later release is refused as a whole.
 """
 
 import asyncio
@@ -17,7 +19,7 @@ from functools import cache, cached_property
 from hashlib import blake2b
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, cast, overload
+from typing import Any, TypeVar, cast, overload
 
 import msgspec
 import zstandard
@@ -60,6 +62,8 @@ THREAD_FROM_BYTES = 131_072
 """From here on a thread does the work: compressing and hashing release the GIL, and take a ms or more."""
 
 DIGEST_BYTES = 16
+
+T = TypeVar("T", bound=msgspec.Struct)
 
 _messages_decoder = msgspec.msgpack.Decoder(Messages)
 _response_decoder = msgspec.msgpack.Decoder(tuple[bytes, bytes])
@@ -262,6 +266,20 @@ def digest(turn: Turn) -> str:
     if turn.pictures:
         content += (tuple(each.digest for each in turn.pictures),)
     return blake2b(msgspec.msgpack.encode(content), digest_size=DIGEST_BYTES).hexdigest()
+
+
+class _Versioned(msgspec.Struct):
+    version: int = 1
+
+
+def decode_record(record: bytes, kind: type[T], known: int, decode: Callable[..., Any] = msgspec.msgpack.decode) -> T:
+    """The record in some bytes, with the `known` version, so that it is written again in that one. Raises NewerFormat
+    for a later one, and msgspec's errors.
+    """
+    version = decode(record, type=_Versioned).version
+    if version > known:
+        raise NewerFormat(version)
+    return msgspec.structs.replace(decode(record, type=kind), version=known)
 
 
 def check_version(blob: bytes, known: int) -> None:

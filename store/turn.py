@@ -17,7 +17,10 @@ import msgspec
 
 
 class Status(StrEnum):
-    """The status of a response. MOVES has the legal moves; `CONTINUABLE` has the statuses that allow a child."""
+    """The status of a response. MOVES has the legal moves; `CONTINUABLE` has the statuses that allow a child.
+
+    A new one takes a new version of each value that has it, as an earlier release can't read that.
+    """
 
     QUEUED = "queued"
     IN_PROGRESS = "in_progress"

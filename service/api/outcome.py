@@ -1,7 +1,7 @@
 """A call of a tool that the service runs, and its outcome, for the response and for the model.
 
 The event log of a background response keeps outcomes (responses/output/journal.py), so a worker that takes over
-doesn't call again. A field keeps its place there: only ever add, with a default.
+doesn't call again. A field keeps its place there: only ever add, with a default and the journal's next version.
 """
 
 from hashlib import blake2b

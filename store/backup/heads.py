@@ -25,10 +25,21 @@ from typing import NamedTuple
 import msgspec
 
 from store.archive.archive import Archive
-from store.errors import ArchiveContended, ArchiveRefused, ArchiveShared, ArchiveUnavailable, ArchiveWentBack
+from store.codec import decode_record
+from store.errors import (
+    ArchiveContended,
+    ArchiveRefused,
+    ArchiveShared,
+    ArchiveUnavailable,
+    ArchiveWentBack,
+    NewerFormat,
+)
 from store.keys import Keyspace, ShardKeys
 from store.redis import scripts
 from store.redis.connection import Operation, Server
+
+VERSION = 1
+"""The version of a head that this release writes, and the newest that it reads. Each new member takes the next one."""
 
 TRIES = 8
 """How often a head is raised again because somebody else has done that."""
@@ -37,7 +48,7 @@ MOST = 1 << 53
 """No head is as high, and no time: Lua's numbers end here."""
 
 
-class ArchiveHead(msgspec.Struct, frozen=True, omit_defaults=True):
+class ArchiveHead(msgspec.Struct, frozen=True):
     """The archive's head of a shard: its number, and that of the last deletion. `at` is the store's time in µs. `redis`
     is the id of the Redis that wrote it; it is `released` once one of its services has stopped, and no other has raised
     the head since.
@@ -48,6 +59,7 @@ class ArchiveHead(msgspec.Struct, frozen=True, omit_defaults=True):
     at: int = 0
     redis: str = ""
     released: bool = False
+    version: int = VERSION
 
 
 class Standing(Enum):
@@ -71,9 +83,6 @@ class _Compared(NamedTuple):
     head: ArchiveHead
     etag: str | None
     standing: Standing
-
-
-_heads = msgspec.json.Decoder(ArchiveHead)
 
 
 def key_of(number: int) -> str:
@@ -240,7 +249,9 @@ def went_back(number: int) -> ArchiveUnavailable:
 def _head_in(key: str, value: bytes) -> ArchiveHead:
     """The head in a value. Raises ArchiveRefused."""
     try:
-        head = _heads.decode(value)
+        head = decode_record(value, ArchiveHead, VERSION, msgspec.json.decode)
+    except NewerFormat as error:
+        raise ArchiveRefused(f"a later release wrote {key}, so this one leaves it alone: upgrade this one") from error
     except (msgspec.MsgspecError, ValueError) as error:
         raise ArchiveRefused(f"{key} is no head: delete it, and have `harmonium archive accept` go on") from error
     if not (0 <= head.gone <= head.number < MOST and 0 <= head.at < MOST):

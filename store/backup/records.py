@@ -1,10 +1,11 @@
 """Records: a turn as archives, backups and exports have it, as a value. Pure.
 
 A turn has its content as it was given, JSON and messages, not as the store packs it: so what is archived outlives the
-store's formats. Readers pass over members that they don't know.
+store's formats. Each new member takes a new version of what has it: a release that doesn't know it would drop it.
 """
 
 from hashlib import blake2b
+from operator import attrgetter
 
 import msgspec
 
@@ -72,6 +73,9 @@ class Saved(msgspec.Struct, frozen=True, tag="turn", omit_defaults=True):
 _encoder = msgspec.msgpack.Encoder()
 _raw = msgspec.json.Decoder(msgspec.Raw)
 
+_MESSAGE = attrgetter("role", "tokens", "channel", "recipient", "name", "content_type", "call_id", "item")
+"""The fields of a message that are in a digest: a field that a later release adds doesn't change earlier digests."""
+
 
 def are_json(response: bytes, items: bytes) -> bool:
     """Whether these are the JSON texts of an object and a list, as the service serves them. Nothing is made of them."""
@@ -88,6 +92,8 @@ def content(tenant: str, turn: Saved) -> int:
     """The digest of a tenant's turn as readers see it, as a number below WHOLE: without its use, and its size; its
     pictures by their digests.
     """
-    named = tuple(Picture(picture.digest, b"") for picture in turn.pictures)
-    said = msgspec.structs.replace(turn, used=0, held=0, pictures=named)
+    messages = tuple(map(_MESSAGE, turn.messages))
+    pictures = tuple((picture.digest, b"") for picture in turn.pictures)
+    erased = turn.erased and {"messages": turn.erased.messages, "bytes": turn.erased.bytes}
+    said = msgspec.structs.replace(turn, used=0, held=0, messages=messages, erased=erased, pictures=pictures)
     return int.from_bytes(blake2b(_encoder.encode((tenant, said)), digest_size=32).digest())

@@ -23,10 +23,14 @@ import msgspec
 
 from store.archive.archive import Archive
 from store.archive.port import MOST_DELETED, MOST_LISTED
-from store.errors import ArchiveDamaged, ArchiveUnavailable, StoreError, StoreUnavailable
+from store.codec import decode_record
+from store.errors import ArchiveDamaged, ArchiveUnavailable, NewerFormat, StoreError, StoreUnavailable
 from store.history.history import ConversationHistoryStore
 from store.keys import Key, ShardKeys, checked_tenant
 from store.redis import scripts
+
+VERSION = 1
+"""The version of a record that this release writes, and the newest that it reads; each new member takes the next."""
 
 PREFIX = "file-"
 PIECE_BYTES = 1 << 20
@@ -44,7 +48,9 @@ FREE_SHARE = 0.1
 """The share of a Redis's memory that files leave free, so that turns are stored as long as there is room for them."""
 
 RECOVERED = "files-recovered"
-"""The key in the first shard by which the records in the archive were read back into this Redis."""
+"""The key in the first shard by which the records in the archive were read back into this Redis: the newest version
+that could be read.
+"""
 
 _DIGITS = "-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"
 """Digits in the order of their codes: ids have the order of the times in them."""
@@ -67,6 +73,7 @@ class FileRecord(msgspec.Struct, frozen=True):
     created_at: int = 0
     expires_at: int | None = None
     archived: bool = False
+    version: int = VERSION
 
     @property
     def pieces(self) -> int:
@@ -109,12 +116,14 @@ class FileGone(StoreError):
         self.id = id
 
 
-_decoder = msgspec.msgpack.Decoder(FileRecord)
+def _decode(record: bytes) -> FileRecord:
+    """The record in some bytes. Raises NewerFormat."""
+    return decode_record(record, FileRecord, VERSION)
 
 
 class Files:
-    """The files of all tenants. All raise StoreUnavailable and ArchiveUnavailable, and ValueError for a malformed
-    tenant.
+    """The files of all tenants. All raise StoreUnavailable and ArchiveUnavailable, NewerFormat for a record of a later
+    release, and ValueError for a malformed tenant.
     """
 
     def __init__(
@@ -201,15 +210,22 @@ class Files:
             return None
         shard = self._shard(tenant)
         found, (seconds, _) = await self.server.row(("HGET", records_of(shard, tenant), id), ("TIME",), at=shard.clock)
-        record = None if found is None else _decoder.decode(found)
+        record = None if found is None else _decode(found)
         return None if record is None or _has_expired(record, int(seconds)) else record
 
-    async def of(self, tenant: str) -> list[FileRecord]:
-        """A tenant's files, the oldest first."""
-        shard = self._shard(tenant)
+    async def of(self, tenant: str, faults: list[StoreError] | None = None) -> list[FileRecord]:
+        """A tenant's files, the oldest first, but for those of a later release; `faults` gets an error for each."""
+        shard, records = self._shard(tenant), list[FileRecord]()
         found, (seconds, _) = await self.server.row(("HVALS", records_of(shard, tenant)), ("TIME",), at=shard.clock)
-        records = [record for record in map(_decoder.decode, found) if not _has_expired(record, int(seconds))]
-        return sorted(records, key=lambda record: record.id)
+        for each in found:
+            try:
+                records.append(_decode(each))
+            except NewerFormat as error:
+                if faults is not None:
+                    faults.append(error)
+        return sorted(
+            (record for record in records if not _has_expired(record, int(seconds))), key=lambda record: record.id
+        )
 
     async def read(self, tenant: str, record: FileRecord) -> AsyncGenerator[bytes]:
         """The content of a file in pieces of PIECE_BYTES, of which the last may be shorter. Raises FileGone."""
@@ -241,50 +257,64 @@ class Files:
         found = await self.server.command("HKEYS", self._shard(tenant).key_named(f"file-room:{tenant}"))
         ids = dict.fromkeys(id.decode() for id in found if id != b"*")
         if self.archive is not None:  # Redis may have lost their records
-            ids |= {record.id: None async for _, record in archived_files(self.archive, tenant)}
+            folder = f"{ROOT}t.{checked_tenant(tenant)}/"
+            ids |= {key.split("/")[3]: None async for key in _keys(self.archive, folder)}
         for id in ids:
             await self._drop(tenant, id)
         return len(ids)
 
-    async def all(self) -> AsyncGenerator[tuple[str, FileRecord]]:
-        """The files of all tenants that Redis knows, with whose they are."""
+    async def all(
+        self, tenant: str | None = None, faults: list[StoreError] | None = None
+    ) -> AsyncGenerator[tuple[str, FileRecord]]:
+        """The files that Redis knows, those of a tenant or all, with whose they are. `faults` is as for `of`."""
         for shard in self._keyspace.all_shards():
             prefix, cursor = shard.key_named("files:"), b"0"
             while True:
                 cursor, keys = await self.server.command(
-                    "SCAN", cursor, "MATCH", f"{prefix}*", "COUNT", 1_000, at=shard.clock
+                    "SCAN", cursor, "MATCH", f"{prefix}{tenant or '*'}", "COUNT", 1_000, at=shard.clock
                 )
                 for key in keys:
-                    tenant = key.decode().removeprefix(prefix)
-                    for record in await self.of(tenant):
-                        yield tenant, record
+                    whose = key.decode().removeprefix(prefix)
+                    for record in await self.of(whose, faults):
+                        yield whose, record
                 if cursor == b"0":
                     break
 
     async def sweep(self) -> int:
-        """Delete files that have expired, and what died amid an upload or a deletion; how many these were."""
+        """Delete files that have expired, and what died amid an upload or a deletion; how many these were. Those of a
+        later release stay.
+        """
         swept = 0
         for shard in self._keyspace.all_shards():
-            times = shard.key_named("files-until")
+            times, left = shard.key_named("files-until"), 0
             while True:
                 seconds, micros = map(int, await self.server.command("TIME", at=shard.clock))
                 now_ms = seconds * 1000 + micros // 1000
-                due = await self.server.command("ZRANGE", times, "-inf", now_ms, "BYSCORE", "LIMIT", 0, SWEPT)
+                due = await self.server.command("ZRANGE", times, "-inf", now_ms, "BYSCORE", "LIMIT", left, SWEPT)
                 for member in due:
                     tenant, _, id = member.decode().partition("/")
-                    swept += await self._drop(tenant, id, due=True)
+                    try:
+                        await self.find(tenant, id)
+                    except NewerFormat:
+                        left += 1
+                    else:
+                        swept += await self._drop(tenant, id, due=True)
                 if len(due) < SWEPT:
                     break
         return swept
 
     async def recover(self) -> int:
-        """Have a Redis that has lost its records, or never had them, know the files of the archive; how many."""
-        first, recovered = self._keyspace.all_shards()[0].key_named(RECOVERED), 0
-        if self.archive is None or await self.server.command("EXISTS", first):
+        """Have a Redis that has lost its records, or never had them, know the files of the archive; how many. Done
+        once, and again by a later release. Raises in the end the error of a record that can't be read.
+        """
+        first, recovered, faults = self._keyspace.all_shards()[0].key_named(RECOVERED), 0, list[StoreError]()
+        if self.archive is None or int(await self.server.command("GET", first) or 0) >= VERSION:
             return 0
-        async for tenant, record in archived_files(self.archive):
+        async for tenant, record in archived_files(self.archive, faults=faults):
             recovered += await self.adopt(tenant, record)
-        await self.server.command("SET", first, 1)
+        await self.server.command("SET", first, VERSION)
+        for error in faults:
+            raise error
         return recovered
 
     async def adopt(self, tenant: str, record: FileRecord) -> bool:
@@ -299,7 +329,8 @@ class Files:
 
     async def faults(self) -> AsyncGenerator[tuple[str, FileRecord, str]]:
         """Yields files that are not whole, with whose they are and a word: they lack a `piece`, or Redis lacks the
-        `record` that the archive has. Files in an archive that isn't given are passed over.
+        `record` that the archive has. Files in an archive that isn't given are passed over, and those of a later
+        release. Raises ArchiveDamaged in the end.
         """
         async for tenant, record in self.all():
             if record.archived and self.archive is None:
@@ -307,10 +338,14 @@ class Files:
             if not await self._is_whole(tenant, record) and await self.find(tenant, record.id):
                 yield tenant, record, "piece"
         if self.archive is not None:
-            async for tenant, record in archived_files(self.archive):
+            faults = list[StoreError]()
+            async for tenant, record in archived_files(self.archive, faults=faults):
                 room = self._shard(tenant).key_named(f"file-room:{tenant}")
                 if not await self.server.command("HEXISTS", room, record.id):
                     yield tenant, record, "record"
+            for error in faults:
+                if not isinstance(error, NewerFormat):
+                    raise error
 
     async def _is_whole(self, tenant: str, record: FileRecord) -> bool:
         """Whether all pieces of a file are there."""
@@ -431,25 +466,39 @@ def records_of(shard: ShardKeys, tenant: str) -> Key:
     return shard.key_named(f"files:{tenant}")
 
 
-async def archived_files(archive: Archive, tenant: str | None = None) -> AsyncGenerator[tuple[str, FileRecord]]:
-    """The files whose records an archive has, those of a tenant or all, with whose they are. Raises ArchiveDamaged."""
+async def archived_files(
+    archive: Archive, tenant: str | None = None, *, faults: list[StoreError] | None = None
+) -> AsyncGenerator[tuple[str, FileRecord]]:
+    """The files whose records an archive has, those of a tenant or all, with whose they are.
+
+    `faults` gets the error of each record that can't be read, which is passed over. Without it, that is raised:
+    ArchiveDamaged and NewerFormat.
+    """
     folder = ROOT if tenant is None else f"{ROOT}t.{checked_tenant(tenant)}/"
     async for key in _keys(archive, folder):
         if key.endswith(f"/{RECORD}") and (stored := await archive.get(key)) is not None:
-            match, record = check_value(key, stored.value)
+            try:
+                match, record = check_value(key, stored.value)
+            except (ArchiveDamaged, NewerFormat) as error:
+                if faults is None:
+                    raise
+                faults.append(error)
+                continue
             if record is not None:
                 yield match, record
 
 
 def check_value(key: str, value: bytes) -> tuple[str, FileRecord | None]:
-    """The tenant of a value of an archive, and the record that it is, None for a piece. Raises ArchiveDamaged."""
+    """The tenant of a value of an archive, and the record that it is, None for a piece. Raises ArchiveDamaged,
+    and NewerFormat.
+    """
     match = _KEY.fullmatch(key)
     if match is None or len(value) > PIECE_BYTES:
         raise ArchiveDamaged(f"{key[:200]} can't be of a file")
     if match[3] != RECORD:
         return match[1], None
     try:
-        record = _decoder.decode(value)
+        record = _decode(value)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ArchiveDamaged(f"{key} can't be read: {error}") from error
     if record.id != match[2] or record.bytes < 0:

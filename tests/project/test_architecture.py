@@ -74,7 +74,7 @@ PURE_BESIDES_STDLIB = (
         "service.steps.cached_steps",
         "urllib.parse",
     ),
-    *("store.turn", "store.codec"),
+    *("store.turn", "store.codec", "store.errors"),
     *(
         f"service.engine.port.{value}"
         for value in (

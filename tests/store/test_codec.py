@@ -6,6 +6,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import zstandard
 from hypothesis import given
@@ -57,6 +58,22 @@ def test_a_frame_of_an_unknown_dictionary_is_refused_as_of_a_later_release() -> 
     with pytest.raises(UnknownDictionary, match="needs dictionary 40000, which this release doesn't have") as caught:
         codec.decode_response(bytes([codec.FORMAT, codec.ZSTD]) + frame)
     assert isinstance(caught.value, NewerFormat)
+
+
+class Record(msgspec.Struct):
+    said: str = ""
+    version: int = 2
+
+
+@pytest.mark.parametrize("of", [msgspec.msgpack, msgspec.json])
+def test_a_record_is_read_by_its_version_and_written_again_in_todays(of: Any) -> None:
+    for written in ({"said": "so"}, {"said": "so", "version": 1}, {"said": "so", "version": 2, "more": 1}):
+        assert codec.decode_record(of.encode(written), Record, 2, of.decode) == Record("so", 2)
+    with pytest.raises(NewerFormat) as caught:
+        codec.decode_record(of.encode({"said": ["of another form"], "version": 3}), Record, 2, of.decode)
+    assert caught.value.version == 3
+    with pytest.raises(msgspec.ValidationError):
+        codec.decode_record(of.encode({"said": 5}), Record, 2, of.decode)
 
 
 VECTORS: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("blobs.json").read_text())

@@ -1,6 +1,7 @@
 """Batches in a process: the work on them where background responses are made, and their routes."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 
 import typer
 from fastapi import APIRouter
@@ -8,6 +9,7 @@ from fastapi import APIRouter
 from service.ports import Chore
 from service.process import Feature, Offered
 from service.responses.service import Service
+from store.errors import NewerFormat
 from store.history.records import TenantRecords
 
 MOST_SHOWN = 100
@@ -37,8 +39,9 @@ class BatchesFeature(Feature):
         stored, found = TenantRecords(service.store, BATCHES), list[object]()
         for tenant, id in (await stored.under_way())[:MOST_SHOWN]:
             if (record := await stored.get(tenant, id)) is not None:
-                shown = decode_batch(record).shown
-                found.append({"tenant": tenant, "id": id, "status": shown.status, "counts": shown.request_counts})
+                with suppress(NewerFormat):
+                    shown = decode_batch(record).shown
+                    found.append({"tenant": tenant, "id": id, "status": shown.status, "counts": shown.request_counts})
         return {"batches": found}
 
     def commands(self, app: typer.Typer) -> None:

@@ -52,7 +52,7 @@ from service.steps import in_steps
 from service.store_away import tolerate
 from service.web.dialect import OPENAI, Dialect, Translate, no_translation
 from service.web.errors import envelope, on_one_line
-from store.errors import Conflict, NotCancellable, NotFound, NotTerminal, StoreError
+from store.errors import Conflict, NewerFormat, NotCancellable, NotFound, NotTerminal, StoreError
 from store.files.files import FileGone, FileRecord, Files, new_id
 from store.history.records import TenantRecords
 from store.turn import TERMINAL
@@ -159,6 +159,8 @@ class Batches:
         self.stored = TenantRecords(service.store, BATCHES)
         self._runs = dict[str, BatchRun]()
         """By their tenants."""
+        self._newer = set[str]()
+        """The ids of those that only a later release can work on."""
 
     def ended(self, id: str) -> None:
         """A response has ended in this process. Never blocks."""
@@ -172,8 +174,9 @@ class Batches:
                 with tolerate(self.service.store, "batches can't be started"):
                     await self.service.know_ids()
                     found = await self.stored.under_way()
+                    self._newer &= {id for _, id in found}
                     for tenant, id in random.sample(found, len(found)):  # others may hold some of a tenant's
-                        if tenant not in self._runs and len(self._runs) < AT_ONCE:
+                        if id not in self._newer and tenant not in self._runs and len(self._runs) < AT_ONCE:
                             self._runs[tenant] = run = BatchRun(self, tenant, id)
                             group.create_task(self._work(run))
                 await asyncio.sleep(LOOK_SECONDS * random.uniform(0.5, 1))
@@ -183,6 +186,9 @@ class Batches:
             await run.work()
         except* BatchLost:
             pass  # whoever holds it goes on
+        except* NewerFormat:
+            self._newer.add(run.id)
+            logs.event(logger, logging.WARNING, "a batch needs a later release", batch=run.id)
         except* (StoreError, EngineError, TimeoutError) as errors:
             logs.event(logger, logging.WARNING, "a batch waits", batch=run.id, reason=str(errors.exceptions[0]))
         except* Exception:

@@ -3,6 +3,7 @@
 Source of the keys: openai 3.57's `types/batch.py`, `batch_create_params.py`, `batch_error.py`, `batch_usage.py`.
 """
 
+from contextlib import suppress
 from typing import Annotated, Literal
 
 import msgspec
@@ -13,7 +14,14 @@ from service.api.response import InputTokensDetails, OutputTokensDetails, Usage
 from service.decoding import ABSENT, decode
 from service.errors import ApiError
 from service.features.files.routes import FileExpiry
+from store.codec import decode_record
+from store.errors import NewerFormat
 from store.history.records import RecordKind, TenantRecords
+
+VERSION = 1
+"""The version of a record that this release writes, and the newest that it reads. Each new member, and each new
+value in it such as a status, takes the next.
+"""
 
 WINDOWS = {"2h": 2 * 3600, "8h": 8 * 3600, "24h": 24 * 3600}
 """The seconds that each window has."""
@@ -101,7 +109,7 @@ class OpenFile(msgspec.Struct, frozen=True):
     bytes: int = 0
 
 
-class BatchRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+class BatchRecord(msgspec.Struct, frozen=True):
     """The record of a batch. The answers of the first `until` lines, in the order of work, are in its files. `holder`
     works on it until `held_until`.
     """
@@ -116,6 +124,7 @@ class BatchRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """Models whose engines were away, and the places from which on their lines were put behind all others."""
     holder: str = ""
     held_until: float = 0.0
+    version: int = VERSION
 
     @property
     def under_way(self) -> bool:
@@ -161,12 +170,16 @@ def encode_batch(record: BatchRecord) -> tuple[bytes, bool]:
 
 
 def decode_batch(record: bytes) -> BatchRecord:
-    return msgspec.msgpack.decode(record, type=BatchRecord)
+    """The record in some bytes. Raises NewerFormat."""
+    return decode_record(record, BatchRecord, VERSION)
 
 
 async def all_of(stored: TenantRecords, tenant: str) -> list[BatchRecord]:
-    """A tenant's batches, newest first. Raises StoreError."""
-    found = [decode_batch(each) for each in (await stored.all(tenant)).values()]
+    """A tenant's batches, newest first, but for those of a later release. Raises StoreError."""
+    found = list[BatchRecord]()
+    for each in (await stored.all(tenant)).values():
+        with suppress(NewerFormat):
+            found.append(decode_batch(each))
     return sorted(found, key=lambda each: (each.shown.created_at, each.shown.id), reverse=True)
 
 

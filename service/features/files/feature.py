@@ -43,9 +43,11 @@ async def keep_for_ever(files: Files, store: ConversationHistoryStore, layout: L
     where the store's layout record contradicts this process.
     """
     while True:
-        with tolerate(store, "files are not swept"):
+        with tolerate(store, "files of the archive are not known again"):
             await layout.check()
             await files.recover()
+        with tolerate(store, "files are not swept"):
+            await layout.check()
             await files.sweep()
         await asyncio.sleep(SWEEP_SECONDS * random.uniform(0.5, 1.5))
 

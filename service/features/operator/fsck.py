@@ -184,7 +184,7 @@ async def _with_files(report: CheckReport, files: Files, *, repair: bool) -> Che
         if fault.what == "file-piece":
             await files.delete(fault.tenant or "", fault.id or "")
     if repair and files.archive is not None:
-        async for tenant, record in archived_files(files.archive):
+        async for tenant, record in archived_files(files.archive, faults=[]):
             await files.adopt(tenant, record)
     left = 0 if repair else len(faults)
     found = {"faults": report.faults | faults, "found": report.found + len(faults), "left": report.left + left}

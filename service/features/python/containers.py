@@ -29,7 +29,8 @@ from service.features.sandbox.port import (
     begin,
 )
 from service.logs import event
-from store.errors import StoreError, StoreFull
+from store.codec import decode_record
+from store.errors import NewerFormat, StoreError, StoreFull
 from store.history.records import RecordKind, TenantRecords
 
 CONTAINERS = RecordKind("containers", "cntr_", b"contnr".hex(), most=128, kept_ms=86_400_000)
@@ -45,6 +46,9 @@ START_SECONDS = 5.0
 
 _FILE_DIGEST_BYTES = 24
 _MARK_BYTES = 8
+
+VERSION = 1
+"""The version of a record that this release writes, and the newest that it reads; each new member takes the next."""
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +68,7 @@ class ContainerRecord(msgspec.Struct, frozen=True):
     uploads: tuple[bytes, ...] = ()
     lost: bool = False
     deleted: bool = False
+    version: int = VERSION
 
 
 class OpenedContainer(NamedTuple):
@@ -82,7 +87,9 @@ class KeptFile(NamedTuple):
     uploaded: bool
 
 
-_RECORD = msgspec.msgpack.Decoder(ContainerRecord)
+def _decode(record: bytes) -> ContainerRecord:
+    """The record in some bytes. Raises NewerFormat."""
+    return decode_record(record, ContainerRecord, VERSION)
 
 
 def file_id(container: str, path: str) -> str:
@@ -140,7 +147,7 @@ class Containers:
     async def find(self, tenant: str, id: str) -> ContainerRecord | None:
         """The record of a container, also of a deleted one; None where there is none. Raises StoreError."""
         found = await self._records.get(tenant, id)
-        return None if found is None else _RECORD.decode(found)
+        return None if found is None else _decode(found)
 
     async def record(self, tenant: str, id: str) -> ContainerRecord:
         """The record of a container that wasn't deleted, expired or not. Raises ApiError 404, StoreError."""
@@ -163,12 +170,20 @@ class Containers:
 
     async def all(self, tenant: str) -> list[tuple[str, ContainerRecord]]:
         """A tenant's containers, the newest first. Raises StoreError."""
-        found = ((id, _RECORD.decode(record)) for id, record in (await self._records.all(tenant)).items())
+        found = await self._all(tenant)
         return sorted(
-            (each for each in found if not each[1].deleted),
+            (each for each in found.items() if not each[1].deleted),
             key=lambda each: (each[1].created_at, each[0]),
             reverse=True,
         )
+
+    async def _all(self, tenant: str) -> dict[str, ContainerRecord]:
+        """A tenant's records by their ids, but for those of a later release."""
+        found = dict[str, ContainerRecord]()
+        for id, record in (await self._records.all(tenant)).items():
+            with suppress(NewerFormat):
+                found[id] = _decode(record)
+        return found
 
     async def open(
         self,
@@ -209,10 +224,9 @@ class Containers:
         try:
             await self._records.keep(tenant, id, encoded)
         except StoreFull:
-            records = {each: _RECORD.decode(known) for each, known in (await self._records.all(tenant)).items()}
-            ended = [each for each, known in records.items() if not self.lives(known)]
+            ended = [each for each, known in (await self._all(tenant)).items() if not self.lives(known)]
             if not ended:
-                raise Full(f"a tenant may have {len(records)} containers") from None
+                raise Full(f"a tenant may have {CONTAINERS.most} containers") from None
             for each in ended:
                 await self._records.drop(tenant, each)
             await self._records.keep(tenant, id, encoded)
@@ -234,8 +248,9 @@ class Containers:
         return self._clock() - record.active_at < FRESH_SECONDS
 
     async def lose(self, tenant: str, id: str) -> None:
-        """Note that the session of a container is gone. Raises StoreError."""
-        await self._change(tenant, id, lambda _: {"lost": True})
+        """Note that the session of a container is gone, unless a later release has its record. Raises StoreError."""
+        with suppress(NewerFormat):
+            await self._change(tenant, id, lambda _: {"lost": True})
 
     async def delete(self, tenant: str, id: str) -> None:
         """End a container. Raises ApiError 404, StoreError."""
@@ -255,12 +270,12 @@ class Containers:
         """Change members of a record, also while others do. Returns the new record; None where there is none."""
 
         def edit(before: bytes) -> tuple[bytes, bool]:
-            known = _RECORD.decode(before)
+            known = _decode(before)
             record = known if known.deleted else msgspec.structs.replace(known, **change(known))
             return msgspec.msgpack.encode(record), False
 
         record = await self._records.change(tenant, id, edit)
-        return None if record is None else _RECORD.decode(record)
+        return None if record is None else _decode(record)
 
     # --- files ---
 

@@ -8,7 +8,8 @@ Nearly all events are deltas of one item, which differ in their text and their n
 no gaps, so the last one gives all. Other events stay JSON: tools hold numbers that msgpack can't.
 The tokens that made the events stand beside them, so that another process can go on where this one died: an appended
 batch makes both of them last, or neither. So do the outcomes of calls that the service ran, and the text
-of a model that doesn't speak Harmony. From 0.1.0 on never change the meaning of a version: add the next one.
+of a model that doesn't speak Harmony. From 0.1.0 on never change the meaning of a version: each new event, member,
+value or kind takes the next one.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -24,6 +25,7 @@ from service.engine.port import TokenLogprobs
 from service.harmony import tokens
 from service.responses.output.reading import Cached, Piece
 from store.codec import check_version, squeeze, unsqueeze
+from store.errors import NewerFormat
 
 FORMAT = 4
 """The version of a batch's bytes."""
@@ -75,7 +77,9 @@ _KINDS: tuple[tuple[type[events.Delta], str], ...] = (
     (events.CodeInterpreterCallCodeDelta, "ci_"),
     (events.McpCallArgumentsDelta, "mcp_"),
 )
-"""Deltas, and how ids of their items begin. The place of a kind is what a batch says: only ever add."""
+"""Deltas, and how ids of their items begin. The place of a kind is what a batch says: only ever add,
+with a new version of a batch.
+"""
 
 _OF_PARTS = (events.OutputTextDelta, events.ReasoningTextDelta, events.SummaryTextDelta)
 """Deltas that name a part of their item, which is the first."""
@@ -154,7 +158,26 @@ def _is_plain(event: Event) -> TypeGuard[events.Delta]:
 
 def decode_batch(blob: bytes, last: int) -> Batch:
     """The batch whose last event has the number `last`, equal to what was encoded. Raises NewerFormat."""
-    written = _read_batch(blob)
+    return _read_batch(blob, lambda written: _events(written, last))
+
+
+def decode_sampled(blob: bytes) -> Batch:
+    """The part of a batch that a replay needs, which makes the events anew. Raises NewerFormat."""
+    return _read_batch(blob, lambda _: [])
+
+
+def _read_batch(blob: bytes, make: Callable[[_Written], list[Event]]) -> Batch:
+    check_version(blob, FORMAT)
+    try:
+        written = _unpack(unsqueeze(blob[1:]))
+        made = make(written)
+    except (msgspec.ValidationError, IndexError) as error:  # an event, a value or a kind that this release doesn't know
+        raise NewerFormat(FORMAT + 1) from error
+    sampled = (tuple(written.logprobs), tuple(written.outcomes), tuple(written.pieces))
+    return Batch(made, written.tokens, written.cached_tokens, *sampled)
+
+
+def _events(written: _Written, last: int) -> list[Event]:
     number = last + 1 - sum([1 if type(run) is bytes else len(cast(_Deltas, run).texts) for run in written.runs])
     out: list[Event] = []
     for run in written.runs:
@@ -168,22 +191,7 @@ def decode_batch(blob: bytes, last: int) -> Batch:
             make = cast(Callable[..., Event], kind)
             out += [make(*of, text, sequence_number=place) for place, text in enumerate(run.texts, number)]
             number += len(run.texts)
-    return _batch(out, written)
-
-
-def decode_sampled(blob: bytes) -> Batch:
-    """The part of a batch that a replay needs, which makes the events anew. Raises NewerFormat."""
-    return _batch([], _read_batch(blob))
-
-
-def _batch(made: list[Event], written: _Written) -> Batch:
-    sampled = (tuple(written.logprobs), tuple(written.outcomes), tuple(written.pieces))
-    return Batch(made, written.tokens, written.cached_tokens, *sampled)
-
-
-def _read_batch(blob: bytes) -> _Written:
-    check_version(blob, FORMAT)
-    return _unpack(unsqueeze(blob[1:]))
+    return out
 
 
 @lru_cache(maxsize=1024)

@@ -6,6 +6,7 @@ here nothing is secret, and the same value always makes the same bytes.
 """
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -103,6 +104,5 @@ def _open(text: str, wanted: str, opener: Opener, decoder: msgspec.msgpack.Decod
     return decoder.decode(payload[1:])
 
 
-def _bare(message: StoredMessage) -> tuple[object, ...]:
-    """A message as a payload has it: without the number of its item, which is another one wherever it is read."""
-    return msgspec.structs.astuple(message)[:-1]
+_bare = attrgetter("role", "tokens", "channel", "recipient", "name", "content_type", "call_id")
+"""A message as a payload has it: without the number of its item, which is another one wherever it is read."""

@@ -33,7 +33,9 @@ from store.keys import SHARD_DIGITS, checked_tenant
 
 MAGIC = b"hA"
 VERSION = 1
-"""The version of a part that this release writes, and the newest that it reads."""
+"""The version of a part that this release writes, and the newest that it reads. Each new member, value or kind
+in it takes the next one: an archiver of an earlier release would write the part anew without it.
+"""
 
 PART_BYTES = 1 << 20
 """From how many bytes of payload on a part is full: some 300 turns, which are 256 KiB as they are written."""
@@ -49,6 +51,9 @@ MOST_HELD_BYTES = 2 * MOST_PART_BYTES
 
 COUNTED_FROM_BYTES = 2 * PART_BYTES
 """From how many bytes on that is counted: less take no more than that, whatever they are."""
+
+UNKNOWN = ("Invalid enum value", "Invalid value")
+"""How msgspec says that it doesn't know a status, or a kind of entry: a later release has written it."""
 
 UNSEALED = 0
 _HEAD = MAGIC + bytes([VERSION, UNSEALED])
@@ -175,6 +180,8 @@ def _read(value: bytes, decoder: msgspec.msgpack.Decoder[T]) -> T:
         _check(packed)
         return decoder.decode(packed)
     except (zstandard.ZstdError, msgspec.MsgspecError, ValueError) as error:  # ValueError: text that is none
+        if str(error).startswith(UNKNOWN):
+            raise NewerFormat(VERSION + 1) from error
         raise ArchiveDamaged(f"it can't be read: {error}") from error
 
 

@@ -29,7 +29,7 @@ from store.backup.reading import PAYLOAD_BYTES, Node, ShardReader, be_patient, p
 from store.backup.upkeep.backup_file import BackupHeader, BackupProgress, BackupTarget, put
 from store.backup.upkeep.carrying import Carrier, ErasedTenant, batches, has_turn, side_by_side
 from store.backup.upkeep.walking import marks, trees_of
-from store.errors import NotFound
+from store.errors import NotFound, StoreError
 from store.files.files import RECORD, FileGone, Files
 from store.files.files import folder_of as files_folder
 from store.history.history import ConversationHistoryStore
@@ -149,10 +149,8 @@ class Backup:
 
     async def _files(self, file: Archive, tenant: str | None) -> AsyncGenerator[None]:
         """Write files to the file, a step for each. One that is deleted meanwhile has no record in it."""
-        files = Files(self._history, self._archive)
-        async for whose, record in files.all():
-            if tenant not in (None, whose):
-                continue
+        files, faults = Files(self._history, self._archive), list[StoreError]()
+        async for whose, record in files.all(tenant, faults):
             with suppress(FileGone):
                 number = 0
                 async for piece in files.read(whose, record):
@@ -160,6 +158,7 @@ class Backup:
                     number += 1
                 await put(file, f"{files_folder(whose, record.id)}{RECORD}", msgspec.msgpack.encode(record))
             yield
+        self._unreadable += len(faults)
 
     async def _with(self, reader: ShardReader, tenant: str | None, digits: str) -> AsyncGenerator[str]:
         """The conversation in memory that has a turn, which one of all tenants may have."""

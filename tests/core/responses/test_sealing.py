@@ -7,6 +7,7 @@ import random
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -181,9 +182,17 @@ def test_what_a_later_release_sealed_is_refused() -> None:
             open_sealed("sealed", Clear(kind, payload))
 
 
+class Later(StoredMessage, frozen=True, array_like=True):
+    """A message with another field at its end."""
+
+    more: str | None = None
+
+
 def test_the_bytes_of_a_payload_stay_what_they_are() -> None:
     message = StoredMessage("assistant", b"\1\0\0\0", "analysis")
 
     assert sealed.reasoning("so") == b"\x01\xa2so"
     assert sealed.reasoning(message) == b"\x01\x97\xa9assistant\xc4\x04\x01\x00\x00\x00\xa8analysis\xc0\xc0\xc0\xc0"
     assert sealed.compaction("so", [message]) == b"\x01\x93\xa2so\x91" + sealed.reasoning(message)[1:] + b"\x90"
+    more = Later(*msgspec.structs.astuple(message), "a field of a later release")
+    assert sealed.reasoning(more) == sealed.reasoning(message)

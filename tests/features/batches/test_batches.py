@@ -1,20 +1,26 @@
 """Batches as the official SDK has them made: an uploaded file of requests, and files of what came of each."""
 
+import asyncio
 import json
 import tracemalloc
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import openai
 import pytest
 from openai.types import Batch
 from redis.asyncio import Redis
 
-from service.features.batches import shapes
+from service.features.batches import running, shapes
+from service.features.batches.feature import FEATURE
 from service.features.batches.lines import BatchLine, LineReader
+from service.features.batches.shapes import BATCHES
 from service.process import Settings, load_settings
+from service.settings.core import DEFAULT_TENANT
 from store.errors import StoreUnavailable
 from store.files.files import FileGone, Files
+from store.history.records import TenantRecords
 from store.jobs.outbox import Outbox
 from tests.support.batches import ENDED, answers_of, begun, ended, lines
 from tests.support.engine.scripted import Stall
@@ -149,6 +155,35 @@ async def test_batches_are_listed_newest_first_page_by_page(settings: Settings) 
             await client.batches.list(after="batch_nowhere")
         with pytest.raises(openai.NotFoundError):
             await client.batches.retrieve("batch_nowhere")
+
+
+async def test_a_batch_of_a_later_release_is_left_alone(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(running, "LOOK_SECONDS", 0.05)
+    async with serving(settings, scripted([answer("Hello.")])) as inside, inside.client() as client:
+        own = await begun(client, lines({"input": "a"}))
+        await ended(client, own.id)
+        stored = TenantRecords(inside.store, BATCHES)
+        tenant, id = DEFAULT_TENANT, stored.new_id(DEFAULT_TENANT)
+        record = await stored.get(tenant, own.id)
+        assert record is not None
+        known = msgspec.msgpack.decode(record)
+        assert known["version"] == shapes.VERSION
+        later = known | {"version": shapes.VERSION + 1, "shown": known["shown"] | {"id": id, "status": "paused"}}
+        await stored.keep(tenant, id, msgspec.msgpack.encode(later), under_way=True)
+
+        again = await begun(client, lines({"input": "b"}))
+        assert (await ended(client, again.id)).status == "completed"
+        assert {each.id async for each in client.batches.list()} == {own.id, again.id}
+        for ask in (client.batches.retrieve, client.batches.cancel):
+            with pytest.raises(openai.InternalServerError, match="A later release stored the requested data"):
+                await ask(id)
+        await asyncio.sleep(0.5)
+        assert caplog.text.count("a batch needs a later release") == 1
+        assert "work on a batch failed" not in caplog.text
+        assert await stored.get(tenant, id) == msgspec.msgpack.encode(later)
+        assert await FEATURE.under_way(cast(Any, inside)) == {"batches": []}
 
 
 async def test_a_cancelled_batch_has_what_was_made_by_then(settings: Settings) -> None:

@@ -9,6 +9,7 @@ from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 
+import msgspec
 import pytest
 from redis.asyncio import Redis
 
@@ -19,13 +20,16 @@ from store.archive.opening import open_archive
 from store.backup.archiving.marks import Marks
 from store.backup.ownership import join
 from store.backup.upkeep.backup import Backup, BackupScope
+from store.backup.upkeep.backup_file import BackupHeader
 from store.backup.upkeep.erasing import erase
 from store.backup.upkeep.restore import Restore, Restored
-from store.errors import ArchiveUnavailable
+from store.errors import ArchiveDamaged, ArchiveUnavailable, NewerFormat
+from store.files import files as module
 from store.files.files import (
     PIECE_BYTES,
     RECOVERED,
     ROOT,
+    VERSION,
     FileGone,
     FileLimits,
     FileRecord,
@@ -393,6 +397,92 @@ async def test_a_redis_that_lost_all_knows_the_files_of_its_archive_again(
     assert RECOVERED in {key.decode().rpartition(":")[2] async for key in redis.scan_iter(f"{prefix}:*")}
 
 
+async def make_later(files: Files, record: FileRecord, redis: Redis, prefix: str, *, until: int = 0) -> bytes:
+    """Make a file's records those of a later release; with `until` its time has come."""
+    later = msgspec.to_builtins(record, builtin_types=(bytes,)) | {"version": VERSION + 1, "shared": True}
+    value = msgspec.msgpack.encode(later)
+    (key,) = await redis.keys(f"{prefix}:*:files:acme")
+    await redis.hset(key, record.id, value)
+    if until:
+        await redis.zadd(key.replace(b"files:acme", b"files-until"), {f"acme/{record.id}": until})
+    if files.archive is not None:
+        name = f"{folder_of('acme', record.id)}record"
+        stored = await files.archive.get(name)
+        assert stored is not None
+        await files.archive.put(name, value, only_if=stored.etag)
+    return value
+
+
+async def test_files_of_a_later_release_are_left_alone(
+    files: Files, redis: Redis, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SWEPT", 1)
+    later, own, old = await create(files), await create(files), await create(files, expires_at=5)
+    value = await make_later(files, later, redis, prefix, until=1)
+    archived = await left_in(files.archive)
+    assert await files.of("acme") == [own]
+    assert [record async for _, record in files.all()] == [own]
+    for work in (files.find, files.delete):
+        with pytest.raises(NewerFormat):
+            await work("acme", later.id)
+    assert await files.sweep() == 1
+    assert [each async for each in files.faults()] == []
+    (key,) = await redis.keys(f"{prefix}:*:files:acme")
+    assert (await redis.hget(key, later.id), await redis.hget(key, old.id)) == (value, None)
+    assert set(archived) - set(await left_in(files.archive)) <= {each for each in archived if old.id in each}
+    assert await files.erase("acme") == 2
+    assert await left_in(files.archive) == []
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+async def test_an_archived_record_that_can_t_be_read_keeps_no_other_from_being_known(
+    history: ConversationHistoryStore, archive: Archive, redis: Redis, prefix: str, damaged: bool
+) -> None:
+    files = Files(history, archive)
+    later, kept, old = await create(files), await create(files), await create(files)
+    await make_later(files, later, redis, prefix)
+    if damaged:
+        await archive.delete(f"{folder_of('acme', later.id)}record")
+        await archive.put(f"{folder_of('acme', later.id)}record", b"damaged", only_if=None)
+    async for key in redis.scan_iter(f"{prefix}:*"):
+        await redis.delete(key)
+    with pytest.raises(ArchiveDamaged if damaged else NewerFormat):
+        await files.recover()
+    assert await files.recover() == 0, "once is enough"
+    assert await files.of("acme") == [kept, old]
+
+
+async def test_a_later_release_reads_the_records_of_an_archive_again(
+    history: ConversationHistoryStore, archive: Archive, redis: Redis, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = Files(history, archive)
+    later = await create(files)
+    await make_later(files, later, redis, prefix)
+    async for key in redis.scan_iter(f"{prefix}:*"):
+        await redis.delete(key)
+    with pytest.raises(NewerFormat):
+        await files.recover()
+    monkeypatch.setattr(module, "VERSION", VERSION + 1)
+    assert await files.recover() == 1
+
+
+async def test_the_sweep_goes_on_where_files_of_the_archive_can_t_be_read(
+    history: ConversationHistoryStore, archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, swept = Files(history, archive), asyncio.Event()
+    await archive.put(f"{folder_of('acme', new_id(1))}record", b"damaged", only_if=None)
+
+    async def sweep() -> int:
+        swept.set()
+        return 0
+
+    monkeypatch.setattr(files, "sweep", sweep)
+    keeping = asyncio.create_task(keep_for_ever(files, history))
+    async with asyncio.timeout(10):
+        await swept.wait()
+    keeping.cancel()
+
+
 async def test_a_file_from_before_the_archive_is_still_read(
     history: ConversationHistoryStore, archive: Archive
 ) -> None:
@@ -415,6 +505,22 @@ async def restored(history: ConversationHistoryStore, archive: Archive | None, p
         *_, found = [step async for step in steps]
     assert isinstance(found, Restored)
     return found.files, found.files_left
+
+
+async def test_a_backup_counts_a_file_of_a_later_release_as_one_that_it_lacks(
+    history: ConversationHistoryStore, redis: Redis, prefix: str, tmp_path: Path
+) -> None:
+    files = Files(history)
+    later = await create(files)
+    await make_later(files, later, redis, prefix)
+    await create(files, tenant="globex")
+    for tenant, broken in ((None, 1), ("acme", 1), ("globex", 0)):
+        scope, path = BackupScope(tenant), tmp_path / f"{tenant}"
+        async with aclosing(Backup(history, None).run(path, scope, release="test")) as steps:
+            *_, header = [step async for step in steps]
+        assert isinstance(header, BackupHeader)
+        assert header.broken == broken
+    await files.erase("acme")
 
 
 @pytest.mark.parametrize("into", ["redis", "archive"])

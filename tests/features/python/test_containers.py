@@ -4,18 +4,19 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from service.api.outcome import HostedCall, Outcome
 from service.api.tools.callee import Hosted
 from service.backoff import Backoff
 from service.errors import InvalidRequest
-from service.features.python.containers import CONTAINERS, FRESH_SECONDS, Containers
+from service.features.python.containers import CONTAINERS, FRESH_SECONDS, VERSION, Containers
 from service.features.python.interpreter import PythonRun
 from service.features.python.shapes import WantedContainer
 from service.features.sandbox.port import Cell, Full, OpenedSession, SessionFile, SessionGone, SessionLimits, Unusable
 from service.process import Settings
-from store.errors import StoreUnavailable
+from store.errors import NewerFormat, StoreUnavailable
 from store.history.history import ConversationHistoryStore
 from store.history.records import TenantRecords
 from store.redis.connection import connect
@@ -195,3 +196,23 @@ async def test_a_sandbox_that_comes_after_the_service_is_used_from_then_on(recor
 
     await containers.start_later()
     assert (containers.usable, sandbox.starts) == (True, 4)
+
+
+async def test_a_container_of_a_later_release_is_left_alone(containers: Containers, records: Away) -> None:
+    later, own = containers.new_id(TENANT), containers.new_id(TENANT)
+    await containers.open(TENANT, own)
+    stored = await records.get(TENANT, own)
+    assert stored is not None
+    newer = msgspec.msgpack.encode(msgspec.msgpack.decode(stored) | {"version": VERSION + 1, "lives_on": True})
+    await records.keep(TENANT, later, newer)
+
+    assert [id for id, _ in await containers.all(TENANT)] == [own]
+    for work in (containers.found, containers.touch, containers.use, containers.delete):
+        with pytest.raises(NewerFormat):
+            await work(TENANT, later)
+    await containers.lose(TENANT, later)
+    for _ in range(CONTAINERS.most - 2):
+        await records.keep(TENANT, containers.new_id(TENANT), stored)
+    with pytest.raises(Full, match=f"may have {CONTAINERS.most} containers"):
+        await containers.open(TENANT, containers.new_id(TENANT))
+    assert await records.get(TENANT, later) == newer

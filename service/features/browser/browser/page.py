@@ -1,7 +1,7 @@
 """Pages as the browser shows them: their text in lines, and where their links lead.
 
 Everything in here is plain data: pages go into the journal of a response and into the notes of its turn, so a field
-keeps its place; only ever add, with a default.
+keeps its place; only ever add, with a default and the journal's next version.
 """
 
 import re

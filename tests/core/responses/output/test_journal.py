@@ -16,6 +16,7 @@ from service.harmony import tokens
 from service.responses.output import journal
 from service.responses.output.journal import Batch, batch_of, decode_batch, decode_sampled, encode_batch
 from service.responses.output.reading import Piece
+from store.codec import squeeze
 from store.errors import NewerFormat
 from tests.support.responses import event_samples, samples
 from tests.support.responses.samples import RESPONSE_ID
@@ -94,6 +95,15 @@ def test_a_newer_format_is_refused_by_its_version() -> None:
         with pytest.raises(NewerFormat) as caught:
             decode()
         assert caught.value.version == journal.FORMAT + 1
+
+
+@pytest.mark.parametrize(
+    "run", [b'{"type":"response.later","sequence_number":0}', [len(journal._KINDS), b"", 0, ["a"]]]
+)
+def test_an_event_or_a_kind_of_a_later_release_is_refused_as_one(run: object) -> None:
+    written = msgspec.msgpack.encode((b"", None, [run], [], [], []))
+    with pytest.raises(NewerFormat):
+        decode_batch(bytes([journal.FORMAT]) + squeeze(written), 0)
 
 
 @pytest.mark.parametrize("blob", [b"", b"\0abc"])

@@ -158,3 +158,23 @@ async def test_a_value_that_is_no_head_is_refused(server: Server, prefix: str, a
     await archive.put(key_of(0), value, only_if=None)
     with pytest.raises(ArchiveRefused, match=r"v1/00/head .* delete it, and have `harmonium archive accept` go on"):
         await heads_of(server, prefix, archive).standing(0)
+
+
+async def test_the_head_of_a_later_release_is_left_to_it(server: Server, prefix: str, archive: Archive) -> None:
+    value = b'{"number":"five","version":2}'
+    await archive.put(key_of(0), value, only_if=None)
+    for work in (heads_of(server, prefix, archive).accept, heads_of(server, prefix, archive).raise_):
+        with pytest.raises(
+            ArchiveRefused, match="a later release wrote v1/00/head, so this one leaves it alone: upgrade"
+        ):
+            await work(0)
+    stored = await archive.get(key_of(0))
+    assert stored is not None
+    assert stored.value == value
+
+
+async def test_a_head_names_its_version(server: Server, prefix: str, archive: Archive) -> None:
+    await heads_of(server, prefix, archive).raise_(0)
+    stored = await archive.get(key_of(0))
+    assert stored is not None
+    assert b'"version":1' in stored.value

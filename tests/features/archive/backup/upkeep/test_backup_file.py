@@ -258,6 +258,17 @@ async def test_a_later_version_is_refused_as_such(tmp_path: Path) -> None:
         await contents_of(tmp_path / "other")
 
 
+def test_a_release_with_another_field_of_a_message_accepts_todays_backups() -> None:
+    class Later(StoredMessage, frozen=True, array_like=True):
+        more: str | None = None
+
+    message = StoredMessage("user", b"1234", "final", item=3)
+    totals, later = TurnTotals(), TurnTotals()
+    totals.add(TENANT, saved(1, messages=(message,)))
+    later.add(TENANT, saved(1, messages=(Later(*msgspec.structs.astuple(message)),)))
+    assert later.header_with(HEAD) == totals.header_with(HEAD)
+
+
 async def test_a_backup_that_was_cut_short_is_gone_on_with_and_has_no_name_until_it_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "backup"
     async with BackupTarget(path).opening(HEAD, resume=False) as file:

@@ -9,6 +9,7 @@ from store.backup.archiving.parts import Part, decode, encode
 from store.backup.upkeep import walking
 from store.backup.upkeep.erasing import DAMAGED
 from store.backup.upkeep.verifying import Verified, Verify
+from store.codec import squeeze, unsqueeze
 from store.errors import NotFound
 from tests.support.archive.kept import Kept
 from tests.support.store.sample import TENANT, grow
@@ -92,6 +93,19 @@ async def test_a_value_of_a_later_release_is_left_alone(both: Kept) -> None:
     assert ([fault.what for fault in report.faults], report.newer, report.left) == (["newer"], 1, 1)
     found = await both.value(key)
     assert found.value == b"hA\x02 of a later release"
+
+
+@pytest.mark.parametrize(("known", "later"), [(b"\xa9completed", b"\xa6paused"), (b"\xa4turn", b"\xa4link")])
+async def test_a_status_or_a_kind_of_a_later_release_is_left_alone(both: Kept, known: bytes, later: bytes) -> None:
+    _, key = await both.archived("one")
+    stored = await both.value(key)
+    value = stored.value[:4] + squeeze(unsqueeze(stored.value[4:]).replace(known, later))
+    await both.overwrite(key, value)
+    report = await verified(both, repair=True, memory=False)
+    assert ([fault.what for fault in report.faults], report.newer, report.left) == (["newer"], 1, 1)
+    found = await both.value(key)
+    assert found.value == value
+    assert await both.keys(DAMAGED) == []
 
 
 async def test_a_part_that_is_missing_is_told_and_an_empty_one_takes_its_place(both: Kept) -> None:
