@@ -226,6 +226,21 @@ def test_compose_starts_prometheus_without_grafana_which_has_a_profile_of_its_ow
     assert service("grafana")["profiles"] == ["grafana"]
 
 
+@pytest.mark.parametrize(("password", "starts"), [("", False), ("secret", True)])
+def test_grafana_does_not_start_with_an_empty_password_for_which_it_would_take_admin(
+    password: str, starts: bool
+) -> None:
+    said = service("grafana")
+    assert said["environment"]["GF_SECURITY_ADMIN_PASSWORD"] == "${GRAFANA_PASSWORD:-}"
+    (command,) = said["command"]
+    script = command.replace("$$", "$").replace("exec /run.sh", "echo started")
+    assert script != command
+    environment = {"GF_SECURITY_ADMIN_PASSWORD": password}
+    done = subprocess.run([*said["entrypoint"], script], env=environment, capture_output=True, text=True, timeout=SECONDS)
+    assert (done.returncode == 0, done.stdout) == (starts, "started\n" * starts)
+    assert starts or "GRAFANA_PASSWORD" in done.stderr
+
+
 @pytest.mark.parametrize("name", ["redis", "harmonium", "worker", "sandbox", "prometheus", "grafana"])
 def test_compose_confines_what_it_starts(name: str) -> None:
     confined = service(name)
