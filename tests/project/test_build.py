@@ -67,10 +67,13 @@ def release() -> ModuleType:
 
 @pytest.fixture(scope="module")
 def wheel(release: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheel, built of commit abc1234: twice, and each time the same bytes, as the sdist is."""
+    """A wheel, built of commit abc1234: twice, and each time the same bytes, as the sdist is. An earlier build left a file."""
     source = tmp_path_factory.mktemp("source")
     for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "docs", "service", "store"):
         (source / name).symlink_to(ROOT / name)
+    stale = source / "build/lib/service/features/console/static/console-STALE.js"
+    stale.parent.mkdir(parents=True)
+    stale.touch()
     return cast(Path, release.build(source, tmp_path_factory.mktemp("out"), "abc1234", "1700000000")[0])
 
 
@@ -118,3 +121,5 @@ def test_a_wheel_s_description_is_readme_with_no_link_that_leads_nowhere(wheel: 
     assert text.startswith("# harmonium\n")
     assert "![" not in text
     assert [target for target in links(text) if not target.startswith("https://")] == []
+    assert "[docs/" not in text
+    assert '"content":[' in text, "what only looks like a link stays"
