@@ -67,7 +67,7 @@ def release() -> ModuleType:
 
 @pytest.fixture(scope="module")
 def wheel(release: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheel, built of commit abc1234: twice, and each time the same bytes, as the sdist is. An earlier build left a file."""
+    """A wheel, built of commit abc1234: twice, and each time the same bytes, as the sdist is. Beside it is an earlier build."""
     source = tmp_path_factory.mktemp("source")
     for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "docs", "service", "store"):
         (source / name).symlink_to(ROOT / name)

@@ -236,7 +236,9 @@ def test_grafana_does_not_start_with_an_empty_password_for_which_it_would_take_a
     script = command.replace("$$", "$").replace("exec /run.sh", "echo started")
     assert script != command
     environment = {"GF_SECURITY_ADMIN_PASSWORD": password}
-    done = subprocess.run([*said["entrypoint"], script], env=environment, capture_output=True, text=True, timeout=SECONDS)
+    done = subprocess.run(
+        [*said["entrypoint"], script], env=environment, capture_output=True, text=True, timeout=SECONDS
+    )
     assert (done.returncode == 0, done.stdout) == (starts, "started\n" * starts)
     assert starts or "GRAFANA_PASSWORD" in done.stderr
 
