@@ -1,5 +1,6 @@
 # harmonium in a container: the service alone, on all of the container's addresses, as a user without privileges.
-# It needs a Redis (HARMONIUM_REDIS_URL) and keys (HARMONIUM_API_KEYS); compose.yaml brings both together.
+# It needs keys (HARMONIUM_API_KEYS), and a Redis (HARMONIUM_REDIS_URL) or a volume at /data, where it has an embedded store
+# else; compose.yaml brings keys and a Redis.
 # --target sandbox is another image: `harmonium sandbox`, for code_interpreter, which needs neither (docs/tools.md).
 
 FROM python:3.11.17-slim-bookworm AS build

@@ -31,12 +31,13 @@ class BuildWithCommit(build_py):
     """Copies the packages, and adds the file that says of what commit they are."""
 
     def run(self) -> None:
-        """Build; an editable installation is the checkout itself, which has git."""
+        """Build; an editable installation is the checkout itself, which has git. Files of an earlier build go first."""
+        if not self.editable_mode:
+            shutil.rmtree(self.build_lib, ignore_errors=True)
         super().run()
         if not self.editable_mode:
             Path(self.build_lib, "service", BUILD["COMMIT_FILE"]).write_text(commit())
             documents = Path(self.build_lib, "service", "web", "pages", "documents")
-            shutil.rmtree(documents, ignore_errors=True)
             for path in sorted(ROOT.glob("docs/**/*.md")):
                 kept = documents / path.relative_to(ROOT / "docs")
                 kept.parent.mkdir(parents=True, exist_ok=True)
@@ -71,7 +72,7 @@ class SourceWithCommit(sdist):
 def description() -> str:
     """README.md without its pictures, where a link that leads to a file or a heading is only its words."""
     text = re.sub(r"!\[[^\]]*\]\((?!https?://)[^)]*\)\n*", "", (ROOT / "README.md").read_text())
-    return re.sub(r"\[([^\]]+)\]\((?!https?://)[^)]*\)", r"\1", text)
+    return re.sub(r"\[([^\[\]]+)\]\((?!https?://)[^)]*\)", r"\1", text)
 
 
 setup(

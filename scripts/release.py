@@ -83,6 +83,13 @@ def export(folder: Path) -> None:
         raise ReleaseError("git archive failed")
 
 
+def check_changelog(source: Path, version: str, *, tried: bool) -> None:
+    """Raises ReleaseError where the changelog doesn't begin with this version, or with Unreleased if it is `tried`."""
+    newest = re.findall(r"(?m)^## \[(.+?)\]", (source / "CHANGELOG.md").read_text())[0]
+    if newest != version and not (tried and newest == "Unreleased"):
+        raise ReleaseError(f"CHANGELOG.md begins with [{newest}], not [{version}]; --try builds it before that is done")
+
+
 def build(source: Path, out: Path, commit: str, when: str) -> tuple[Path, Path]:
     """The wheel and the sdist of `source`, of a commit and its time. The sdist gives the same wheel.
 
@@ -356,6 +363,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=ROOT / "dist", help="the folder of the files; it is emptied first")
     parser.add_argument("--python", default=",".join(PYTHONS), help="the releases of Python; default: %(default)s")
     parser.add_argument("--no-image", action="store_true", help="build no image, which needs a Docker daemon")
+    parser.add_argument("--try", action="store_true", dest="tried", help="the changelog may still say Unreleased")
     options = parser.parse_args()
     failed = False
 
@@ -371,11 +379,16 @@ def main() -> int:
     if git("status", "--porcelain"):
         print("scripts/release: what isn't committed is not in the release", file=sys.stderr)
     out = options.out.resolve()
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir(parents=True)
     with TemporaryDirectory() as name:
         source = Path(name)
         export(source)
+        try:
+            check_changelog(source, VERSION, tried=options.tried)
+        except ReleaseError as error:
+            print(f"scripts/release: {error}", file=sys.stderr)
+            return 1
+        shutil.rmtree(out, ignore_errors=True)
+        out.mkdir(parents=True)
         wheel, sdist = build(source, out, git("rev-parse", "--short=7", "HEAD"), git("log", "-1", "--format=%ct"))
         print(f"built twice, the same bytes: {wheel.name}, {sdist.name}", flush=True)
         step("SBOM and licences", partial(inventory, wheel, out))

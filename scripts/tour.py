@@ -33,6 +33,12 @@ SLOW_TOKENS = "60"
 BEGUN_EVENTS = 20
 """The events after which a background response is well under way."""
 
+RESTART_SECONDS = 120.0
+"""How long a service may be away after the command of `--kill`, which may have killed more than a worker."""
+
+DEAD_SECONDS = 2.0
+"""The least that a response pauses for longer than it did before when its worker is killed: its lease has to end."""
+
 CANCEL_SECONDS = 30.0
 LONG = "Count to 100, one number a line."
 SHORT = "My name is Ada. Say hello to me in one sentence."
@@ -102,27 +108,33 @@ class Tour:
         body = self._body(LONG, background=True, stream=True)
         numbers: list[int] = []
         id = ""
+        before, usual, silence = time.monotonic(), 0.0, 0.0
         events = self.service.stream("POST", "/v1/responses", body)
         for event in events:
             id = event.get("response", {}).get("id", id)
             numbers.append(event["sequence_number"])
+            usual, before = max(usual, time.monotonic() - before), time.monotonic()
             if event["type"] in TERMINAL_EVENTS or len(numbers) == BEGUN_EVENTS:
                 break
         events.close()
         self.kill()
+        when_ready(self.service, starts=lambda: True, seconds=RESTART_SECONDS)
         if self.service.call("GET", f"/v1/responses/{id}")["status"] != "in_progress":
             raise ClientError(
                 "the response ended before its worker was killed; try a slower engine, or with the demo engine "
                 "HARMONIUM_DEMO_TOKENS_PER_SECOND=50"
             )
-        before, silence = time.monotonic(), 0.0
+        before = time.monotonic()
         for event in self.service.follow(id, numbers[-1]):
             silence, before = max(silence, time.monotonic() - before), time.monotonic()
             numbers.append(event["sequence_number"])
         if numbers != list(range(len(numbers))):
             raise ClientError(f"of {len(numbers)} events some are missing or came twice")
         status = self.service.call("GET", f"/v1/responses/{id}")["status"]
-        return f"{status}, {len(numbers)} events once and in order, another worker continued after {silence:.1f} s"
+        went_on = f"another worker continued after {silence:.1f} s"
+        if silence < usual + DEAD_SECONDS:
+            went_on = "without a pause: perhaps nothing that ran it was killed"
+        return f"{status}, {len(numbers)} events once and in order, {went_on}"
 
     def cancel(self) -> str:
         """A background response that is cancelled, and how long that took."""
@@ -177,22 +189,23 @@ def own_service() -> Iterator[tuple[str, Callable[[], None]]]:
             worker = started("worker")
 
         url = f"http://127.0.0.1:{port}"
-        when_ready(RemoteService(Profile(url, None, None)), serving)
+        when_ready(RemoteService(Profile(url, None, None)), starts=lambda: serving.poll() is None)
         yield url, kill
 
 
-def when_ready(service: RemoteService, process: subprocess.Popen[bytes] | None = None) -> None:
-    """Return once the service is ready, which may be this `process`. Raises ClientError where it isn't in time, can't
-    be reached, or has ended.
+def when_ready(
+    service: RemoteService, *, starts: Callable[[], bool] = lambda: False, seconds: float = READY_SECONDS
+) -> None:
+    """Return once the service is ready. Raises ClientError where it isn't in time, or can't be reached and `starts` is
+    false.
     """
-    until = time.monotonic() + READY_SECONDS
+    until = time.monotonic() + seconds
     while True:
         try:
             service.call("GET", "/ready")
             return
         except ClientError as error:
-            starts = process is not None and process.poll() is None
-            if time.monotonic() > until or not (starts or isinstance(error, RefusedByService)):
+            if time.monotonic() > until or not (isinstance(error, RefusedByService) or starts()):
                 raise
         time.sleep(0.2)
 
@@ -216,7 +229,9 @@ def main() -> int:
     parser.add_argument("--url", help=f"a service that runs, without /v1; its key is in {KEY}")
     parser.add_argument("--model", help="the model to ask for; else the first that the service lists")
     parser.add_argument(
-        "--kill", metavar="COMMAND", help="with --url: kills a worker, 'docker compose kill worker' say"
+        "--kill",
+        metavar="COMMAND",
+        help="with --url: kills what runs background responses, 'docker compose restart --timeout 0 harmonium' say",
     )
     parser.add_argument("--json", action="store_true", help="print the rows as JSON")
     options = parser.parse_args()

@@ -73,14 +73,17 @@ def each_is(is_right: Callable[[str], object], wrong: str) -> AfterValidator:
     return AfterValidator(check)
 
 
+def with_extra(extra: str) -> str:
+    """The remedy where packages of an extra are missing."""
+    return f"install harmonium with the extra {extra} (docs/deploy.md#extras)"
+
+
 def needs_package(package: str, extra: str, *, unless: object) -> AfterValidator:
     """A check that a package is installed, `unless` a value needs none; `extra` brings it."""
 
     def check(value: object) -> object:
         if value != unless and find_spec(package) is None:
-            raise ValueError(
-                f"needs the package {package}, which is not installed; pip install 'harmonium[{extra}]' does that"
-            )
+            raise ValueError(f"needs the package {package}, which is not installed; {with_extra(extra)}")
         return value
 
     return AfterValidator(check)

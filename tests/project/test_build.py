@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import zipfile
+from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
 from typing import cast
@@ -67,10 +68,13 @@ def release() -> ModuleType:
 
 @pytest.fixture(scope="module")
 def wheel(release: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheel, built of commit abc1234: twice, and each time the same bytes, as the sdist is."""
+    """A wheel, built of commit abc1234 where an earlier build is: twice, and each time the same bytes, as the sdist."""
     source = tmp_path_factory.mktemp("source")
     for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "docs", "service", "store"):
         (source / name).symlink_to(ROOT / name)
+    stale = source / "build/lib/service/features/console/static/console-STALE.js"
+    stale.parent.mkdir(parents=True)
+    stale.touch()
     return cast(Path, release.build(source, tmp_path_factory.mktemp("out"), "abc1234", "1700000000")[0])
 
 
@@ -85,6 +89,23 @@ def test_what_uv_installs_of_a_wheel_serves_and_goes_but_for_the_conversations(
     (left := there.conversations.parent / "harmonium.txt").touch()
     with pytest.raises(release.ReleaseError, match=str(left)):
         there.remove()
+
+
+@pytest.mark.parametrize(
+    ("heading", "tried", "wrong"),
+    [
+        ("[Unreleased] - 0.1.0", False, True),
+        ("[Unreleased] - 0.1.0", True, False),
+        ("[0.1.0] - 2026-12-01", False, False),
+        ("[0.0.9] - 2026-12-01", True, True),
+    ],
+)
+def test_a_release_has_its_version_in_the_changelog_unless_it_is_only_tried(
+    release: ModuleType, tmp_path: Path, heading: str, tried: bool, wrong: bool
+) -> None:
+    (tmp_path / "CHANGELOG.md").write_text(f"# Changelog\n\n## {heading}\n\nWords.\n\n## [0.0.8]\n")
+    with pytest.raises(release.ReleaseError, match="CHANGELOG") if wrong else nullcontext():
+        release.check_changelog(tmp_path, "0.1.0", tried=tried)
 
 
 def test_readme_begins_with_the_wheel_of_this_release(wheel: Path) -> None:
@@ -118,3 +139,5 @@ def test_a_wheel_s_description_is_readme_with_no_link_that_leads_nowhere(wheel: 
     assert text.startswith("# harmonium\n")
     assert "![" not in text
     assert [target for target in links(text) if not target.startswith("https://")] == []
+    assert "[docs/" not in text
+    assert '"content":[' in text, "what only looks like a link stays"

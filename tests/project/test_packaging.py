@@ -24,6 +24,7 @@ from service.process import Settings
 from service.settings.sources import variable
 from tests.support import ROOT
 from tests.support.deploy.manifests import default
+from tests.support.documents import section
 
 SCRIPTS = [
     *sorted(path for path in (ROOT / "scripts").iterdir() if path.is_file() and not path.suffix),
@@ -204,8 +205,14 @@ def test_the_unit_of_systemd_serves_as_a_user_of_its_own_and_lets_streams_end(tm
     binary, command = service["ExecStart"].split()
     assert (Path(binary).name, command, service["User"]) == ("harmonium", "serve", "harmonium")
     given = dict(each.split("=") for each in service["Environment"].split())
-    assert given.keys() <= {variable(name) for name in Settings.model_fields}
-    assert given["HARMONIUM_DATA_DIR"] == f"/var/lib/{service['StateDirectory']}", "the one place it may write to"
+    assert given.keys() == {"HARMONIUM_LOG_FORMAT"}, "commands beside the unit have the settings of the file alone"
+    installing = section(read("docs/deploy.md"), "With systemd")
+    folder = f"/var/lib/{service['StateDirectory']}"
+    assert f"HARMONIUM_DATA_DIR={folder} " in installing, "the one place it may write to"
+    beside = read("deploy/systemd/harmonium").replace("\\\n", "").split()
+    for told in (f"User={service['User']}", f"EnvironmentFile={service['EnvironmentFile']}", "PrivateTmp=yes"):
+        assert f"-p {told} " in " ".join(beside)
+    assert [binary, '"$@"'] == beside[-2:]
     assert int(service["TimeoutStopSec"]) >= Settings.model_fields["shutdown_seconds"].default + 15
     if analyze := shutil.which("systemd-analyze"):
         there = tmp_path / "harmonium.service"
@@ -217,6 +224,23 @@ def test_the_unit_of_systemd_serves_as_a_user_of_its_own_and_lets_streams_end(tm
 def test_compose_starts_prometheus_without_grafana_which_has_a_profile_of_its_own() -> None:
     assert service("prometheus")["profiles"] == ["observability", "grafana"]
     assert service("grafana")["profiles"] == ["grafana"]
+
+
+@pytest.mark.parametrize(("password", "starts"), [("", False), ("secret", True)])
+def test_grafana_does_not_start_with_an_empty_password_for_which_it_would_take_admin(
+    password: str, starts: bool
+) -> None:
+    said = service("grafana")
+    assert said["environment"]["GF_SECURITY_ADMIN_PASSWORD"] == "${GRAFANA_PASSWORD:-}"
+    (command,) = said["command"]
+    script = command.replace("$$", "$").replace("exec /run.sh", "echo started")
+    assert script != command
+    environment = {"GF_SECURITY_ADMIN_PASSWORD": password}
+    done = subprocess.run(
+        [*said["entrypoint"], script], env=environment, capture_output=True, text=True, timeout=SECONDS
+    )
+    assert (done.returncode == 0, done.stdout) == (starts, "started\n" * starts)
+    assert starts or "GRAFANA_PASSWORD" in done.stderr
 
 
 @pytest.mark.parametrize("name", ["redis", "harmonium", "worker", "sandbox", "prometheus", "grafana"])

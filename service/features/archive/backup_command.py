@@ -33,6 +33,7 @@ from service.commands.options import (
     show,
     with_settings,
 )
+from service.commands.stores import check_kept
 from service.features.archive.opening import on_both
 from service.settings.core import CoreSettings
 from store.archive.archive import Archive
@@ -101,6 +102,8 @@ def backup(
             return await last_of(Contents(opened, size).check(), BackupHeader)
 
     with asking(f"can't {'check' if verify else 'make'} the backup", EXIT_UNABLE):
+        if not verify:
+            check_kept(settings)
         try:
             found = asyncio.run(look()) if verify else on_both(settings, save)
         except BadBackup as error:

@@ -14,6 +14,7 @@ from service.features.catalogue.settings import CatalogueSettings
 from service.logs import event
 from service.ports import Chore
 from service.settings.core import CoreSettings
+from service.settings.group import with_extra
 from service.settings.units import DAY_SECONDS
 from service.store_away import tolerate
 from store.archive.archive import Archive
@@ -62,7 +63,7 @@ def _database(url: str, data: Path) -> CatalogueDatabase:
         try:
             from store.catalogue.postgres import PostgresCatalogue
         except ImportError as error:
-            raise Unsupported("a catalogue in Postgres needs asyncpg: pip install 'harmonium[postgres]'") from error
+            raise Unsupported(f"a catalogue in Postgres needs asyncpg: {with_extra('postgres')}") from error
         return PostgresCatalogue(url, Bounds())
     from store.catalogue.sqlite import SqliteCatalogue
 

@@ -37,7 +37,7 @@ from service.features.sandbox.settings import SandboxSettings
 from service.features.webhooks.settings import WebhookSettings
 from service.process import open_engine, open_engines
 from service.settings.core import LEAST_KEY_CHARS, CoreSettings
-from service.settings.group import display
+from service.settings.group import display, with_extra
 from service.settings.keys import with_short_keys
 from service.settings.sources import variable
 from store.archive.archive import Archive
@@ -208,7 +208,7 @@ def _engine(settings: CoreSettings) -> Verdict:
     if settings.engine in _LOCAL:
         package, extra, now = _LOCAL[settings.engine]
         if find_spec(package) is None:
-            return Level.UNSAFE, f"{now}, which is not installed", f"pip install 'harmonium[{extra}]'"
+            return Level.UNSAFE, f"{now}, which is not installed", with_extra(extra)
         return Level.OK, now, ""
     return asyncio.run(_servers(open_engine(settings)))
 

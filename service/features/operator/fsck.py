@@ -16,7 +16,7 @@ from rich.text import Text
 
 from service.commands.arguments import flag, many
 from service.commands.options import EXIT_FAILED, EXIT_UNABLE, AsJson, Pace, asking, show, with_settings
-from service.commands.stores import server_url
+from service.commands.stores import check_kept, server_url
 from service.features.archive.archive_command import SAMPLE, lines_of, log_repairs, object_of, outcome, verify
 from service.features.archive.backup_command import last_of
 from service.features.archive.opening import on_both, with_archive
@@ -59,12 +59,14 @@ def fsck(
     The exit status is 0 if nothing is wrong or everything was repaired, 1 if something is wrong or was lost, 2 if the
     check failed.
     """
-    with asking("can't check the store", EXIT_UNABLE), server_url(settings) as url:
-        here = settings.model_copy(update={"redis_url": url})
-        archive_url = with_archive(settings).archive_url if repair and _has_archive(settings) else NO_ARCHIVE
-        work = partial(_check_store, here, repair, turns_per_second)
-        report = on_both(here.model_copy(update={"archive_url": archive_url}), work)
-        log_repairs(here, "store.fsck_repaired", report.faults, report.left)
+    with asking("can't check the store", EXIT_UNABLE):
+        check_kept(settings)
+        with server_url(settings) as url:
+            here = settings.model_copy(update={"redis_url": url})
+            archive_url = with_archive(settings).archive_url if repair and _has_archive(settings) else NO_ARCHIVE
+            work = partial(_check_store, here, repair, turns_per_second)
+            report = on_both(here.model_copy(update={"archive_url": archive_url}), work)
+            log_repairs(here, "store.fsck_repaired", report.faults, report.left)
     verified, failure = _checked_archive(settings, repair, turns_per_second)
     if as_json:
         show(_fields_of(report, verified, failure), (), as_json=True)

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field, SecretStr, field_validator
 
 from service.settings.core import CoreSettings
-from service.settings.group import Secret, shown_as
+from service.settings.group import Secret, shown_as, with_extra
 from service.settings.sources import PREFIX
 from service.settings.urls import check_url, mask_secrets
 
@@ -69,9 +69,7 @@ class TraceSettings(CoreSettings):
     def _check_traces_url(cls, value: str) -> str:
         check_url(value, "TRACES_HEADERS is for keys")
         if value and not has_exporter():
-            raise ValueError(
-                "needs OpenTelemetry's exporter, which is not installed; pip install 'harmonium[otel]' does that"
-            )
+            raise ValueError(f"needs OpenTelemetry's exporter, which is not installed; {with_extra('otel')}")
         return value
 
     @classmethod

@@ -17,6 +17,7 @@ from typing import Any
 from service.engine.port import LEAST_LOGPROB, EngineError, EngineUnavailable, Sampling, TokenLogprobs
 from service.engine.servers.kind import SHOWN_CHARS
 from service.engine.vllm.servers import parameters
+from service.settings.group import with_extra
 
 ARGUMENTS: Mapping[str, Any] = {
     "enable_prefix_caching": True,
@@ -114,7 +115,7 @@ def load() -> VllmLibrary:
         )
     except ImportError as error:
         raise EngineUnavailable(
-            f"vLLM can't be imported ({brief(error)}): install harmonium[vllm], or let HARMONIUM_ENGINE=vllm and "
+            f"vLLM can't be imported ({brief(error)}): {with_extra('vllm')}, or let HARMONIUM_ENGINE=vllm and "
             "HARMONIUM_ENGINE_URL name a server"
         ) from error
 

@@ -111,6 +111,18 @@ def test_a_file_that_is_there_is_not_replaced(server: EmbeddedServer, tmp_path: 
     assert (missing.exit_code, "none.hm" in missing.stderr, (tmp_path / "never").exists()) == (2, True, False)
 
 
+@pytest.mark.parametrize("made", [False, True], ids=["no folder", "an empty folder"])
+def test_where_no_store_was_ever_there_is_no_backup_and_nothing_is_made(tmp_path: Path, made: bool) -> None:
+    folder = tmp_path / "other"
+    if made:
+        folder.mkdir()
+    result = harmonium("backup", "one.hm", "--data-dir", folder)
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"harmonium: can't make the backup: no store is in {folder}; name its folder with ")
+    assert len(result.stderr.splitlines()) == 1
+    assert (folder.exists(), list(tmp_path.glob("*/*")), list(tmp_path.glob("one.hm*"))) == (made, [], [])
+
+
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     yield from small_disk(tmp_path / "disk", 2)

@@ -98,6 +98,13 @@ def test_a_server_that_is_not_there_ends_it_with_status_2_and_one_line() -> None
     assert SECRET not in result.output + result.stderr
 
 
+def test_where_no_store_was_ever_nothing_is_sound_and_nothing_is_made(tmp_path: Path) -> None:
+    result = fsck("--data-dir", str(tmp_path / "other"))
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"harmonium: can't check the store: no store is in {tmp_path / 'other'}; ")
+    assert not (tmp_path / "other").exists()
+
+
 def test_every_fault_has_its_row_in_the_document_as_the_command_says_it() -> None:
     shown = [
         (word.strip("`"), says) for word, says, *repair in rows(section(read("docs/operating.md"), "fsck")) if repair
