@@ -477,7 +477,7 @@ async def test_the_sweep_goes_on_where_files_of_the_archive_can_t_be_read(
         return 0
 
     monkeypatch.setattr(files, "sweep", sweep)
-    keeping = asyncio.create_task(keep_for_ever(files, history))
+    keeping = asyncio.create_task(keep_for_ever(files, history, Layout(history.server, history.keyspace, Terms(1))))
     async with asyncio.timeout(10):
         await swept.wait()
     keeping.cancel()
