@@ -187,7 +187,6 @@ async def test_nothing_goes_where_the_layout_record_contradicts_the_process(
     monkeypatch.setattr("service.features.archive.chores.EXPIRE_SECONDS", 0.01)
     monkeypatch.setattr("service.features.archive.chores.expire_daily", expire_one)
     archive = StoreArchive(both.store, both.archive, reconcile=Reconciler(both.store, both.archive).shard)
-    prefix = both.store.keyspace.prefix
     await Layout(both.store.server, both.store.keyspace, Terms(2)).agree()
     expiring = asyncio.create_task(
         expire_for_ever(Layout(both.store.server, both.store.keyspace, Terms(1)), archive, 30)
