@@ -17,7 +17,7 @@ from redis.asyncio import Redis
 from service.commands.serve import join
 from service.features.archive.opening import open_archive
 from service.process import Settings
-from store.archive.archive import Archive
+from store.archive.archive import FORMAT, FORMAT_KEY, Archive
 from store.backup import ownership
 from store.backup.archiving.marks import Marks
 from store.backup.heads import key_of
@@ -347,6 +347,22 @@ async def test_who_names_the_archive_of_another_store_does_not_start(
         await say(ada, "Count to 2.")
     with pytest.raises(Unsupported, match="names the archive of another store"):
         await asyncio.to_thread(join, third.model_copy(update={"archive_url": "sqlite", "change_limits": True}))
+
+
+async def test_an_archive_of_a_later_release_is_not_adopted_by_an_empty_redis(settings: Settings) -> None:
+    await asyncio.to_thread(join, settings)
+    archive = open_archive(settings)
+    assert archive is not None
+    kept = await archive.get(FORMAT_KEY)
+    assert kept is not None
+    assert kept.value == str(FORMAT).encode()
+    await archive.put(FORMAT_KEY, str(FORMAT + 1).encode(), only_if=kept.etag)
+    there = await archive.list("")
+    empty = settings.model_copy(update={"key_prefix": f"test-{uuid.uuid4().hex}"})
+    with pytest.raises(Unsupported, match=r"names a newer archive: .* upgrade it \(docs/upgrading.md\)"):
+        await asyncio.to_thread(join, empty)
+    assert await archive.list("") == there
+    await archive.close()
 
 
 async def gone(client: AsyncOpenAI, id: str) -> None:
