@@ -17,7 +17,10 @@ from redis.asyncio import Redis
 from service.commands.serve import join
 from service.features.archive.opening import open_archive
 from service.process import Settings
+from store.archive import archive as archives
 from store.archive.archive import FORMAT, FORMAT_KEY, Archive
+from store.archive.port import Bounds
+from store.archive.sqlite import SqliteBackend
 from store.backup import ownership
 from store.backup.archiving.marks import Marks
 from store.backup.heads import key_of
@@ -363,6 +366,31 @@ async def test_an_archive_of_a_later_release_is_not_adopted_by_an_empty_redis(se
         await asyncio.to_thread(join, empty)
     assert await archive.list("") == there
     await archive.close()
+
+
+async def test_an_archive_that_a_later_release_takes_over_is_left_alone_and_no_404(
+    settings: Settings, redis: Redis, prefix: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(archives, "FORMAT_SECONDS", 0.0)
+    await asyncio.to_thread(join, settings)
+    raw = SqliteBackend(settings.data_dir / "archive", Bounds())
+    async with serving(settings) as inside:
+        stored = Stored(inside, redis, prefix)
+        async with stored.ada, stored.bob:
+            first = await say(stored.ada, "My name is Ada.")
+            await stored.push_out(first)
+            kept = await raw.get(FORMAT_KEY)
+            assert kept is not None
+            await raw.put(FORMAT_KEY, str(FORMAT + 1).encode(), kept.etag)
+            before = await raw.list("", "", 1000)
+            caplog.clear()
+            with pytest.raises(APIStatusError, match="A later release stored the requested data"):
+                await stored.ada.responses.retrieve(first)
+            await say(stored.ada, "Count to 2.")
+            await until(lambda: "archiving fails" in caplog.text)
+    assert caplog.text.count("archiving fails") == 1
+    assert await raw.list("", "", 1000) == before
+    await raw.close()
 
 
 async def gone(client: AsyncOpenAI, id: str) -> None:
