@@ -3,6 +3,8 @@
 A call that fails may have been carried out. A `put` that is tried again after a lost reply finds its own value, and
 says that it clashed. So a clash is no error: the caller reads the stored value and goes on from there.
 
+An archive says its format, and a later one is neither read nor written: its keys may mean something else.
+
 A probe proves that a store is fit for an archive. There are servers that speak S3 and ignore conditions, without a
 word. On such a server two archivers overwrite each other, and erased turns come back.
 """
@@ -10,6 +12,7 @@ word. On such a server two archivers overwrite each other, and erased turns come
 import asyncio
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from math import inf
 from time import monotonic
 from typing import TypeVar
 
@@ -25,8 +28,15 @@ from store.archive.port import (
     checked_key,
     checked_prefix,
 )
-from store.errors import ArchiveRefused, ArchiveUnavailable, ArchiveUnfit
+from store.errors import ArchiveRefused, ArchiveUnavailable, ArchiveUnfit, NewerFormat
 from store.watcher import UNWATCHED, Watcher
+
+FORMAT = 1
+FORMAT_KEY = "v1/store/format"
+"""Where an archive says its format; one that doesn't has the first."""
+
+FORMAT_SECONDS = 60.0
+"""How long it is taken to have the same: a later release may have come."""
 
 PAUSES = (0.05, 0.2)
 """How many seconds pass before each further try."""
@@ -77,10 +87,21 @@ class ArchiveListener:
 
 
 class Archive:
-    """Values by key. All verbs raise ArchiveUnavailable, and ValueError for arguments out of bounds."""
+    """Values by key. All verbs raise ArchiveUnavailable, NewerFormat where all of it has a later format, and ValueError
+    for arguments out of bounds.
+    """
 
-    def __init__(self, backend: Backend, bounds: Bounds | None = None, watcher: Watcher = UNWATCHED) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        bounds: Bounds | None = None,
+        watcher: Watcher = UNWATCHED,
+        *,
+        tells_format: bool = False,
+    ) -> None:
+        """`tells_format`: it has FORMAT_KEY, or is to have it."""
         self._backend, self._watcher = backend, watcher
+        self._known_until = 0.0 if tells_format else inf
         self._bounds = bounds or Bounds()
         self._places = asyncio.Semaphore(self._bounds.concurrency)
         self._failures = 0
@@ -164,6 +185,7 @@ class Archive:
                 for pause in (*PAUSES, None):
                     try:
                         async with asyncio.timeout(bounds.request_seconds):
+                            await self._check_format()
                             return await attempt()
                     except ArchiveRefused:
                         raise
@@ -176,6 +198,15 @@ class Archive:
         except TimeoutError:
             raise ArchiveUnavailable(f"{verb} took longer than {bounds.total_seconds:g} s: {last.reason}") from last
         raise last
+
+    async def _check_format(self) -> None:
+        now = monotonic()
+        if now >= self._known_until:
+            stored = await self._backend.get(FORMAT_KEY)
+            version = 1 if stored is None else int(stored.value) if stored.value.isdigit() else FORMAT + 1
+            if version > FORMAT:
+                raise NewerFormat(version)
+            self._known_until = now + FORMAT_SECONDS
 
 
 async def _prove(archive: Archive) -> None:

@@ -35,7 +35,7 @@ def open_archive(url: str, data: Path, bounds: Bounds | None = None, watcher: Wa
     where a package is missing.
     """
     chosen = bounds or Bounds()
-    return Archive(_backend(url, data, chosen), chosen, watcher)
+    return Archive(_backend(url, data, chosen), chosen, watcher, tells_format=True)
 
 
 def _backend(url: str, data: Path, bounds: Bounds) -> Backend:

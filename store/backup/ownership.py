@@ -2,6 +2,7 @@
 
     v1/store/secret    the secret of the store whose turns the archive has
     v1/store/id        hex digits that the archive alone has, made when a store first joins it
+    v1/store/format    the format of all of it, written then, too (archive.py)
     v1/00/head         the id of the Redis that uses the archive, among others (heads.py)
 
 Turns that have left Redis are in one archive alone. Another archive, such as an empty folder where a volume was not
@@ -17,7 +18,7 @@ import secrets
 from time import monotonic
 from typing import NamedTuple
 
-from store.archive.archive import Archive
+from store.archive.archive import FORMAT, FORMAT_KEY, Archive
 from store.backup.heads import Heads, Standing
 from store.errors import ArchiveForeign, ArchiveReplaced, ArchiveShared, ArchiveUnnamed, ArchiveWentBack
 from store.history.history import ConversationHistoryStore
@@ -67,7 +68,7 @@ async def join(history: ConversationHistoryStore, archive: Archive) -> Joined:
     """Have a store and its archive know each other, if neither has another one. Of two archives that are joined at once
     one is refused.
 
-    Raises ArchiveForeign, ArchiveReplaced, ArchiveUnavailable, StoreUnavailable.
+    Raises ArchiveForeign, ArchiveReplaced, ArchiveUnavailable, NewerFormat, StoreUnavailable.
     """
     server, keyspace = history.server, history.keyspace
     known = await _known_id(server, keyspace)  # asked first: what Redis knows by now, its archive had before
@@ -83,6 +84,7 @@ async def join(history: ConversationHistoryStore, archive: Archive) -> Joined:
     if await shared_secret(history, entropy=lambda size: kept) != kept:
         raise ArchiveForeign
     if id is None and known is None:
+        await archive.put(FORMAT_KEY, str(FORMAT).encode(), only_if=None)
         await archive.put(ID_KEY, secrets.token_hex(ID_DIGITS // 2).encode(), only_if=None)
         id = await archive.get(ID_KEY)
     if id is None or len(id.value) != ID_DIGITS:

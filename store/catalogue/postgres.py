@@ -9,7 +9,9 @@ from typing import Any
 from store.archive.port import Bounds
 from store.archive.postgres import PostgresTable
 from store.catalogue.catalogue import NOTES, TABLE
+from store.errors import ArchiveRefused
 
+FORMAT = 1
 PENDING_KIB = 256
 """How much waits to be put into the index, which each search reads: a millisecond or two."""
 
@@ -22,7 +24,9 @@ _MADE = (
     f"CREATE INDEX {TABLE}_used ON {TABLE} (tenant, used, tree) WHERE shown IS NOT NULL",
     f"CREATE INDEX {TABLE}_found ON {TABLE} USING gin (found) WITH (gin_pending_list_limit = {PENDING_KIB})",
     f"CREATE TABLE {NOTES} (name text PRIMARY KEY, value text NOT NULL)",
+    f"INSERT INTO {NOTES} VALUES ('format', '{FORMAT}')",
 )
+_NEWER = f"SELECT value::int > $1 FROM {NOTES} WHERE name = 'format'"
 
 
 class PostgresCatalogue(PostgresTable):
@@ -47,3 +51,9 @@ class PostgresCatalogue(PostgresTable):
     async def tidy(self) -> bool:
         """False: the database tidies itself."""
         return False
+
+    async def _prepare(self, connection: Any) -> None:
+        await super()._prepare(connection)
+        if await connection.fetchval(_NEWER, FORMAT):
+            remedy = f"drop it and {NOTES}: the service makes them again"
+            raise ArchiveRefused(f"the table {TABLE} was written by a later release; {remedy}")

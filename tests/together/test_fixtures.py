@@ -4,6 +4,7 @@ The releases are in tests/fixtures (tests/support/releases/stored.py). A test th
 upgrades loses something: correct the code, never a file of a release that is out.
 """
 
+import asyncio
 import json
 import signal
 import sqlite3
@@ -31,7 +32,8 @@ from tests.support.releases.stored import (
 )
 from tests.support.service.beside import ServiceBeside
 from tests.support.service.process import MODEL, Served, ServiceProcess
-from tests.support.waiting import wait_until
+from tests.support.waiting import until, wait_until
+from tests.support.webhooks.inbox import inbox
 
 SLOWLY = 60.0
 """How long a busy machine may take for what was under way."""
@@ -140,6 +142,25 @@ def test_a_response_amid_its_answer_goes_on_with_the_same_events(release: Releas
     assert len(events) > len(before)
 
 
+def test_a_response_that_had_ended_has_all_of_its_events(release: Release, served: ServiceProcess) -> None:
+    client = served.client(release.key("acme"))
+    events = client.responses.retrieve(release.made("ended"), stream=True, include_obfuscation=False)
+    then = [without_response(each) for each in release.made("ended-events")]
+    assert [without_response(each.to_dict()) for each in events] == then
+    assert then[-1]["type"] == "response.completed"
+
+
+async def test_a_webhook_that_waited_is_sent(release: Release, tmp_path: Path) -> None:
+    release.data(tmp_path)
+    async with inbox() as receiver:
+        settings = {"webhook_url": f"private+{receiver.url}", "webhook_secret": release.made("webhook-secret")}
+        service = await asyncio.to_thread(release.serve, tmp_path, **settings)
+        try:
+            await until(lambda: any(release.made("ended").encode() in each.body for each in receiver.letters), SLOWLY)
+        finally:
+            await asyncio.to_thread(service.stop)
+
+
 def without_response(event: Any) -> Any:
     """An event without the response that it shows, which says when it was read."""
     return {name: value for name, value in event.items() if name != "response"}
@@ -203,6 +224,23 @@ def test_a_request_that_is_sent_again_is_not_made_again(release: Release, served
     http = served.http(release.key("acme"))
     again = http.post("/v1/responses", json=release.made("keyed-body"), headers={"idempotency-key": "made-once"})
     assert (again.json()["id"], again.headers["idempotent-replayed"]) == (release.made("keyed"), "true")
+
+
+def test_a_key_has_the_rights_that_it_had(release: Release, served: ServiceProcess) -> None:
+    http = served.http(release.key("reader"))
+    assert http.get(f"/v1/responses/{release.made('letters')}").status_code == 200
+    refused = http.post("/v1/responses", json={"model": MODEL, "input": "Count to 2."})
+    assert (refused.status_code, "api.responses.write" in refused.text) == (403, True)
+    http = served.http(release.key("letters"))
+    made = http.post("/v1/responses", json={"model": MODEL, "input": "Count to 2."})
+    most, left = (int(made.headers[f"x-ratelimit-{what}-requests"]) for what in ("limit", "remaining"))
+    assert (most, left < most) == (1_000_000, True)
+
+
+@pytest.mark.usefixtures("_signals")
+def test_a_tenant_that_was_held_is_not_erased(release: Release, tmp_path: Path) -> None:
+    release.data(tmp_path)
+    assert "hold" in refused_here(release, tmp_path, "archive", "erase", "--tenant", "globex", "--yes")
 
 
 def test_fsck_finds_nothing_in_it(release: Release, tmp_path: Path) -> None:

@@ -22,7 +22,14 @@ from service.store_away import tolerate
 from store.backup.archiving.shards import end_archive, is_full, waiting
 from store.backup.archiving.store_archive import StoreArchive
 from store.backup.upkeep.expiring import expire_daily
-from store.errors import ArchiveForeign, ArchiveRefused, ArchiveUnavailable, ArchiveUnfit, StoreUnavailable
+from store.errors import (
+    ArchiveForeign,
+    ArchiveRefused,
+    ArchiveUnavailable,
+    ArchiveUnfit,
+    NewerFormat,
+    StoreUnavailable,
+)
 from store.history.history import ConversationHistoryStore
 from store.layout import Layout
 
@@ -118,7 +125,7 @@ async def archive_for_ever(archive: StoreArchive, after_seconds: float, metrics:
         with tolerate(archive.history, "not archived"):
             try:
                 left = await archive.archive_due()
-            except (ArchiveUnavailable, ArchiveUnfit, ArchiveForeign) as error:
+            except (ArchiveUnavailable, ArchiveUnfit, ArchiveForeign, NewerFormat) as error:
                 failures += 1
                 passing = isinstance(error, ArchiveUnavailable) and not isinstance(error, ArchiveRefused)
                 kind = "" if passing else str(error)

@@ -361,7 +361,8 @@ class StoreArchive:
         """Let others archive, and give back all that is held, once nobody asks any more."""
         if self._opening is not None:
             self._opening.cancel()
-        with suppress(StoreUnavailable, ArchiveUnavailable):  # they may in LEASE_SECONDS; the next Redis watches then
+        # they may in LEASE_SECONDS; the next Redis watches then
+        with suppress(StoreUnavailable, ArchiveUnavailable, NewerFormat):
             for number, shard in enumerate(self._keyspace.all_shards() if self._leads else ()):
                 async with self._server.operation() as operation:
                     if await operation.command("GET", shard.archiver) != self._owner.encode():

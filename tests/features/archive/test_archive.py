@@ -17,7 +17,10 @@ from redis.asyncio import Redis
 from service.commands.serve import join
 from service.features.archive.opening import open_archive
 from service.process import Settings
-from store.archive.archive import Archive
+from store.archive import archive as archives
+from store.archive.archive import FORMAT, FORMAT_KEY, Archive
+from store.archive.port import Bounds
+from store.archive.sqlite import SqliteBackend
 from store.backup import ownership
 from store.backup.archiving.marks import Marks
 from store.backup.heads import key_of
@@ -347,6 +350,47 @@ async def test_who_names_the_archive_of_another_store_does_not_start(
         await say(ada, "Count to 2.")
     with pytest.raises(Unsupported, match="names the archive of another store"):
         await asyncio.to_thread(join, third.model_copy(update={"archive_url": "sqlite", "change_limits": True}))
+
+
+async def test_an_archive_of_a_later_release_is_not_adopted_by_an_empty_redis(settings: Settings) -> None:
+    await asyncio.to_thread(join, settings)
+    archive = open_archive(settings)
+    assert archive is not None
+    kept = await archive.get(FORMAT_KEY)
+    assert kept is not None
+    assert kept.value == str(FORMAT).encode()
+    await archive.put(FORMAT_KEY, str(FORMAT + 1).encode(), only_if=kept.etag)
+    there = await archive.list("")
+    empty = settings.model_copy(update={"key_prefix": f"test-{uuid.uuid4().hex}"})
+    with pytest.raises(Unsupported, match=r"names a newer archive: .* upgrade it \(docs/upgrading.md\)"):
+        await asyncio.to_thread(join, empty)
+    assert await archive.list("") == there
+    await archive.close()
+
+
+async def test_an_archive_that_a_later_release_takes_over_is_left_alone_and_no_404(
+    settings: Settings, redis: Redis, prefix: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(archives, "FORMAT_SECONDS", 0.0)
+    await asyncio.to_thread(join, settings)
+    raw = SqliteBackend(settings.data_dir / "archive", Bounds())
+    async with serving(settings) as inside:
+        stored = Stored(inside, redis, prefix)
+        async with stored.ada, stored.bob:
+            first = await say(stored.ada, "My name is Ada.")
+            await stored.push_out(first)
+            kept = await raw.get(FORMAT_KEY)
+            assert kept is not None
+            await raw.put(FORMAT_KEY, str(FORMAT + 1).encode(), kept.etag)
+            before = await raw.list("", "", 1000)
+            caplog.clear()
+            with pytest.raises(APIStatusError, match="A later release stored the requested data"):
+                await stored.ada.responses.retrieve(first)
+            await say(stored.ada, "Count to 2.")
+            await until(lambda: "archiving fails" in caplog.text)
+    assert caplog.text.count("archiving fails") == 1
+    assert await raw.list("", "", 1000) == before
+    await raw.close()
 
 
 async def gone(client: AsyncOpenAI, id: str) -> None:

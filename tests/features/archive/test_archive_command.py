@@ -11,7 +11,7 @@ import zstandard
 from typer.testing import CliRunner, Result
 
 from service.commands.command_line import app
-from store.archive.archive import Archive
+from store.archive.archive import FORMAT, FORMAT_KEY, Archive
 from store.archive.opening import open_archive
 from store.backup.archiving.marks import GONE, key_of
 from store.backup.archiving.store_archive import StoreArchive
@@ -100,6 +100,43 @@ async def _joined(url: str, folder: Path) -> None:
     archive = open_archive("sqlite", folder)
     async with kept(url, PREFIX, archive) as both:
         await StoreArchive(both.store, archive, reconcile=Reconciler(both.store, archive).shard).open()
+    await archive.close()
+
+
+def test_no_command_reads_or_changes_an_archive_of_a_later_release(
+    ids: list[str], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def command(*arguments: str | Path) -> Result:
+        return CliRunner().invoke(app, [str(each) for each in arguments], env={"COLUMNS": "200"})
+
+    monkeypatch.setenv("HARMONIUM_ARCHIVE_URL", "sqlite")
+    assert command("backup", tmp_path / "before").exit_code == 0
+    asyncio.run(_put(folder, FORMAT_KEY, str(FORMAT + 1).encode()))
+    files = {path.name: path.read_bytes() for path in (folder / "archive").glob("*.db")}
+    tenant = ("--tenant", TENANT)
+    for arguments in (
+        ("archive", "status"),
+        ("archive", "verify", "--repair"),
+        ("archive", "verify", "--alone", "--repair"),
+        ("archive", "export", *tenant),
+        ("archive", "erase", *tenant, "--yes"),
+        ("archive", "hold", *tenant),
+        ("archive", "accept", "--yes"),
+        ("archive", "catalogue"),
+        ("backup", tmp_path / "after"),
+        ("restore", tmp_path / "before"),
+    ):
+        done = command(*arguments)
+        assert (done.exit_code, f"format version {FORMAT + 1}" in done.output) == (2, True), (arguments, done.output)
+    report = json.loads(command("doctor", "--json").stdout)
+    (found,) = [each for each in report["findings"] if each["what"] == "archive"]
+    assert (found["level"], "upgrade it" in found["now"]) == ("unsafe", True)
+    assert {path.name: path.read_bytes() for path in (folder / "archive").glob("*.db")} == files
+
+
+async def _put(folder: Path, key: str, value: bytes) -> None:
+    archive = open_archive("sqlite", folder)
+    await archive.put(key, value, only_if=None)
     await archive.close()
 
 

@@ -6,6 +6,8 @@ import pytest
 
 from store.catalogue import rows
 from store.catalogue.catalogue import Catalogue, StoredRow, place_of
+from store.catalogue.postgres import FORMAT
+from store.errors import ArchiveRefused
 from store.history.elsewhere import FIRST, KeptQuery, KeptTree
 from tests.support.archive.catalogues import catalogue_at, found, put, row_of
 from tests.support.archive.opened import Place
@@ -289,3 +291,15 @@ async def test_it_is_tidy_in_the_end(catalogue: Catalogue) -> None:
         pass
     assert not await catalogue.tidy()
     assert (await found(catalogue, "word"), await found(catalogue, "other")) == ([], [TREE])
+
+
+@pytest.mark.parametrize("ground", ["postgres"], indirect=True)
+async def test_tables_of_a_later_release_are_left_alone(catalogue: Catalogue, place: Place) -> None:
+    assert await catalogue.note("format") == str(FORMAT)
+    await catalogue.put_note("format", str(FORMAT + 1))
+    older = catalogue_at(place)
+    for ask in (older.note("x"), older.put_note("x", ""), older.row(TENANT, TREE), put(older, TREE, None, "")):
+        with pytest.raises(ArchiveRefused, match="harmonium_catalogue was written by a later release; drop it and"):
+            await ask
+    await older.close()
+    await catalogue.put_note("format", str(FORMAT))

@@ -38,12 +38,14 @@ from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, ServicePr
 from tests.support.waiting import wait_until
 
 ADMIN_KEY = "sk-admin-of-the-fixtures-0123456789"
+INITECH_KEY = "sk-initech-0123456789"
+WEBHOOK_SECRET = f"whsec_{b64encode(b'a key for webhooks that all may know').decode()}"
 SEAL_KEY = b64encode(b"a key for seals that all may know").decode()
 DAYS = 36_500
 """Stored data of the fixtures is never too old."""
 
 SETTINGS: dict[str, Any] = {
-    "api_keys": f"acme:{ACME_KEY},globex:{GLOBEX_KEY}",
+    "api_keys": f"acme:{ACME_KEY},globex:{GLOBEX_KEY},initech:{INITECH_KEY}",
     "admin_key": ADMIN_KEY,
     "seal_keys": SEAL_KEY,
     "idle_days": DAYS,
@@ -56,6 +58,9 @@ SETTINGS: dict[str, Any] = {
 
 SLOWLY: dict[str, Any] = {"demo_tokens_per_second": 150, "worker_concurrency": 1, "search": "folder"}
 """Those of the one that makes them: one background response is made while another one and a batch wait."""
+
+UNHEARD: dict[str, Any] = {"webhook_url": "private+http://127.0.0.1:9/hook", "webhook_secret": WEBHOOK_SECRET}
+"""Those too, so that webhooks wait: nobody listens there."""
 
 PYTHON: Any = {"type": "code_interpreter", "container": {"type": "auto"}}
 MATHS: Any = {"type": "mcp", "server_label": "maths"}
@@ -88,6 +93,12 @@ MCP_SERVERS = f"[maths]\ncommand = ['python3', '-c', '''{ADDER}''']\n"
 
 SHAREGPT = """{"id": "old", "conversations": [{"from": "human", "value": "My name is Eve."},
 {"from": "gpt", "value": "Hello Eve."}]}""".replace("\n", " ")
+ALL_LIMITS = {
+    f"max_{what}_per_1_{period}": 1_000_000 for what in ("requests", "tokens") for period in ("minute", "month")
+} | {"max_parallel_responses": 8}
+APART = ("globex", "letters", "secret", "left", "cut", "forgotten", "erased", "cancelled")
+"""Responses that not all stores answer, and not all in the same way."""
+
 EVENTS_BEFORE_THE_END = 12
 ARCHIVED_SECONDS = 60.0
 PROGRAM = b"\r\n$8\r\nFUNCTION\r\n"
@@ -162,7 +173,9 @@ def fill_a_chain(making: Making) -> None:
 
 
 def fill_others(making: Making) -> None:
-    """Conversations with an id, erased words, chats, an import, sealed content, a request with a key."""
+    """Conversations with an id, erased words, chats, an import, sealed content, a request with a key, a tree that is
+    forgotten, a response that is cancelled.
+    """
     made, client = making.made, making.client
     making.ask("secret", "My secret is 1234.")
     making.ask("after-secret", "Count to 2.", "secret")
@@ -193,10 +206,17 @@ def fill_others(making: Making) -> None:
     made["keyed-body"] = KEYED
     made["keyed"] = making.post("/v1/responses", KEYED, **{"idempotency-key": IDEMPOTENCY_KEY})["id"]
     made["globex"] = said(making.service, "My name is Gil.", key=GLOBEX_KEY)
+    making.ask("forgotten", "My name is Ira.")
+    making.service.http(ACME_KEY).delete(f"/v1/responses/{made['forgotten']}?tree=true")
+    made["cancelled"] = client.responses.create(model=MODEL, input="Count to 3000.", background=True).id
+    client.responses.cancel(made["cancelled"])
+    wait_until(lambda: client.responses.retrieve(made["cancelled"]).status == "cancelled")
 
 
 def fill_files(making: Making) -> None:
-    """A file, one that is read by its id, and a batch with an answer and an error."""
+    """A file that is read by its id, and one that expires; batches: with an answer and an error, cancelled, and of a
+    file that is none; a container that is deleted.
+    """
     client, made = making.client, making.made
     note = client.files.create(file=("note.txt", b"The moon makes the tides."), purpose="user_data")
     made["file"] = note.id
@@ -204,6 +224,17 @@ def fill_files(making: Making) -> None:
     making.ask("with-file", [{"role": "user", "content": content}])
     made["batch"] = batch(making, {"input": "Count to 2."}, {"input": "Count to 2.", "temperature": 7})
     wait_until(lambda: client.batches.retrieve(made["batch"]).status == "completed")
+    made["cancelled-batch"] = batch(making, {"input": "Count to 2000."}, {"input": "Count to 2000."})
+    client.batches.cancel(made["cancelled-batch"])
+    made["failed-batch"] = batch_of(making, b"not JSON", metadata={"customer": "4711"})
+    wait_until(lambda: client.batches.retrieve(made["failed-batch"]).status == "failed")
+    wait_until(lambda: client.batches.retrieve(made["cancelled-batch"]).status == "cancelled")
+    brief = client.files.create(
+        file=("brief.txt", b"Soon gone."), purpose="user_data", expires_after={"anchor": "created_at", "seconds": 86400}
+    )
+    made["brief-file"] = brief.id
+    made["container"] = client.containers.create(name="gone").id
+    client.containers.delete(made["container"])
 
 
 def batch(making: Making, *bodies: dict[str, Any]) -> str:
@@ -212,25 +243,41 @@ def batch(making: Making, *bodies: dict[str, Any]) -> str:
         {"custom_id": f"line-{number}", "method": "POST", "url": "/v1/responses", "body": {"model": MODEL} | body}
         for number, body in enumerate(bodies)
     ]
-    content = b"\n".join(map(msgspec.json.encode, lines))
+    return batch_of(making, b"\n".join(map(msgspec.json.encode, lines)))
+
+
+def batch_of(making: Making, content: bytes, **options: Any) -> str:
+    """The id of a batch of a file with this content."""
     file = making.client.files.create(file=("asked.jsonl", content), purpose="batch")
-    return making.client.batches.create(input_file_id=file.id, endpoint="/v1/responses", completion_window="24h").id
+    created = making.client.batches.create(
+        input_file_id=file.id, endpoint="/v1/responses", completion_window="24h", **options
+    )
+    return created.id
 
 
 def fill_the_registry(making: Making, folder: Path) -> dict[str, str]:
-    """A project with a key, limits and models, one that is archived; the key's value, and the project's id."""
+    """A project with keys, limits and models, one that is archived; a key of an administrator, one that is none, a
+    tenant that is erased, and one that is held. The keys' values.
+    """
 
     def told(*arguments: str) -> Json:
         return msgspec.json.decode(output_of(command(folder, SETTINGS, *arguments, "--json")))
 
     project = told("projects", "create", "Letters", "--weight", "2")["id"]
     key = told("keys", "create", project, "--account", "mailer")
-    told("projects", "limits", project, "--set", "max_tokens_per_1_minute=100000")
+    reader = told("keys", "create", project, "--account", "reader", "--scope", "api.responses.read", "--days", "3650")
+    told("projects", "limits", project, *(f"--set={name}={most}" for name, most in ALL_LIMITS.items()))
+    making.post(f"/v1/organization/projects/{project}/api_keys/{key['id']}", {"limits": ALL_LIMITS}, ADMIN_KEY)
     told("projects", "models", project, "--allow", MODEL)
     told("projects", "archive", told("projects", "create", "Trial")["id"])
     making.made["letters"] = said(making.service, "My name is Lea.", key=key["value"])
     making.made["project"] = project
-    return {"letters": key["value"]}
+    admin = making.post("/v1/organization/admin_api_keys", {"name": "second"}, ADMIN_KEY)
+    assert making.service.http("sk-of-a-stranger").get("/v1/models").status_code == 401
+    making.made["erased"] = said(making.service, "My name is Hal.", key=INITECH_KEY)
+    told("archive", "erase", "--tenant", "initech", "--yes")
+    output_of(command(folder, SETTINGS, "archive", "hold", "--tenant", "globex"))
+    return {"letters": key["value"], "reader": reader["value"], "second-admin": admin["value"]}
 
 
 def output_of(done: Any) -> str:
@@ -248,11 +295,13 @@ def note_reads(making: Making, keys: dict[str, str]) -> None:
     """Note what all of it answers."""
     made = making.made
     backed_up = [store for store in STORES if store != "export"]
-    for name in ("secret", "left", "cut"):
+    for name in ("secret", "left", "cut", "forgotten"):
         making.read(f"/v1/responses/{made[name]}")
+    making.read(f"/v1/responses/{made['erased']}", STORES, "initech", INITECH_KEY)
+    making.read(f"/v1/responses/{made['cancelled']}", backed_up)
     ids = [value for value in made.values() if isinstance(value, str) and value.startswith("resp_")]
     for id in ids:
-        if id not in (made["globex"], made["letters"], made["secret"], made["left"], made["cut"]):
+        if id not in [made[name] for name in APART]:
             making.read(f"/v1/responses/{id}")
             making.read(f"/v1/responses/{id}/input_items?limit=5")
             making.read(f"/console/api/turns/{id}/tokens")
@@ -266,25 +315,37 @@ def note_reads(making: Making, keys: dict[str, str]) -> None:
         making.read(f"/console/api/trees/{id}", ["data"])
     making.read(f"/v1/responses/{made['globex']}", backed_up, "globex", GLOBEX_KEY)
     making.read(f"/v1/responses/{made['globex']}")
+    making.read(f"/v1/files/{made['brief-file']}", backed_up)
     making.read(f"/v1/files/{made['file']}", backed_up)
     making.read(f"/v1/files/{made['file']}/content", backed_up)
     done = making.client.batches.retrieve(made["batch"])
-    making.read(f"/v1/batches/{made['batch']}", ["data"])
+    for name in ("batch", "cancelled-batch", "failed-batch"):
+        making.read(f"/v1/batches/{made[name]}", ["data"])
+    making.read(f"/v1/containers/{made['container']}", ["data"])
     for file in (done.input_file_id, done.output_file_id, done.error_file_id):
         making.read(f"/v1/files/{file}/content", ["data"])
     making.read(f"/v1/responses/{made['letters']}", ["data"], "letters", keys["letters"])
     for path in ("projects?include_archived=true", f"projects/{made['project']}/rate_limits"):
         making.read(f"/v1/organization/{path}", ["data"], "admin", ADMIN_KEY)
-    for path in (f"projects/{made['project']}/model_permissions", f"projects/{made['project']}/service_accounts"):
-        making.read(f"/v1/organization/{path}", ["data"], "admin", ADMIN_KEY)
+    for part in ("model_permissions", "service_accounts", "api_keys"):
+        making.read(f"/v1/organization/projects/{made['project']}/{part}", ["data"], "admin", ADMIN_KEY)
+    making.read("/v1/organization/admin_api_keys", ["data"], "second-admin", keys["second-admin"])
 
 
 def leave_work(making: Making) -> None:
-    """Work that has not ended: a call that waits for an approval, a response amid its answer, one that waits with a
-    steer, a batch.
+    """Work that has not ended: a webhook of a response that has, a call that waits for an approval, a response amid its
+    answer, one that waits with a steer, a batch that lacks one of its answers.
     """
     made, client = making.made, making.client
+    events = client.responses.create(
+        model=MODEL, input="Count to 4.", background=True, stream=True, stream_options=UNHIDDEN
+    )
+    made["ended-events"] = [event.to_dict() for event in events]
+    made["webhook-secret"] = WEBHOOK_SECRET
+    made["ended"] = made["ended-events"][0]["response"]["id"]
     (made["request"],) = approvals(making.ask("waiting", "Add 20 and 3.", tools=[MATHS]))
+    made["running-batch"] = batch(making, {"input": "Count to 2."}, {"input": "Count to 1000."})
+    wait_until(lambda: client.batches.retrieve(made["running-batch"]).request_counts.completed == 1)
     stream = client.responses.create(
         model=MODEL, input="Write a story of 400 words.", background=True, stream=True, stream_options=UNHIDDEN
     )
@@ -293,7 +354,6 @@ def leave_work(making: Making) -> None:
     queued = client.responses.create(model=MODEL, input="Count to 3000.", background=True)
     made["queued"] = queued.id
     made["steer"] = making.post(f"/v1/responses/{queued.id}/steer", {"input": "Count to 3."})["steer"]["id"]
-    made["running-batch"] = batch(making, {"input": "Count to 2."}, {"input": "Count to 3."})
     assert client.responses.retrieve(made["running"]).status == "in_progress"
     assert client.responses.retrieve(queued.id).status == "queued"
 
@@ -353,7 +413,7 @@ def make(folder: Path, target: Path) -> None:
     (documents / "moon.md").write_text("# The moon\n\nIt makes high water.")
     (servers := folder / "mcp.toml").write_text(MCP_SERVERS)
     tools = {"search_folder": documents, "search_url": "https://docs.example.com", "mcp_servers": servers}
-    service = ServiceProcess(folder, **SETTINGS, **SLOWLY, **tools, sandbox="local")
+    service = ServiceProcess(folder, **SETTINGS, **SLOWLY, **UNHEARD, **tools, sandbox="local")
     try:
         with service.redis() as redis:
             server = redis.info("server")["process_id"]
@@ -374,7 +434,7 @@ def make(folder: Path, target: Path) -> None:
         "shapes": shapes(),
         "settings": SETTINGS,
         "mcp_servers": MCP_SERVERS,
-        "keys": {"acme": ACME_KEY, "globex": GLOBEX_KEY, "admin": ADMIN_KEY} | keys,
+        "keys": {"acme": ACME_KEY, "globex": GLOBEX_KEY, "initech": INITECH_KEY, "admin": ADMIN_KEY} | keys,
         "made": making.made,
         "reads": making.reads,
     }

@@ -89,9 +89,9 @@ class Release:
         made.chmod(0o600)
         return made
 
-    def serve(self, folder: Path) -> ServiceProcess:
-        """A service on the data in a folder."""
-        return ServiceProcess(folder, **self._settings(folder))
+    def serve(self, folder: Path, **settings: object) -> ServiceProcess:
+        """A service on the data in a folder, with these settings besides."""
+        return ServiceProcess(folder, **self._settings(folder), **settings)
 
     def beside(self, folder: Path, redis_url: str) -> ServiceBeside:
         """A service in this process, whose clock goes right, on an empty store and the archive in a folder."""

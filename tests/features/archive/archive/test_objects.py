@@ -2,18 +2,20 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 from aiohttp import web
 
-from store.archive.opening import open_archive
+from store.archive.archive import Archive
+from store.archive.objects import ObjectsBackend
 from store.archive.port import Bounds
 from store.errors import ArchiveUnavailable
 from tests.support.archive.servers import access
 
 GATEWAY = b"<html><head><title>404 Not Found</title></head></html>"
 NO_KEY = b"<Error><Code>NoSuchKey</Code><Message>The specified key does not exist.</Message></Error>"
+
+BOUNDS = Bounds(total_seconds=5.0)
 
 
 @asynccontextmanager
@@ -44,7 +46,7 @@ async def says(monkeypatch: pytest.MonkeyPatch, body: bytes) -> AsyncIterator[No
 @pytest.mark.usefixtures("says")
 @pytest.mark.parametrize("body", [GATEWAY, b"", NO_KEY])
 async def test_a_value_is_missing_only_where_the_store_itself_says_so(body: bytes) -> None:
-    archive = open_archive("s3://archive/here", Path("/nowhere"), Bounds(total_seconds=5.0))
+    archive = Archive(ObjectsBackend("s3", "archive", "here", BOUNDS))
     try:
         if body == NO_KEY:
             assert await archive.get("v1/00/hold/t.acme") is None
@@ -73,7 +75,7 @@ async def test_at_azure_a_value_is_gone_only_where_its_part_of_a_batch_says_so(
     kind = {"content-type": "multipart/mixed; boundary=b" if status == 202 else "text/html"}
     async with answering(status, body, kind) as port:
         monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", f"http://127.0.0.1:{port}")
-        archive = open_archive("az://archive/here", Path("/nowhere"), Bounds(total_seconds=5.0))
+        archive = Archive(ObjectsBackend("az", "archive", "here", BOUNDS))
         try:
             if status == 202:
                 await archive.delete("v1/00/hold/t.acme")

@@ -2,13 +2,16 @@
 
 import sys
 from pathlib import Path
+from time import monotonic
 
 import asyncpg
 import pytest
 
+from store.archive import archive as archives
+from store.archive.archive import FORMAT, FORMAT_KEY, Archive
 from store.archive.opening import open_archive
 from store.archive.port import Bounds
-from store.errors import ArchiveRefused, ArchiveUnavailable, Unsupported
+from store.errors import ArchiveRefused, ArchiveUnavailable, NewerFormat, Unsupported
 from tests.support.archive import servers
 from tests.support.archive.opened import Place, new_name, opened
 
@@ -99,3 +102,38 @@ async def test_a_server_that_is_gone_is_unavailable(url: str) -> None:
         with pytest.raises(ArchiveUnavailable) as told:
             await archive.get("v1/x")
     assert told.value.reason
+
+
+@pytest.mark.parametrize("told", [str(FORMAT + 1), "of another kind"])
+async def test_an_archive_of_a_later_format_is_neither_read_nor_written(
+    archive: Archive, place: Place, told: str
+) -> None:
+    key = "v1/0a/x/1/0"
+    await archive.put(FORMAT_KEY, told.encode(), only_if=None)
+    async with opened(place) as older:
+        for ask in (
+            lambda: older.probe(),
+            lambda: older.get(key),
+            lambda: older.put(key, b"x", only_if=None),
+            lambda: older.delete(FORMAT_KEY),
+            lambda: older.list("v1/"),
+        ):
+            with pytest.raises(NewerFormat, match=f"format version {FORMAT + 1}, .* upgrade it"):
+                await ask()
+    there = [each.key for each in await archive.list("")]
+    await archive.delete(FORMAT_KEY)
+    assert there == [FORMAT_KEY]
+
+
+async def test_a_later_format_is_noticed_while_an_archive_is_in_use(
+    archive: Archive, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(place) as older:
+        assert await older.get(FORMAT_KEY) is None
+        await archive.put(FORMAT_KEY, b"99", only_if=None)
+        assert await older.get(FORMAT_KEY) is not None
+        with monkeypatch.context() as later:
+            later.setattr(archives, "monotonic", lambda: monotonic() + archives.FORMAT_SECONDS)
+            with pytest.raises(NewerFormat, match="format version 99"):
+                await older.get(FORMAT_KEY)
+    await archive.delete(FORMAT_KEY)

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from store.archive.archive import Archive
+from store.archive import archive as archives
+from store.archive.archive import FORMAT, FORMAT_KEY, Archive
 from store.archive.opening import open_archive
 from store.archive.port import ArchiveEntry, Bounds, Stored
 from store.backup.archiving.shards import end_archive
 from store.backup.archiving.store_archive import StoreArchive
 from store.backup.upkeep.reconciling import Reconciler
-from store.errors import ArchiveReplaced, ArchiveUnavailable
+from store.errors import ArchiveReplaced, ArchiveUnavailable, NewerFormat
 from store.history.history import ConversationHistoryStore
 from store.keys import digits_of
 from tests.support.store.sample import TENANT
@@ -86,3 +87,17 @@ async def test_once_a_store_has_no_archive_any_more_it_may_have_another(
         await running.archive_due()
     with pytest.raises(ArchiveReplaced):
         await running.turns.find(TENANT, digits_of(store.new_id()))
+
+
+async def test_a_store_can_be_closed_once_its_archive_has_a_later_format(
+    store: ConversationHistoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archives, "FORMAT_SECONDS", 0.0)
+    running = opened(store, open_archive("sqlite", tmp_path))
+    await running.archive_due()
+    kept = await running.archive.get(FORMAT_KEY)
+    assert kept is not None
+    await running.archive.put(FORMAT_KEY, str(FORMAT + 1).encode(), only_if=kept.etag)
+    with pytest.raises(NewerFormat):
+        await running.archive.get(FORMAT_KEY)
+    await running.close()
