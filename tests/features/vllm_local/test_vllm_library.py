@@ -139,5 +139,5 @@ async def test_an_engine_whose_first_token_does_not_come_is_stopped(start: Start
 
 @pytest.mark.skipif(is_installed(), reason="vLLM is installed here")
 async def test_where_vllm_is_not_installed_the_error_says_what_to_do() -> None:
-    with pytest.raises(EngineUnavailable, match=r"No module named 'vllm.*install harmonium\[vllm\]"):
+    with pytest.raises(EngineUnavailable, match=r"No module named 'vllm.*install harmonium with the extra vllm "):
         await VllmLocalEngine("a/model", {}).start()
