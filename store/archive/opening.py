@@ -83,4 +83,6 @@ def _postgres(url: str, bounds: Bounds) -> Backend:
 
 
 def _missing(scheme: str, package: str, extra: str) -> Unsupported:
-    return Unsupported(f"an archive at {scheme}:// needs {package}: pip install 'harmonium[{extra}]'")
+    return Unsupported(
+        f"an archive at {scheme}:// needs {package}: install harmonium with the extra {extra} (docs/deploy.md#extras)"
+    )

@@ -57,7 +57,9 @@ def test_a_package_that_is_missing_is_named_with_its_extra(
     monkeypatch.setitem(sys.modules, package, None)
     from store.archive import opening
 
-    with pytest.raises(Unsupported, match=rf"needs {package}: pip install 'harmonium\[{extra}\]'"):
+    with pytest.raises(
+        Unsupported, match=rf"needs {package}: install harmonium with the extra {extra} \(docs/deploy.md#extras\)"
+    ):
         opening.open_archive(url, Path("/nowhere"))
 
 
