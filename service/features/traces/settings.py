@@ -7,15 +7,11 @@ from typing import Annotated
 from pydantic import Field, SecretStr, field_validator
 
 from service.settings.core import CoreSettings
-from service.settings.group import Secret, shown_as, with_extra
-from service.settings.sources import PREFIX
+from service.settings.group import MAX_SHOWN_CHARS, Secret, shown_as, with_extra
+from service.settings.sources import PREFIX, SettingsError, StandIn
 from service.settings.urls import check_url, mask_secrets
 
-OTEL = {
-    "OTEL_EXPORTER_OTLP_TRACES_HEADERS": "TRACES_HEADERS",
-    "OTEL_TRACES_SAMPLER_ARG": "TRACES_RATIO",
-}
-"""OpenTelemetry's variables that stand in for settings of ours as they are."""
+URL, HEADERS, RATIO = f"{PREFIX}TRACES_URL", f"{PREFIX}TRACES_HEADERS", f"{PREFIX}TRACES_RATIO"
 
 
 def has_exporter() -> bool:
@@ -27,25 +23,53 @@ def has_exporter() -> bool:
     return True
 
 
-def from_otel(values: Mapping[str, str | None]) -> dict[str, str]:
-    """Our settings of traces as OpenTelemetry's own variables have them, by name.
+def from_otel(variables: Mapping[str, str | None]) -> dict[str, StandIn]:
+    """Our settings of traces that aren't given, as OpenTelemetry's own variables have them. Its headers may be keys for
+    its URL, so they stand in only where its URL does. Raises SettingsError.
 
-    Empty where they turn traces off, or ask for a protocol that this service can't do (gRPC), or can't do as it is
-    installed: clusters put them into every pod. Sources: OpenTelemetry's specification,
-    configuration/sdk-environment-variables and protocol/exporter.
+    Sources: OpenTelemetry's specification, configuration/sdk-environment-variables and protocol/exporter.
     """
-    given = {name.upper(): value for name, value in values.items() if value and name.upper().startswith("OTEL_")}
-    url = given.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "")
+    found = _receiver(variables) if URL not in variables else {}
+    if (found or variables.get(URL)) and RATIO not in variables:
+        found |= _share(variables)
+    return found
+
+
+def _receiver(variables: Mapping[str, str | None]) -> dict[str, StandIn]:
+    """Its URL and the headers for it. None where its variables turn traces off, or ask for a protocol that this service
+    can't do (gRPC), or can't do as it is installed: clusters put them into every pod.
+    """
+    given = {name: value for name, value in variables.items() if value and name.startswith("OTEL_")}
+    url = _first(given, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
     if not url and (base := given.get("OTEL_EXPORTER_OTLP_ENDPOINT")):
-        url = f"{base.rstrip('/')}/v1/traces"
+        url = "OTEL_EXPORTER_OTLP_ENDPOINT", f"{base.rstrip('/')}/v1/traces"
     protocol = given.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or given.get("OTEL_EXPORTER_OTLP_PROTOCOL", "http")
     off = given.get("OTEL_SDK_DISABLED", "").lower() == "true" or given.get("OTEL_TRACES_EXPORTER", "otlp") != "otlp"
+    off = off or (RATIO not in variables and given.get("OTEL_TRACES_SAMPLER", "").lower() == "always_off")
     if not url or off or not protocol.startswith("http") or not has_exporter():
         return {}
-    found = {f"{PREFIX}{ours}": given[name] for name, ours in OTEL.items() if name in given}
-    if (headers := given.get("OTEL_EXPORTER_OTLP_HEADERS")) is not None:
-        found.setdefault(f"{PREFIX}TRACES_HEADERS", headers)
-    return found | {f"{PREFIX}TRACES_URL": url}
+    headers = _first(given, "OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS")
+    return {"traces_url": url} | ({"traces_headers": headers} if headers and HEADERS not in variables else {})
+
+
+def _share(variables: Mapping[str, str | None]) -> dict[str, StandIn]:
+    """The share that its sampler keeps; by default that of its argument. Raises SettingsError."""
+    sampler = variables.get("OTEL_TRACES_SAMPLER") or "traceidratio"
+    kind = sampler.lower().removeprefix("parentbased_")
+    if kind in ("always_on", "always_off"):
+        return {"traces_ratio": ("OTEL_TRACES_SAMPLER", "1" if kind == "always_on" else "0")}
+    if kind != "traceidratio":
+        raise SettingsError(
+            f"OTEL_TRACES_SAMPLER={sampler[:MAX_SHOWN_CHARS]}: should be always_on, always_off or traceidratio, or one "
+            f"of these after parentbased_; or set {RATIO}"
+        )
+    share = _first(variables, "OTEL_TRACES_SAMPLER_ARG")
+    return {"traces_ratio": share} if share else {}
+
+
+def _first(variables: Mapping[str, str | None], *names: str) -> StandIn | None:
+    """The first of these variables that isn't empty."""
+    return next(((name, value) for name in names if (value := variables.get(name))), None)
 
 
 class TraceSettings(CoreSettings):
@@ -57,10 +81,11 @@ class TraceSettings(CoreSettings):
     """The URL for traces, as OTLP over HTTP, such as http://phoenix:6006/v1/traces. Default:
     OTEL_EXPORTER_OTLP_TRACES_ENDPOINT or OTEL_EXPORTER_OTLP_ENDPOINT; without these, no traces."""
     traces_headers: Secret = SecretStr("")
-    """Headers for traces: `name=value`, comma-separated, percent-encoded. Default: OTEL_EXPORTER_OTLP_HEADERS."""
+    """Headers for traces: `name=value`, comma-separated, percent-encoded. With OpenTelemetry's URL
+    only, the default is OTEL_EXPORTER_OTLP_HEADERS."""
     traces_ratio: float = Field(1, ge=0, le=1)
     """The sampled share of traces that begin here; a client's `traceparent` decides about its own. Default:
-    OTEL_TRACES_SAMPLER_ARG, or 1."""
+    OTEL_TRACES_SAMPLER with OTEL_TRACES_SAMPLER_ARG, or 1."""
     traces_contents: bool = False
     """Whether traces contain texts: input, instructions, output, and the tools' arguments and answers."""
 
@@ -73,7 +98,7 @@ class TraceSettings(CoreSettings):
         return value
 
     @classmethod
-    def stand_ins(cls, variables: Mapping[str, str | None]) -> dict[str, str]:
+    def stand_ins(cls, variables: Mapping[str, str | None]) -> dict[str, StandIn]:
         return super().stand_ins(variables) | from_otel(variables)
 
 

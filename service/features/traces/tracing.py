@@ -37,6 +37,7 @@ from opentelemetry.util.re import parse_env_headers
 from opentelemetry.util.types import AttributeValue
 
 from service.logs import event
+from service.settings.sources import without
 from service.spans import SCOPE, Fact, Headers, Span, SpanSide, Tracer
 
 ELLIPSIS = "…"
@@ -66,6 +67,8 @@ _NOTHING = Context()
 
 SAID_SECONDS = 60.0
 """How often it is said that spans are lost."""
+
+_HEADERS = ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS")
 
 _QUIET = ("opentelemetry.exporter.otlp.proto.http.trace_exporter", "opentelemetry.sdk._shared_internal")
 """The loggers of the SDK that say it each time, with the receiver's words."""
@@ -298,8 +301,12 @@ class Sending(OTLPSpanExporter):
     """An exporter of which it is said once in a while how many spans it lost."""
 
     def __init__(self, url: str, headers: str) -> None:
-        """`headers` are as OTEL_EXPORTER_OTLP_HEADERS has them; the time to send is OTEL_EXPORTER_OTLP_TIMEOUT's."""
-        super().__init__(endpoint=url, headers=dict(parse_env_headers(headers, liberal=True)))
+        """`headers` are as OTEL_EXPORTER_OTLP_HEADERS has them; the time to send is OTEL_EXPORTER_OTLP_TIMEOUT's.
+
+        The exporter would add the environment's headers, which may be keys for another URL: it is made without these.
+        """
+        with without(_HEADERS):
+            super().__init__(endpoint=url, headers=dict(parse_env_headers(headers, liberal=True)))
         parts = urlsplit(url)
         self._place = f"{parts.scheme}://{parts.netloc}"
         self._lost = 0

@@ -55,7 +55,7 @@ class Pair:
 
     def at_work(self) -> int:
         """The place of the one that has a request under way."""
-        places = [MultiProcessCollector.merge([str(file)]) for file in sorted(self.folder.glob("gauge_*.db"))]
+        places = [MultiProcessCollector.merge([str(file)]) for file in sorted(self.folder.glob("gauge_livesum_*.db"))]
         under_way = [sum(samples(families, "harmonium_requests_in_progress")) for families in places]
         assert sorted(under_way) == [0, 1]
         return under_way.index(1)

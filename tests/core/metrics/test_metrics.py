@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
-from prometheus_client import generate_latest
+from prometheus_client import Gauge, generate_latest
 
 from service.engine.engines import Engines
 from service.errors import ApiError
@@ -46,6 +46,14 @@ def test_the_document_says_what_the_code_does() -> None:
     text = read("docs/metrics.md")
     assert all(row in text for row in metrics_rows()), "run: python -m tests.support.documents"
     assert with_metrics(text) == text, "run: python -m tests.support.documents"
+
+
+def test_a_lag_of_several_processes_is_the_greatest_and_a_number_of_things_the_sum() -> None:
+    made = make_metrics()
+    modes = {name: getattr(made, name)._multiprocess_mode for name, kind, _ in declarations() if kind is Gauge}
+    assert {name for name, mode in modes.items() if mode == "livemax"} == {"archive_lag_seconds"}
+    assert {name for name in modes if "seconds" in name} == {"archive_lag_seconds"}
+    assert set(modes.values()) == {"livemax", "livesum"}
 
 
 def test_a_new_metric_gets_its_row_in_the_table_of_its_neighbours_and_a_changed_one_its_own() -> None:

@@ -1,5 +1,7 @@
 """A receiver can do nothing to the service. Spans are lost where they can't be sent."""
 
+import os
+
 import pytest
 from pydantic import SecretStr
 
@@ -18,6 +20,8 @@ async def test_headers_and_the_service_s_name_go_with_the_spans(
     traced: Settings, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_SERVICE_NAME", "chat")
+    for name in ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"):
+        monkeypatch.setenv(name, "x-key=for-another")
     changes = {"traces_headers": SecretStr("authorization=Basic%20YTpi,x-scope=1")}
     async with serving(traced.model_copy(update=changes), scripted([answer("hi")])) as inside:
         async with inside.client() as client:
@@ -26,6 +30,8 @@ async def test_headers_and_the_service_s_name_go_with_the_spans(
     assert request.service == "chat"
     assert receiver.headers[0]["authorization"] == "Basic YTpi"
     assert receiver.headers[0]["x-scope"] == "1"
+    assert "x-key" not in receiver.headers[0]  # the settings alone say whose headers go to this URL
+    assert os.environ["OTEL_EXPORTER_OTLP_HEADERS"] == "x-key=for-another"
 
 
 async def test_a_receiver_that_refuses_or_is_away_is_said_once_and_keeps_nobody_waiting(
@@ -54,3 +60,12 @@ async def test_a_receiver_that_never_answers_holds_no_stop_up(
             await client.responses.create(model=MODEL, input="hi")
     assert not receiver.spans
     assert CLOSE_SECONDS < 5
+
+
+async def test_nothing_is_sent_where_opentelemetry_is_turned_off(
+    traced: Settings, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+    async with serving(traced, scripted([answer("hi")])) as inside, inside.client() as client:
+        assert (await client.responses.create(model=MODEL, input="hi")).status == "completed"
+    assert not receiver.raw
