@@ -1,4 +1,4 @@
-"""The command line's words: options, arguments, and Typer's script by which a shell completes them.
+"""The command line's words: options, arguments, exit statuses, and Typer's script by which a shell completes them.
 
 A shell asks by running `harmonium` without arguments and with VARIABLE set. Typer answers, once it knows shells. Never
 import any of the service's own rooms here: clients start at once.
@@ -13,6 +13,13 @@ from typer.core import TyperArgument, TyperGroup, TyperOption
 NAME = "harmonium"
 VARIABLE = "_HARMONIUM_COMPLETE"
 """The variable that a shell sets when it asks: Typer derives it from NAME."""
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_NOT_FOUND = 3
+EXIT_REFUSED = 4
+EXIT_STATUSES = {404: EXIT_NOT_FOUND, 401: EXIT_REFUSED, 403: EXIT_REFUSED, 429: EXIT_REFUSED}
+"""Those that tell a script of a refusal with this status of HTTP; of others EXIT_FAILED."""
 
 PANELS = RUN, TALK, LOOK, KEEP, OTHERS = "Run", "Talk", "Look", "Keep", "More"
 """The panels of commands in the help."""

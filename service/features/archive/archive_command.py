@@ -24,8 +24,8 @@ import typer
 import zstandard
 
 from service.build import this_build
-from service.commands.arguments import amount, flag, many, option
-from service.commands.options import EXIT_FAILED, EXIT_UNABLE, AsJson, Pace, TenantOption, asking, fail, load, show
+from service.commands.arguments import EXIT_FAILED, amount, flag, many, option
+from service.commands.options import EXIT_UNABLE, AsJson, Pace, TenantOption, asking, fail, load, show
 from service.commands.stores import on_store
 from service.features.archive.backup_command import bar_on, last_of, left_out
 from service.features.archive.opening import on_both, open_archive, with_archive
@@ -346,6 +346,7 @@ def erase(
 def hold(
     tenant: Tenant,
     release: Annotated[bool, flag("--release", "End the hold.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Hold a tenant's archived conversations: they don't expire, and `erase` refuses.
 
@@ -366,10 +367,9 @@ def hold(
         before = _on_archive(settings, mark)
         if before == release:
             _add_to_log(settings, "archive.released" if release else "archive.held", tenant)
-    if release:
-        typer.echo(f"tenant {tenant} is no longer on hold" if before else f"tenant {tenant} was not on hold")
-    else:
-        typer.echo(f"tenant {tenant} was on hold already" if before else f"tenant {tenant} is on hold")
+    words = ("was on hold already", "is on hold") if not release else ("is no longer on hold", "was not on hold")
+    done = {"tenant": tenant, "held": not release, "changed": before == release}
+    show(done, [f"tenant {tenant} {words[not before]}"], as_json=as_json)
 
 
 @archive.command("accept")

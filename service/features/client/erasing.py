@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from service.commands.arguments import LOOK, flag, many, option
+from service.commands.arguments import EXIT_USAGE, LOOK, flag, many, option
 from service.features.client import printing
-from service.features.client.errors import EXIT_USAGE, ClientError, RefusedByService
+from service.features.client.errors import ClientError, RefusedByService
 from service.features.client.options import AsJson, confirm, talking
 from service.features.client.reading import PAGE, TREES
 from service.features.client.service import Json, RemoteService

@@ -16,9 +16,9 @@ from typing import Annotated, BinaryIO
 
 import typer
 
-from service.commands.arguments import LOOK, AsLines, amount, many, option
+from service.commands.arguments import EXIT_USAGE, LOOK, AsLines, amount, many, option
 from service.features.client import printing
-from service.features.client.errors import EXIT_USAGE, ClientError, RefusedByService
+from service.features.client.errors import ClientError, RefusedByService
 from service.features.client.options import AsJson, Id, talking
 from service.features.client.reading import LAST, MOST_TREES, PAGE, TREES, check_id, tree_of, whole_id
 from service.features.client.service import Json, RemoteService, object_in

@@ -13,7 +13,7 @@ import msgspec
 import typer
 from msgspec import UNSET
 
-from service.commands.arguments import AsLines, amount, argument, flag, option
+from service.commands.arguments import EXIT_USAGE, AsLines, amount, argument, flag, option
 from service.commands.options import AsJson, Row, asking, cell, fail, load, show, show_rows
 from service.commands.stores import on_store
 from service.features.tenants.audit import COMMAND_LINE, ENTRY_PREFIX, Actor, AuditFilter, done_by, page_of_entries
@@ -81,7 +81,7 @@ BY = {"project": "tenant", "key": "key", "model": "model"}
 @projects.command("list")
 def list_projects(
     archived: Annotated[bool, flag("--archived", "Also list archived projects.")] = False,
-    as_json: AsJson = False,
+    as_json: AsLines = False,
 ) -> None:
     """List all projects: first the static ones of HARMONIUM_API_KEYS, then those that were created here, in order."""
 
@@ -113,7 +113,7 @@ def update_project(
 ) -> None:
     """Change the name or the weight of a project, or whether its turns store data for trajectories."""
     if name is None and weight is None and trajectories is None:
-        fail("nothing to change: give --name, --weight or --trajectories")
+        fail("nothing to change: give --name, --weight or --trajectories", EXIT_USAGE)
 
     def update(directory: Directory) -> Awaitable[Project]:
         named = UNSET if name is None else checked_name(name)
@@ -147,7 +147,7 @@ def permit_models(
 ) -> None:
     """Show or change the models that a project can use. It can't see any other model."""
     if bool(allow) + bool(deny) + clear > 1:
-        fail("give only one of --allow, --deny and --clear")
+        fail("give only one of --allow, --deny and --clear", EXIT_USAGE)
     mode: ListMode = "allow_list" if allow else "deny_list"
 
     def permit(directory: Directory) -> Awaitable[Project]:
@@ -181,19 +181,22 @@ def limit_project(
     Where a project has no limit, HARMONIUM_TENANT_LIMITS applies, which isn't shown here.
     """
     if wished and clear:
-        fail("give only one of --set and --clear")
+        fail("give only one of --set and --clear", EXIT_USAGE)
     limits = None if clear else _limits(wished or ())
 
     def limit(directory: Directory) -> Awaitable[Project]:
         return directory.project(project) if limits == {} else directory.limit(ACTOR, project, limits)
 
     found = msgspec.structs.asdict(_in_registry(limit).limit or Limit())
-    rows = [found] if as_json else [{"limit": name, "most": most} for name, most in found.items() if most is not None]
-    show_rows(rows, ("limit", "most"), as_json=as_json)
+    if as_json:
+        _show_one(found, (), as_json)
+    else:
+        rows = [{"limit": name, "most": most} for name, most in found.items() if most is not None]
+        show_rows(rows, ("limit", "most"), as_json=False)
 
 
 @keys.command("list")
-def list_keys(project: ProjectId, as_json: AsJson = False) -> None:
+def list_keys(project: ProjectId, as_json: AsLines = False) -> None:
     """List the keys of a project, without their values."""
     _show_keys(lambda directory, after: directory.keys(project, after=after, limit=PAGE), _KEY, as_json)
 
@@ -229,7 +232,7 @@ def revoke_key(project: ProjectId, key: KeyId, as_json: AsJson = False) -> None:
 
 
 @keys.command("list-admin")
-def list_admin_keys(as_json: AsJson = False) -> None:
+def list_admin_keys(as_json: AsLines = False) -> None:
     """List the keys of administrators, without their values; the key in the settings is not listed."""
     _show_keys(lambda directory, after: directory.admin_keys(after=after, limit=PAGE, ascending=True), _ADMIN, as_json)
 
@@ -285,7 +288,7 @@ def usage(
         typer.Option("--by", metavar="project|key|model", help="A dimension. Repeatable.", show_default="project"),
     ] = None,
     days: Annotated[int, amount(1, 3_660, "The number of days, including today")] = 30,
-    as_json: AsJson = False,
+    as_json: AsLines = False,
 ) -> None:
     """Show usage by project, key or model: ended responses and their tokens."""
     names = tuple(dict.fromkeys(each.name for each in by or (Dimension.project,)))
@@ -398,7 +401,7 @@ def _weight(typed: str | None) -> float | None:
     try:
         weight = float(typed)
     except ValueError:
-        fail(f"--weight {typed}: should be a number, or none")
+        fail(f"--weight {typed}: should be a number, or none", EXIT_USAGE)
     return checked_weight(weight)
 
 
@@ -413,7 +416,7 @@ def _limits(wished: Iterable[str]) -> dict[str, int | None]:
             found[name] = None if none else int(number)
         except ValueError as error:
             wrong = str(error) if str(error).startswith("should") else "should be one NAME=NUMBER"
-            fail(f"--set {each}: {wrong}, or none")
+            fail(f"--set {each}: {wrong}, or none", EXIT_USAGE)
     return found
 
 

@@ -144,6 +144,8 @@ def test_what_is_on_hold_is_not_erased(ids: list[str]) -> None:
     refused = told("erase", "--tenant", TENANT, "--yes")
     assert (refused.exit_code, "on hold" in refused.output) == (2, True)
     assert len(told("export", "--tenant", TENANT).stdout.splitlines()) == 2
+    held = json.loads(told("hold", "--tenant", TENANT, "--json").output)
+    assert held == {"tenant": TENANT, "held": True, "changed": False}
     assert told("hold", "--tenant", TENANT, "--release").output == f"tenant {TENANT} is no longer on hold\n"
     assert told("erase", "--tenant", TENANT, "--yes").exit_code == 0
 
