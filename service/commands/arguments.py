@@ -81,4 +81,5 @@ def command_line(kind: type[TyperGroup] | None = None) -> typer.Typer:
     )
 
 
+Yes = Annotated[bool, flag("--yes", "-y", "Don't ask.")]
 AsLines = Annotated[bool, flag("--json", "Print a JSON object per line.")]

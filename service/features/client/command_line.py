@@ -18,6 +18,7 @@ from service.commands.arguments import (
     RUN,
     TALK,
     AsLines,
+    Yes,
     amount,
     argument,
     command_line,
@@ -282,7 +283,7 @@ def rm(
     id: Id,
     tree: Annotated[bool, flag("--tree", "Delete the whole conversation, with all forks.")] = False,
     erase: Annotated[bool, flag("--erase", "Also erase its content from later turns.")] = False,
-    yes: Annotated[bool, flag("--yes", "-y", "Don't ask.")] = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Delete a response. Its continuations stay and keep their history, unless you add --erase or --tree."""

@@ -4,6 +4,7 @@ and the rows in which it is shown.
 
 import asyncio
 import json
+import sys
 from collections.abc import Awaitable, Callable, Iterable
 from enum import StrEnum
 from time import time
@@ -13,7 +14,7 @@ import msgspec
 import typer
 from msgspec import UNSET
 
-from service.commands.arguments import EXIT_USAGE, AsLines, amount, argument, flag, option
+from service.commands.arguments import EXIT_USAGE, AsLines, Yes, amount, argument, flag, option
 from service.commands.options import AsJson, Row, asking, cell, fail, load, show, show_rows
 from service.commands.stores import on_store
 from service.features.tenants.audit import COMMAND_LINE, ENTRY_PREFIX, Actor, AuditFilter, done_by, page_of_entries
@@ -125,8 +126,9 @@ def update_project(
 
 
 @projects.command("archive")
-def archive_project(project: ProjectId, as_json: AsJson = False) -> None:
+def archive_project(project: ProjectId, yes: Yes = False, as_json: AsJson = False) -> None:
     """Archive a project permanently: its keys stop working. Its conversations expire like all others."""
+    _be_sure(f"Archive {project} permanently?", yes)
     ended = _in_registry(lambda directory: directory.archive_project(ACTOR, project))
     _show_one(_project_row(ended), _PROJECT, as_json)
 
@@ -225,8 +227,9 @@ def create_key(
 
 
 @keys.command("revoke")
-def revoke_key(project: ProjectId, key: KeyId, as_json: AsJson = False) -> None:
+def revoke_key(project: ProjectId, key: KeyId, yes: Yes = False, as_json: AsJson = False) -> None:
     """Revoke a key of a project: within a second it stops working in all processes."""
+    _be_sure(f"Revoke {key}?", yes)
     _in_registry(lambda directory: directory.delete_key(ACTOR, project, key))
     _show_one({"id": key, "deleted": True}, ("id", "deleted"), as_json)
 
@@ -251,8 +254,9 @@ def create_admin_key(
 
 
 @keys.command("revoke-admin")
-def revoke_admin_key(key: KeyId, as_json: AsJson = False) -> None:
+def revoke_admin_key(key: KeyId, yes: Yes = False, as_json: AsJson = False) -> None:
     """Revoke a key of an administrator."""
+    _be_sure(f"Revoke {key}?", yes)
     _in_registry(lambda directory: directory.delete_key(ACTOR, "", key))
     _show_one({"id": key, "deleted": True}, ("id", "deleted"), as_json)
 
@@ -302,6 +306,16 @@ def usage(
         for spender, sums in sorted(bucket.results.items())
     ]
     show_rows(rows, (*names, *Sums._fields), as_json=as_json)
+
+
+def _be_sure(question: str, yes: bool) -> None:
+    """Ask, unless it was said already. A no ends the command, as does the lack of somebody to answer."""
+    try:
+        if yes or typer.confirm(question, err=True):
+            return
+    except typer.Abort:
+        fail("nothing was changed" if sys.stdin.isatty() else "nothing was changed: without a terminal use --yes")
+    fail("nothing was changed")
 
 
 def _in_registry(deed: Callable[[Directory], Awaitable[T]]) -> T:

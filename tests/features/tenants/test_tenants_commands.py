@@ -57,12 +57,24 @@ def test_a_project_and_its_key_are_made_shown_and_ended() -> None:
     assert (shown["id"], shown["account"], shown["scopes"]) == (made["id"], "web", ["api.responses.write"])
     assert made["value"] not in json.dumps(shown)
     assert told("projects", "update", project, "--name", "Talk")["name"] == "Talk"
-    assert told("keys", "revoke", project, made["id"]) == {"id": made["id"], "deleted": True}
+    assert told("keys", "revoke", project, made["id"], "-y") == {"id": made["id"], "deleted": True}
     assert listed("keys", "list", project) == []
-    assert told("projects", "archive", project)["archived_at"]
+    assert told("projects", "archive", project, "--yes")["archived_at"]
     assert listed("projects", "list") == []
     other = told("projects", "create", "Other")["id"]
     assert [each["id"] for each in listed("projects", "list", "--archived")] == [project, other]
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [("projects", "archive", "proj_x"), ("keys", "revoke", "proj_x", "key_x"), ("keys", "revoke-admin", "key_x")],
+)
+def test_an_end_for_ever_is_asked_about_first(ends: tuple[str, ...]) -> None:
+    result = run(*ends)
+    assert (result.exit_code, "without a terminal use --yes" in result.stderr) == (1, True), result.output
+    refused = CliRunner().invoke(app, ends, input="n\n")
+    assert (refused.exit_code, "nothing was changed" in refused.stderr) == (1, True), refused.output
+    assert CliRunner().invoke(app, ends, input="y\n").exit_code == EXIT_NOT_FOUND
 
 
 def test_the_audit_log_has_each_change_a_line() -> None:
@@ -131,8 +143,8 @@ def test_usage_is_what_was_answered_by_project_key_and_model(service: ServicePro
     ("arguments", "words", "status"),
     [
         (("keys", "create", "proj_nobody"), "No project", EXIT_NOT_FOUND),
-        (("projects", "archive", "proj_nobody"), "No project", EXIT_NOT_FOUND),
-        (("keys", "revoke-admin", "key_nobody"), "No ", EXIT_NOT_FOUND),
+        (("projects", "archive", "proj_nobody", "-y"), "No project", EXIT_NOT_FOUND),
+        (("keys", "revoke-admin", "key_nobody", "-y"), "No ", EXIT_NOT_FOUND),
         (("projects", "models", "p", "--allow", "a", "--deny", "b"), "give only one of", EXIT_USAGE),
         (("projects", "limits", "p", "--set", "foo"), "should be NAME=NUMBER", EXIT_USAGE),
         (("projects", "create", " "), "Invalid value for 'name'", EXIT_USAGE),
@@ -161,5 +173,5 @@ def test_a_service_that_runs_takes_them_at_once(service: ServiceProcess) -> None
     organization = "/v1/organization/projects"
     assert service.http(made["value"]).get(organization).json()["data"][0]["id"] == project
     assert [each["id"] for each in listed("keys", "list-admin")] == [made["id"]]
-    told("keys", "revoke-admin", made["id"])
+    told("keys", "revoke-admin", made["id"], "--yes")
     assert service.http(made["value"]).get(organization).status_code == 401

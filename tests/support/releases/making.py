@@ -227,7 +227,7 @@ def fill_the_registry(making: Making, folder: Path) -> dict[str, str]:
     key = told("keys", "create", project, "--account", "mailer")
     told("projects", "limits", project, "--set", "max_tokens_per_1_minute=100000")
     told("projects", "models", project, "--allow", MODEL)
-    told("projects", "archive", told("projects", "create", "Trial")["id"])
+    told("projects", "archive", told("projects", "create", "Trial")["id"], "--yes")
     making.made["letters"] = said(making.service, "My name is Lea.", key=key["value"])
     making.made["project"] = project
     return {"letters": key["value"]}
