@@ -25,7 +25,7 @@ import zstandard
 
 from service.build import this_build
 from service.commands.arguments import EXIT_FAILED, amount, flag, many, option
-from service.commands.options import EXIT_UNABLE, AsJson, Pace, TenantOption, asking, fail, load, show
+from service.commands.options import EXIT_UNABLE, AsJson, Pace, Row, TenantOption, asking, fail, load, show
 from service.commands.stores import on_store
 from service.features.archive.backup_command import bar_on, last_of, left_out
 from service.features.archive.opening import on_both, open_archive, with_archive
@@ -42,16 +42,17 @@ from store.backup.archiving.shards import Failed, Waiting, failed_trees, waiting
 from store.backup.heads import Heads
 from store.backup.upkeep.backup import Backup, BackupScope
 from store.backup.upkeep.backup_file import BackupHeader, BackupProgress, reading
-from store.backup.upkeep.erasing import Erased
+from store.backup.upkeep.erasing import TREES_AT_ONCE, Erased
 from store.backup.upkeep.erasing import erase as erase_all
 from store.backup.upkeep.exporting import Export, Exported
 from store.backup.upkeep.refilling import Refill, Refilled, newest
 from store.backup.upkeep.verifying import MEANINGS, ArchiveFault, Verified, Verify
-from store.backup.upkeep.walking import Counts, counts
+from store.backup.upkeep.walking import Counts, counts, trees_of
 from store.catalogue.cataloguing import Cataloguer
 from store.errors import ArchiveForeign, ArchiveUnfit, ArchiveWentBack, StoreError, StoreUnavailable
 from store.fsck.faults import Fault
 from store.history.history import ConversationHistoryStore
+from store.history.listing import TreeListing
 from store.keys import HEX_DIGITS, checked_tenant, digits_of, id_of
 
 logger = logging.getLogger(__name__)
@@ -310,7 +311,7 @@ def restore(
 @archive.command("erase")
 def erase(
     tenant: Tenant,
-    yes: Annotated[bool, flag("--yes", "Erase; without --yes only print the plan.")] = False,
+    yes: Annotated[bool, flag("--yes", "-y", "Erase; without --yes only print the plan.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Erase all conversations of a tenant, in the archive and in Redis, irreversibly.
@@ -319,14 +320,27 @@ def erase(
     conversations, keys and limits stay; `harmonium projects archive` ends keys. If the command was interrupted, or a
     response was running, run it again. Conversations on hold are not erased.
 
-    The exit status is 0 if all conversations are erased, 1 if some remain, 2 if the command failed.
+    The exit status is 0 if all conversations are erased, or the plan is printed; 1 if some remain; 2 if the command
+    failed.
     """
     settings = load()
+
+    async def plan(archive: Archive, store: ConversationHistoryStore) -> Row:
+        listing, there, values = TreeListing(store, tenant), 0, 0
+        async for tree in trees_of(archive, tenant):
+            values += len(tree.parts)
+        while some := await listing.some(TREES_AT_ONCE):
+            there += len(some)
+        held = await Marks(archive).is_held(tenant)
+        return {"tenant": tenant, "trees_in_redis": there, "values": values, "held": held}
+
     if not yes:
-        fail(
-            f"this erases all data of tenant {tenant}, in the archive and in Redis, for ever; add --yes to do it",
-            EXIT_UNABLE,
-        )
+        with _asking():
+            found = _on_both(settings, plan)
+        there = f"{many(found['trees_in_redis'], 'tree')} in Redis, {many(found['values'], 'value')} in the archive"
+        rest = "the tenant is on hold: release it first" if found["held"] else "add --yes to erase them for ever"
+        show(found, [f"to erase: {there}", rest], as_json=as_json)
+        return
 
     async def go(archive: Archive, store: ConversationHistoryStore) -> Erased:
         return await erase_all(archive, Marks(archive), tenant, await store.cut_time(), store)
@@ -374,7 +388,7 @@ def hold(
 
 @archive.command("accept")
 def accept(
-    yes: Annotated[bool, flag("--yes", "Accept; without --yes only print the plan.")] = False,
+    yes: Annotated[bool, flag("--yes", "-y", "Accept; without --yes only print the plan.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Accept an archive that is an older copy of the store's.

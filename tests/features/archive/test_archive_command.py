@@ -131,8 +131,12 @@ def test_an_export_goes_to_stdout_or_to_a_file_of_its_own(ids: list[str], folder
 
 def test_a_tenant_is_erased_here_and_there_and_only_with_yes(ids: list[str], folder: Path) -> None:
     asked = told("erase", "--tenant", TENANT)
-    assert (asked.exit_code, "--yes" in asked.output) == (2, True)
-    result = told("erase", "--tenant", TENANT, "--yes")
+    plan = "to erase: 1 tree in Redis, 1 value in the archive\nadd --yes to erase them for ever\n"
+    assert (asked.exit_code, asked.output) == (0, plan)
+    planned = json.loads(told("erase", "--tenant", TENANT, "--json").output)
+    assert planned == {"tenant": TENANT, "trees_in_redis": 1, "values": 1, "held": False}
+    assert json.loads(told("verify", "--all", "--json").output)["compared"] == 2
+    result = told("erase", "--tenant", TENANT, "-y")
     assert result.output == "erased: 1 tree in Redis, 1 value in the archive\n"
     assert told("export", "--tenant", TENANT).stdout == ""
     assert json.loads(told("verify", "--all", "--json").output)["compared"] == 1
