@@ -13,7 +13,6 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, aclosing
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,7 +23,7 @@ import typer
 import zstandard
 
 from service.build import this_build
-from service.commands.arguments import EXIT_FAILED, amount, flag, many, option
+from service.commands.arguments import EXIT_FAILED, amount, flag, many, moment_of, option
 from service.commands.options import EXIT_UNABLE, AsJson, Pace, Row, TenantOption, asking, fail, load, show
 from service.commands.stores import on_store
 from service.features.archive.backup_command import bar_on, last_of, left_out
@@ -268,13 +267,7 @@ def restore(
     into_memory: Annotated[bool, flag("--into-memory", "Bring trees back into Redis now, the newest first.")] = False,
     tenant: TenantOption = None,
     since: Annotated[
-        datetime | None,
-        typer.Option(
-            "--since",
-            metavar="TIME",
-            formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"],
-            help="Only conversations archived since this date, UTC.",
-        ),
+        str | None, option("--since", "TIME", "Only conversations archived since then, such as 2h or a date.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -286,6 +279,10 @@ def restore(
     The exit status is 0 if all have returned, 1 if some have not, 2 if the command failed.
     """
     settings = load()
+    try:
+        first = 0 if since is None else moment_of(since)
+    except ValueError as error:
+        fail(f"--since {error}", EXIT_UNABLE)
     if not into_memory:
         with _asking():
             settings_with_archive(settings)
@@ -295,7 +292,7 @@ def restore(
         return
 
     async def bring(archive: Archive, store: ConversationHistoryStore) -> Refilled:
-        trees = await newest(archive, tenant, 0.0 if since is None else since.replace(tzinfo=UTC).timestamp())
+        trees = await newest(archive, tenant, first)
         steps = Refill(store, archive, after_seconds=ArchiveSettings.of(settings).archive_after_seconds).run(trees)
         return await last_of(
             steps, Refilled, lambda step: BackupProgress(step.looked, step.wanted, "bringing trees back")

@@ -143,6 +143,14 @@ def test_a_tenant_is_erased_here_and_there_and_only_with_yes(ids: list[str], fol
     assert {key_of(GONE, TENANT), head_key(0)} <= set(in_archive(folder))  # so an old Redis is known
 
 
+def test_a_time_since_which_trees_come_back_is_read_as_that_of_a_list(ids: list[str]) -> None:
+    for since, trees in (("2h", 2), ("2026-01-01T10:00", 2), ("2099-01-01", 0)):
+        result = told("restore", "--into-memory", "--since", since, "--json")
+        assert (result.exit_code, json.loads(result.output)["wanted"]) == (0, trees), result.output
+    wrong = told("restore", "--since", "soon")
+    assert (wrong.exit_code, "'soon' is not a time" in wrong.stderr) == (2, True), wrong.output
+
+
 def test_what_is_on_hold_is_not_erased(ids: list[str]) -> None:
     assert told("hold", "--tenant", TENANT).output == f"tenant {TENANT} is on hold\n"
     refused = told("erase", "--tenant", TENANT, "--yes")
