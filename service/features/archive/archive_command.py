@@ -286,9 +286,12 @@ def restore(
     if not into_memory:
         with _asking():
             settings_with_archive(settings)
-        typer.echo("Nothing has to be copied: an archived conversation returns when a request names its id.")
-        typer.echo("`harmonium ls` and the console list it until then, too, marked `archived`.")
-        typer.echo("`harmonium archive restore --into-memory` restores the newest ones now, while there is room.")
+        lines = [
+            "Nothing has to be copied: an archived conversation returns when a request names its id.",
+            "`harmonium ls` and the console list it until then, too, marked `archived`.",
+            "`harmonium archive restore --into-memory` restores the newest ones now, while there is room.",
+        ]
+        show(msgspec.to_builtins(Refilled()), lines, as_json=as_json)
         return
 
     async def bring(archive: Archive, store: ConversationHistoryStore) -> Refilled:

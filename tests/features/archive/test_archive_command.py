@@ -147,6 +147,7 @@ def test_a_time_since_which_trees_come_back_is_read_as_that_of_a_list(ids: list[
     for since, trees in (("2h", 2), ("2026-01-01T10:00", 2), ("2099-01-01", 0)):
         result = told("restore", "--into-memory", "--since", since, "--json")
         assert (result.exit_code, json.loads(result.output)["wanted"]) == (0, trees), result.output
+    assert json.loads(told("restore", "--json").output)["wanted"] == 0
     wrong = told("restore", "--since", "soon")
     assert (wrong.exit_code, "'soon' is not a time" in wrong.stderr) == (2, True), wrong.output
 
