@@ -1,9 +1,11 @@
-"""The command line's words: options, arguments, and Typer's script by which a shell completes them.
+"""The command line's words: options, arguments, exit statuses, and Typer's script by which a shell completes them.
 
 A shell asks by running `harmonium` without arguments and with VARIABLE set. Typer answers, once it knows shells. Never
 import any of the service's own rooms here: clients start at once.
 """
 
+import re
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
@@ -14,8 +16,18 @@ NAME = "harmonium"
 VARIABLE = "_HARMONIUM_COMPLETE"
 """The variable that a shell sets when it asks: Typer derives it from NAME."""
 
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_NOT_FOUND = 3
+EXIT_REFUSED = 4
+EXIT_STATUSES = {404: EXIT_NOT_FOUND, 401: EXIT_REFUSED, 403: EXIT_REFUSED, 429: EXIT_REFUSED}
+"""Those that tell a script of a refusal with this status of HTTP; of others EXIT_FAILED."""
+
 PANELS = RUN, TALK, LOOK, KEEP, OTHERS = "Run", "Talk", "Look", "Keep", "More"
 """The panels of commands in the help."""
+
+_AGO = re.compile(r"([0-9]{1,6})([smhd])")
+_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 know_shells = get_completion_inspect_parameters
 """Registers Typer's shells, which it does itself only where its own options for completion are wanted."""
@@ -28,6 +40,17 @@ TyperArgument.display_type_rich = lambda self, ctx: None
 def many(number: int, what: str) -> str:
     """A number of what is counted, in the singular where it is one."""
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def moment_of(text: str) -> int:
+    """The second since 1970 of a date, a date and time, or so long ago. Raises ValueError."""
+    if match := _AGO.fullmatch(text):
+        return max(0, int(datetime.now(UTC).timestamp()) - int(match[1]) * _UNITS[match[2]])
+    try:
+        return max(0, int(datetime.fromisoformat(text).astimezone().timestamp()))
+    except (ValueError, OverflowError):
+        ways = "2026-11-23, 2026-11-23T10:00, or 30m, 2h or 7d"
+        raise ValueError(f"{text[:60]!r} is not a time; write {ways}") from None
 
 
 def flag(*words: str) -> Any:
@@ -74,4 +97,5 @@ def command_line(kind: type[TyperGroup] | None = None) -> typer.Typer:
     )
 
 
+Yes = Annotated[bool, flag("--yes", "-y", "Don't ask.")]
 AsLines = Annotated[bool, flag("--json", "Print a JSON object per line.")]

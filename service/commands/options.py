@@ -17,7 +17,7 @@ from typing import Annotated, Any, Never, cast
 import typer
 from typer.core import TyperCommand
 
-from service.commands.arguments import amount, flag, option
+from service.commands.arguments import EXIT_FAILED, EXIT_STATUSES, EXIT_USAGE, amount, flag, option
 from service.commands.signals import be_interruptible
 from service.errors import ApiError
 from service.process import Settings, load_settings
@@ -28,7 +28,6 @@ from store.errors import StoreError
 
 LOG_OPTIONS = ("log_level", "log_format")
 
-EXIT_FAILED = 1
 EXIT_UNABLE = 2
 """The settings are wrong, or nothing could be done."""
 
@@ -130,15 +129,17 @@ def fail(message: str, status: int = EXIT_FAILED) -> Never:
 
 
 @contextmanager
-def asking(what: str, status: int = EXIT_FAILED) -> Generator[None]:
-    """In the block a Ctrl-C interrupts, and a store that can't do it ends the command; `what` begins the message."""
+def asking(what: str, status: int | None = None) -> Generator[None]:
+    """In the block a Ctrl-C interrupts, and a store that can't do it ends the command; `what` begins the message.
+    Without a status the error names it: a request that is wrong was typed so.
+    """
     be_interruptible()
     try:
         yield
     except ApiError as refusal:
-        fail(refusal.message, status)
+        fail(refusal.message, status or (EXIT_STATUSES | {400: EXIT_USAGE}).get(refusal.status, EXIT_FAILED))
     except (StoreError, OSError, ValueError, TypeError) as error:
-        fail(f"{what}: {error}", status)
+        fail(f"{what}: {error}", status or EXIT_FAILED)
 
 
 def show(value: object, lines: Iterable[str], *, as_json: bool) -> None:
@@ -148,9 +149,10 @@ def show(value: object, lines: Iterable[str], *, as_json: bool) -> None:
 
 
 def show_rows(rows: list[Row], names: Iterable[str], *, as_json: bool) -> None:
-    """Print rows as JSON, or these columns of them as a table."""
+    """Print each row as a line of JSON, or these columns of all as a table."""
     if as_json:
-        show(rows, (), as_json=True)
+        for row in rows:
+            typer.echo(json.dumps(row))
         return
     from rich.console import Console
     from rich.table import Table

@@ -13,7 +13,6 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, aclosing
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,8 +23,8 @@ import typer
 import zstandard
 
 from service.build import this_build
-from service.commands.arguments import amount, flag, many, option
-from service.commands.options import EXIT_FAILED, EXIT_UNABLE, AsJson, Pace, TenantOption, asking, fail, load, show
+from service.commands.arguments import EXIT_FAILED, amount, flag, many, moment_of, option
+from service.commands.options import EXIT_UNABLE, AsJson, Pace, Row, TenantOption, asking, fail, load, show
 from service.commands.stores import on_store
 from service.features.archive.backup_command import bar_on, last_of, left_out
 from service.features.archive.opening import on_both, open_archive, with_archive
@@ -42,16 +41,17 @@ from store.backup.archiving.shards import Failed, Waiting, failed_trees, waiting
 from store.backup.heads import Heads
 from store.backup.upkeep.backup import Backup, BackupScope
 from store.backup.upkeep.backup_file import BackupHeader, BackupProgress, reading
-from store.backup.upkeep.erasing import Erased
+from store.backup.upkeep.erasing import TREES_AT_ONCE, Erased
 from store.backup.upkeep.erasing import erase as erase_all
 from store.backup.upkeep.exporting import Export, Exported
 from store.backup.upkeep.refilling import Refill, Refilled, newest
 from store.backup.upkeep.verifying import MEANINGS, ArchiveFault, Verified, Verify
-from store.backup.upkeep.walking import Counts, counts
+from store.backup.upkeep.walking import Counts, counts, trees_of
 from store.catalogue.cataloguing import Cataloguer
 from store.errors import ArchiveForeign, ArchiveUnfit, ArchiveWentBack, StoreError, StoreUnavailable
 from store.fsck.faults import Fault
 from store.history.history import ConversationHistoryStore
+from store.history.listing import TreeListing
 from store.keys import HEX_DIGITS, checked_tenant, digits_of, id_of
 
 logger = logging.getLogger(__name__)
@@ -267,13 +267,7 @@ def restore(
     into_memory: Annotated[bool, flag("--into-memory", "Bring trees back into Redis now, the newest first.")] = False,
     tenant: TenantOption = None,
     since: Annotated[
-        datetime | None,
-        typer.Option(
-            "--since",
-            metavar="TIME",
-            formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"],
-            help="Only conversations archived since this date, UTC.",
-        ),
+        str | None, option("--since", "TIME", "Only conversations archived since then, such as 2h or a date.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -285,16 +279,23 @@ def restore(
     The exit status is 0 if all have returned, 1 if some have not, 2 if the command failed.
     """
     settings = load()
+    try:
+        first = 0 if since is None else moment_of(since)
+    except ValueError as error:
+        fail(f"--since {error}", EXIT_UNABLE)
     if not into_memory:
         with _asking():
             settings_with_archive(settings)
-        typer.echo("Nothing has to be copied: an archived conversation returns when a request names its id.")
-        typer.echo("`harmonium ls` and the console list it until then, too, marked `archived`.")
-        typer.echo("`harmonium archive restore --into-memory` restores the newest ones now, while there is room.")
+        lines = [
+            "Nothing has to be copied: an archived conversation returns when a request names its id.",
+            "`harmonium ls` and the console list it until then, too, marked `archived`.",
+            "`harmonium archive restore --into-memory` restores the newest ones now, while there is room.",
+        ]
+        show(msgspec.to_builtins(Refilled()), lines, as_json=as_json)
         return
 
     async def bring(archive: Archive, store: ConversationHistoryStore) -> Refilled:
-        trees = await newest(archive, tenant, 0.0 if since is None else since.replace(tzinfo=UTC).timestamp())
+        trees = await newest(archive, tenant, first)
         steps = Refill(store, archive, after_seconds=ArchiveSettings.of(settings).archive_after_seconds).run(trees)
         return await last_of(
             steps, Refilled, lambda step: BackupProgress(step.looked, step.wanted, "bringing trees back")
@@ -310,7 +311,7 @@ def restore(
 @archive.command("erase")
 def erase(
     tenant: Tenant,
-    yes: Annotated[bool, flag("--yes", "Erase; without --yes only print the plan.")] = False,
+    yes: Annotated[bool, flag("--yes", "-y", "Erase; without --yes only print the plan.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Erase all conversations of a tenant, in the archive and in Redis, irreversibly.
@@ -319,14 +320,27 @@ def erase(
     conversations, keys and limits stay; `harmonium projects archive` ends keys. If the command was interrupted, or a
     response was running, run it again. Conversations on hold are not erased.
 
-    The exit status is 0 if all conversations are erased, 1 if some remain, 2 if the command failed.
+    The exit status is 0 if all conversations are erased, or the plan is printed; 1 if some remain; 2 if the command
+    failed.
     """
     settings = load()
+
+    async def plan(archive: Archive, store: ConversationHistoryStore) -> Row:
+        listing, there, values = TreeListing(store, tenant), 0, 0
+        async for tree in trees_of(archive, tenant):
+            values += len(tree.parts)
+        while some := await listing.some(TREES_AT_ONCE):
+            there += len(some)
+        held = await Marks(archive).is_held(tenant)
+        return {"tenant": tenant, "trees_in_redis": there, "values": values, "held": held}
+
     if not yes:
-        fail(
-            f"this erases all data of tenant {tenant}, in the archive and in Redis, for ever; add --yes to do it",
-            EXIT_UNABLE,
-        )
+        with _asking():
+            found = _on_both(settings, plan)
+        there = f"{many(found['trees_in_redis'], 'tree')} in Redis, {many(found['values'], 'value')} in the archive"
+        rest = "the tenant is on hold: release it first" if found["held"] else "add --yes to erase them for ever"
+        show(found, [f"to erase: {there}", rest], as_json=as_json)
+        return
 
     async def go(archive: Archive, store: ConversationHistoryStore) -> Erased:
         return await erase_all(archive, Marks(archive), tenant, await store.cut_time(), store)
@@ -346,6 +360,7 @@ def erase(
 def hold(
     tenant: Tenant,
     release: Annotated[bool, flag("--release", "End the hold.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Hold a tenant's archived conversations: they don't expire, and `erase` refuses.
 
@@ -366,15 +381,14 @@ def hold(
         before = _on_archive(settings, mark)
         if before == release:
             _add_to_log(settings, "archive.released" if release else "archive.held", tenant)
-    if release:
-        typer.echo(f"tenant {tenant} is no longer on hold" if before else f"tenant {tenant} was not on hold")
-    else:
-        typer.echo(f"tenant {tenant} was on hold already" if before else f"tenant {tenant} is on hold")
+    words = ("was on hold already", "is on hold") if not release else ("is no longer on hold", "was not on hold")
+    done = {"tenant": tenant, "held": not release, "changed": before == release}
+    show(done, [f"tenant {tenant} {words[not before]}"], as_json=as_json)
 
 
 @archive.command("accept")
 def accept(
-    yes: Annotated[bool, flag("--yes", "Accept; without --yes only print the plan.")] = False,
+    yes: Annotated[bool, flag("--yes", "-y", "Accept; without --yes only print the plan.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Accept an archive that is an older copy of the store's.

@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from service.commands.arguments import TALK, argument, command_line, option
+from service.commands.arguments import EXIT_FAILED, EXIT_USAGE, TALK, argument, command_line, option
 from service.features.client import printing
-from service.features.client.errors import EXIT_FAILED, EXIT_USAGE, ClientError
+from service.features.client.errors import ClientError
 from service.features.client.options import AsJson, talking
 from service.features.client.printing import Json
 from service.features.client.reading import pause

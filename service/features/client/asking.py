@@ -11,8 +11,9 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 
+from service.commands.arguments import EXIT_FAILED
 from service.features.client import printing
-from service.features.client.errors import EXIT_FAILED, ClientError, RefusedByService, ServiceUnreachable
+from service.features.client.errors import ClientError, RefusedByService, ServiceUnreachable
 from service.features.client.service import TERMINAL_EVENTS, TERMINAL_STATUSES, Json, RemoteService
 
 KEPT_SECONDS = 10.0

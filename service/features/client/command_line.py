@@ -11,9 +11,23 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from service.commands.arguments import LOOK, RUN, TALK, AsLines, amount, argument, command_line, flag, many, option
+from service.commands.arguments import (
+    EXIT_FAILED,
+    EXIT_USAGE,
+    LOOK,
+    RUN,
+    TALK,
+    AsLines,
+    Yes,
+    amount,
+    argument,
+    command_line,
+    flag,
+    many,
+    option,
+)
 from service.features.client import asking, printing, reading
-from service.features.client.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, ClientError
+from service.features.client.errors import EXIT_INTERRUPTED, ClientError
 from service.features.client.options import AsJson, Id, completion, confirm, environment, talking
 from service.features.client.profile import keep_last, last_of
 from service.features.client.reading import LAST
@@ -269,7 +283,7 @@ def rm(
     id: Id,
     tree: Annotated[bool, flag("--tree", "Delete the whole conversation, with all forks.")] = False,
     erase: Annotated[bool, flag("--erase", "Also erase its content from later turns.")] = False,
-    yes: Annotated[bool, flag("--yes", "-y", "Don't ask.")] = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Delete a response. Its continuations stay and keep their history, unless you add --erase or --tree."""

@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from service.commands.arguments import LOOK, flag, many, option
+from service.commands.arguments import EXIT_USAGE, LOOK, Yes, flag, many, option
 from service.features.client import printing
-from service.features.client.errors import EXIT_USAGE, ClientError, RefusedByService
+from service.features.client.errors import ClientError, RefusedByService
 from service.features.client.options import AsJson, confirm, talking
 from service.features.client.reading import PAGE, TREES
 from service.features.client.service import Json, RemoteService
@@ -35,7 +35,7 @@ def erase(
         Path | None, option("FOLDER", "Name the backups there that still have the conversations.")
     ] = None,
     dry_run: Annotated[bool, flag("--dry-run", "Only list the conversations.")] = False,
-    yes: Annotated[bool, flag("--yes", "-y", "Don't ask.")] = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> int:
     """Erase the conversations of one person, with all forks, in memory and in the archive.

@@ -1,14 +1,11 @@
 """Why a command of the client ends, each with the exit status that a script can tell it by."""
 
-EXIT_FAILED = 1
-EXIT_USAGE = 2
-EXIT_NOT_FOUND = 3
-EXIT_REFUSED = 4
+from service.commands.arguments import EXIT_FAILED, EXIT_STATUSES
+
 EXIT_UNREACHABLE = 5
 EXIT_INTERRUPTED = 130
 """128 and the number of SIGINT, as shells have it."""
 
-_STATUSES = {404: EXIT_NOT_FOUND, 401: EXIT_REFUSED, 403: EXIT_REFUSED, 429: EXIT_REFUSED}
 MAX_SHOWN_CHARS = 400
 
 
@@ -32,5 +29,5 @@ class RefusedByService(ClientError):
 
     def __init__(self, status: int, message: str) -> None:
         """`status` is that of HTTP."""
-        super().__init__(f"{message[:MAX_SHOWN_CHARS]} (HTTP {status})", _STATUSES.get(status, EXIT_FAILED))
+        super().__init__(f"{message[:MAX_SHOWN_CHARS]} (HTTP {status})", EXIT_STATUSES.get(status, EXIT_FAILED))
         self.status = status

@@ -25,7 +25,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from service.features.client.errors import EXIT_USAGE, ClientError
+from service.commands.arguments import EXIT_USAGE
+from service.features.client.errors import ClientError
 
 URL, KEY, PROFILE = "HARMONIUM_URL", "HARMONIUM_CLIENT_KEY", "HARMONIUM_PROFILE"
 DEFAULT_URL = "http://127.0.0.1:8000"

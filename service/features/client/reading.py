@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from shutil import get_terminal_size
 
+from service.commands.arguments import EXIT_NOT_FOUND, EXIT_USAGE
 from service.features.client import printing
-from service.features.client.errors import EXIT_NOT_FOUND, EXIT_USAGE, ClientError
+from service.features.client.errors import ClientError
 from service.features.client.service import TERMINAL_STATUSES, Json, RemoteService
 from store.ids import TREE_DIGITS
 from store.ids import tree_of as digits_of_tree

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
 from urllib.parse import urlencode, urlsplit
 
-from service.features.client.errors import EXIT_FAILED, ClientError, RefusedByService, ServiceUnreachable
+from service.commands.arguments import EXIT_FAILED
+from service.features.client.errors import ClientError, RefusedByService, ServiceUnreachable
 from service.features.client.printing import Json
 from service.features.client.profile import Profile
 

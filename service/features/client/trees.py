@@ -6,19 +6,17 @@ gives it, with the seal that brings it back; nothing is known here of what is in
 """
 
 import json
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from shutil import get_terminal_size
 from typing import Annotated, BinaryIO
 
 import typer
 
-from service.commands.arguments import LOOK, AsLines, amount, many, option
+from service.commands.arguments import EXIT_USAGE, LOOK, AsLines, amount, many, moment_of, option
 from service.features.client import printing
-from service.features.client.errors import EXIT_USAGE, ClientError, RefusedByService
+from service.features.client.errors import ClientError, RefusedByService
 from service.features.client.options import AsJson, Id, talking
 from service.features.client.reading import LAST, MOST_TREES, PAGE, TREES, check_id, tree_of, whole_id
 from service.features.client.service import Json, RemoteService, object_in
@@ -44,9 +42,6 @@ MINUTE_CHARS = 16
 """How much of a time such a list has."""
 
 ARCHIVE_AWAY = "conversations that are only in the archive, which doesn't answer"
-
-_AGO = re.compile(r"([0-9]{1,6})([smhd])")
-_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 TURNS = "/console/api/turns"
 
@@ -95,7 +90,10 @@ def filters_of(
     status: str | None, model: str | None, since: str | None, metadata: list[str], text: str | None = None
 ) -> dict[str, str | int]:
     """The filters of a list. Raises ClientError."""
-    moment = None if since is None else moment_of(since)
+    try:
+        moment = None if since is None else moment_of(since)
+    except ValueError as error:
+        raise ClientError(str(error), EXIT_USAGE) from None
     asked = {"status": status, "model": model, "text": text, "since": moment}
     found: dict[str, str | int] = {name: value for name, value in asked.items() if value is not None}
     for pair in metadata:
@@ -106,17 +104,6 @@ def filters_of(
             raise ClientError(f"{printing.excerpt(name)!r} has two values; name each key once", EXIT_USAGE)
         found[f"metadata[{name}]"] = value
     return found
-
-
-def moment_of(text: str) -> int:
-    """The second since 1970 of a date, a date and time, or so long ago. Raises ClientError."""
-    if match := _AGO.fullmatch(text):
-        return max(0, int(datetime.now(UTC).timestamp()) - int(match[1]) * _UNITS[match[2]])
-    try:
-        return max(0, int(datetime.fromisoformat(text).astimezone().timestamp()))
-    except (ValueError, OverflowError):
-        ways = "2026-11-23, 2026-11-23T10:00, or 30m, 2h or 7d"
-        raise ClientError(f"{printing.excerpt(text)!r} is not a time; write {ways}", EXIT_USAGE) from None
 
 
 def line_of(tree: Json, columns: int = 0) -> str:

@@ -18,8 +18,8 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from service.commands.arguments import flag, option
-from service.commands.options import EXIT_FAILED, AsJson, asking, fail, show, with_settings
+from service.commands.arguments import EXIT_FAILED, flag, option
+from service.commands.options import AsJson, asking, fail, show, with_settings
 from service.commands.serve import StartError, address_of, listen, url_of, vllm_beside
 from service.commands.stores import server_url
 from service.engine.port import Engine, EngineUnavailable, Released
@@ -86,7 +86,7 @@ def doctor(
     of a cluster; the port, the API keys, the engine. It asks a running embedded server, or starts one for a moment in
     its data folder. With --url it also makes, retrieves, continues and deletes a response there.
     """
-    with asking("can't check"):
+    with asking("can't check", EXIT_FAILED):
         try:
             found = diagnose(settings, None if url is None else service_of(url), gpu=gpu)
         except ClientError as error:

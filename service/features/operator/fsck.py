@@ -14,8 +14,8 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
-from service.commands.arguments import flag, many
-from service.commands.options import EXIT_FAILED, EXIT_UNABLE, AsJson, Pace, asking, show, with_settings
+from service.commands.arguments import EXIT_FAILED, flag, many
+from service.commands.options import EXIT_UNABLE, AsJson, Pace, asking, show, with_settings
 from service.commands.stores import check_kept, server_url
 from service.features.archive.archive_command import SAMPLE, lines_of, log_repairs, object_of, outcome, verify
 from service.features.archive.backup_command import last_of

@@ -4,6 +4,7 @@ and the rows in which it is shown.
 
 import asyncio
 import json
+import sys
 from collections.abc import Awaitable, Callable, Iterable
 from enum import StrEnum
 from time import time
@@ -13,7 +14,7 @@ import msgspec
 import typer
 from msgspec import UNSET
 
-from service.commands.arguments import AsLines, amount, argument, flag, option
+from service.commands.arguments import EXIT_USAGE, AsLines, Yes, amount, argument, flag, option
 from service.commands.options import AsJson, Row, asking, cell, fail, load, show, show_rows
 from service.commands.stores import on_store
 from service.features.tenants.audit import COMMAND_LINE, ENTRY_PREFIX, Actor, AuditFilter, done_by, page_of_entries
@@ -81,7 +82,7 @@ BY = {"project": "tenant", "key": "key", "model": "model"}
 @projects.command("list")
 def list_projects(
     archived: Annotated[bool, flag("--archived", "Also list archived projects.")] = False,
-    as_json: AsJson = False,
+    as_json: AsLines = False,
 ) -> None:
     """List all projects: first the static ones of HARMONIUM_API_KEYS, then those that were created here, in order."""
 
@@ -113,7 +114,7 @@ def update_project(
 ) -> None:
     """Change the name or the weight of a project, or whether its turns store data for trajectories."""
     if name is None and weight is None and trajectories is None:
-        fail("nothing to change: give --name, --weight or --trajectories")
+        fail("nothing to change: give --name, --weight or --trajectories", EXIT_USAGE)
 
     def update(directory: Directory) -> Awaitable[Project]:
         named = UNSET if name is None else checked_name(name)
@@ -125,8 +126,9 @@ def update_project(
 
 
 @projects.command("archive")
-def archive_project(project: ProjectId, as_json: AsJson = False) -> None:
+def archive_project(project: ProjectId, yes: Yes = False, as_json: AsJson = False) -> None:
     """Archive a project permanently: its keys stop working. Its conversations expire like all others."""
+    _be_sure(f"Archive {project} permanently?", yes)
     ended = _in_registry(lambda directory: directory.archive_project(ACTOR, project))
     _show_one(_project_row(ended), _PROJECT, as_json)
 
@@ -147,7 +149,7 @@ def permit_models(
 ) -> None:
     """Show or change the models that a project can use. It can't see any other model."""
     if bool(allow) + bool(deny) + clear > 1:
-        fail("give only one of --allow, --deny and --clear")
+        fail("give only one of --allow, --deny and --clear", EXIT_USAGE)
     mode: ListMode = "allow_list" if allow else "deny_list"
 
     def permit(directory: Directory) -> Awaitable[Project]:
@@ -181,19 +183,22 @@ def limit_project(
     Where a project has no limit, HARMONIUM_TENANT_LIMITS applies, which isn't shown here.
     """
     if wished and clear:
-        fail("give only one of --set and --clear")
+        fail("give only one of --set and --clear", EXIT_USAGE)
     limits = None if clear else _limits(wished or ())
 
     def limit(directory: Directory) -> Awaitable[Project]:
         return directory.project(project) if limits == {} else directory.limit(ACTOR, project, limits)
 
     found = msgspec.structs.asdict(_in_registry(limit).limit or Limit())
-    rows = [found] if as_json else [{"limit": name, "most": most} for name, most in found.items() if most is not None]
-    show_rows(rows, ("limit", "most"), as_json=as_json)
+    if as_json:
+        _show_one(found, (), as_json)
+    else:
+        rows = [{"limit": name, "most": most} for name, most in found.items() if most is not None]
+        show_rows(rows, ("limit", "most"), as_json=False)
 
 
 @keys.command("list")
-def list_keys(project: ProjectId, as_json: AsJson = False) -> None:
+def list_keys(project: ProjectId, as_json: AsLines = False) -> None:
     """List the keys of a project, without their values."""
     _show_keys(lambda directory, after: directory.keys(project, after=after, limit=PAGE), _KEY, as_json)
 
@@ -222,14 +227,15 @@ def create_key(
 
 
 @keys.command("revoke")
-def revoke_key(project: ProjectId, key: KeyId, as_json: AsJson = False) -> None:
+def revoke_key(project: ProjectId, key: KeyId, yes: Yes = False, as_json: AsJson = False) -> None:
     """Revoke a key of a project: within a second it stops working in all processes."""
+    _be_sure(f"Revoke {key}?", yes)
     _in_registry(lambda directory: directory.delete_key(ACTOR, project, key))
     _show_one({"id": key, "deleted": True}, ("id", "deleted"), as_json)
 
 
 @keys.command("list-admin")
-def list_admin_keys(as_json: AsJson = False) -> None:
+def list_admin_keys(as_json: AsLines = False) -> None:
     """List the keys of administrators, without their values; the key in the settings is not listed."""
     _show_keys(lambda directory, after: directory.admin_keys(after=after, limit=PAGE, ascending=True), _ADMIN, as_json)
 
@@ -248,8 +254,9 @@ def create_admin_key(
 
 
 @keys.command("revoke-admin")
-def revoke_admin_key(key: KeyId, as_json: AsJson = False) -> None:
+def revoke_admin_key(key: KeyId, yes: Yes = False, as_json: AsJson = False) -> None:
     """Revoke a key of an administrator."""
+    _be_sure(f"Revoke {key}?", yes)
     _in_registry(lambda directory: directory.delete_key(ACTOR, "", key))
     _show_one({"id": key, "deleted": True}, ("id", "deleted"), as_json)
 
@@ -285,7 +292,7 @@ def usage(
         typer.Option("--by", metavar="project|key|model", help="A dimension. Repeatable.", show_default="project"),
     ] = None,
     days: Annotated[int, amount(1, 3_660, "The number of days, including today")] = 30,
-    as_json: AsJson = False,
+    as_json: AsLines = False,
 ) -> None:
     """Show usage by project, key or model: ended responses and their tokens."""
     names = tuple(dict.fromkeys(each.name for each in by or (Dimension.project,)))
@@ -299,6 +306,16 @@ def usage(
         for spender, sums in sorted(bucket.results.items())
     ]
     show_rows(rows, (*names, *Sums._fields), as_json=as_json)
+
+
+def _be_sure(question: str, yes: bool) -> None:
+    """Ask, unless it was said already. A no ends the command, as does the lack of somebody to answer."""
+    try:
+        if yes or typer.confirm(question, err=True):
+            return
+    except typer.Abort:
+        fail("nothing was changed" if sys.stdin.isatty() else "nothing was changed: without a terminal use --yes")
+    fail("nothing was changed")
 
 
 def _in_registry(deed: Callable[[Directory], Awaitable[T]]) -> T:
@@ -398,7 +415,7 @@ def _weight(typed: str | None) -> float | None:
     try:
         weight = float(typed)
     except ValueError:
-        fail(f"--weight {typed}: should be a number, or none")
+        fail(f"--weight {typed}: should be a number, or none", EXIT_USAGE)
     return checked_weight(weight)
 
 
@@ -413,7 +430,7 @@ def _limits(wished: Iterable[str]) -> dict[str, int | None]:
             found[name] = None if none else int(number)
         except ValueError as error:
             wrong = str(error) if str(error).startswith("should") else "should be one NAME=NUMBER"
-            fail(f"--set {each}: {wrong}, or none")
+            fail(f"--set {each}: {wrong}, or none", EXIT_USAGE)
     return found
 
 

@@ -11,9 +11,9 @@ from typing import Annotated, BinaryIO, Literal, cast
 
 import typer
 
-from service.commands.arguments import LOOK, argument, command_line, flag, many, option
+from service.commands.arguments import EXIT_USAGE, LOOK, argument, command_line, flag, many, option
 from service.features.client import printing
-from service.features.client.errors import EXIT_USAGE, ClientError
+from service.features.client.errors import ClientError
 from service.features.client.options import AsJson, talking
 from service.features.client.reading import whole_id
 from service.features.client.service import Json, RemoteService

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any, BinaryIO, NamedTuple
 
-from service.features.client.errors import EXIT_USAGE, ClientError
+from service.commands.arguments import EXIT_USAGE
+from service.features.client.errors import ClientError
 from service.features.trajectories.formats import FORMS, KNOWN, StoryForm
 from service.features.trajectories.stories import StoryTurn, inner, turns_of
 

@@ -11,10 +11,10 @@ from itertools import zip_longest
 from shutil import get_terminal_size
 from typing import Annotated, NamedTuple
 
-from service.commands.arguments import TALK, command_line, option
+from service.commands.arguments import EXIT_USAGE, TALK, command_line, option
 from service.features.client import printing
 from service.features.client.asking import why_not
-from service.features.client.errors import EXIT_USAGE, ClientError
+from service.features.client.errors import ClientError
 from service.features.client.options import AsJson, Id, talking
 from service.features.client.printing import Json
 from service.features.client.reading import response_of, said_in, waited_for

@@ -168,12 +168,25 @@ def test_an_export_goes_to_stdout_or_to_a_file_of_its_own(ids: list[str], folder
 
 def test_a_tenant_is_erased_here_and_there_and_only_with_yes(ids: list[str], folder: Path) -> None:
     asked = told("erase", "--tenant", TENANT)
-    assert (asked.exit_code, "--yes" in asked.output) == (2, True)
-    result = told("erase", "--tenant", TENANT, "--yes")
+    plan = "to erase: 1 tree in Redis, 1 value in the archive\nadd --yes to erase them for ever\n"
+    assert (asked.exit_code, asked.output) == (0, plan)
+    planned = json.loads(told("erase", "--tenant", TENANT, "--json").output)
+    assert planned == {"tenant": TENANT, "trees_in_redis": 1, "values": 1, "held": False}
+    assert json.loads(told("verify", "--all", "--json").output)["compared"] == 2
+    result = told("erase", "--tenant", TENANT, "-y")
     assert result.output == "erased: 1 tree in Redis, 1 value in the archive\n"
     assert told("export", "--tenant", TENANT).stdout == ""
     assert json.loads(told("verify", "--all", "--json").output)["compared"] == 1
     assert {key_of(GONE, TENANT), head_key(0)} <= set(in_archive(folder))  # so an old Redis is known
+
+
+def test_a_time_since_which_trees_come_back_is_read_as_that_of_a_list(ids: list[str]) -> None:
+    for since, trees in (("2h", 2), ("2026-01-01T10:00", 2), ("2099-01-01", 0)):
+        result = told("restore", "--into-memory", "--since", since, "--json")
+        assert (result.exit_code, json.loads(result.output)["wanted"]) == (0, trees), result.output
+    assert json.loads(told("restore", "--json").output)["wanted"] == 0
+    wrong = told("restore", "--since", "soon")
+    assert (wrong.exit_code, "'soon' is not a time" in wrong.stderr) == (2, True), wrong.output
 
 
 def test_what_is_on_hold_is_not_erased(ids: list[str]) -> None:
@@ -181,6 +194,8 @@ def test_what_is_on_hold_is_not_erased(ids: list[str]) -> None:
     refused = told("erase", "--tenant", TENANT, "--yes")
     assert (refused.exit_code, "on hold" in refused.output) == (2, True)
     assert len(told("export", "--tenant", TENANT).stdout.splitlines()) == 2
+    held = json.loads(told("hold", "--tenant", TENANT, "--json").output)
+    assert held == {"tenant": TENANT, "held": True, "changed": False}
     assert told("hold", "--tenant", TENANT, "--release").output == f"tenant {TENANT} is no longer on hold\n"
     assert told("erase", "--tenant", TENANT, "--yes").exit_code == 0
 

@@ -9,9 +9,10 @@ from typing import Any, cast
 
 import pytest
 
+from service.commands.arguments import EXIT_USAGE
 from service.features.client import printing
 from service.features.client.erasing import erase
-from service.features.client.errors import EXIT_USAGE, ClientError, RefusedByService
+from service.features.client.errors import ClientError, RefusedByService
 from service.features.client.service import RemoteService
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from service.features.client.errors import EXIT_USAGE, ClientError
+from service.commands.arguments import EXIT_USAGE
+from service.features.client.errors import ClientError
 from service.features.client.profile import (
     DEFAULT_URL,
     KEY,

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from service.commands.arguments import EXIT_NOT_FOUND, EXIT_USAGE
 from service.commands.command_line import app
 from service.features.tenants.records import is_whole
 from tests.support.service.process import MODEL, ServiceProcess
@@ -34,10 +35,17 @@ def run(*arguments: str) -> Result:
 
 
 def told(*arguments: str) -> Any:
-    """What a command prints as JSON."""
+    """The object that a command prints as JSON."""
     result = run(*arguments, "--json")
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
+
+
+def listed(*arguments: str) -> list[Any]:
+    """The objects that a command prints as JSON, one a line."""
+    result = run(*arguments, "--json")
+    assert result.exit_code == 0, result.output
+    return [json.loads(line) for line in result.stdout.splitlines()]
 
 
 def test_a_project_and_its_key_are_made_shown_and_ended() -> None:
@@ -45,15 +53,28 @@ def test_a_project_and_its_key_are_made_shown_and_ended() -> None:
     made = told("keys", "create", project, "--account", "web", "--scope", "api.responses.write", "--days", "1")
     assert is_whole(made["value"].encode())
     assert made["expires_at"] - made["created_at"] == 86_400
-    (listed,) = told("keys", "list", project)
-    assert (listed["id"], listed["account"], listed["scopes"]) == (made["id"], "web", ["api.responses.write"])
-    assert made["value"] not in json.dumps(listed)
+    (shown,) = listed("keys", "list", project)
+    assert (shown["id"], shown["account"], shown["scopes"]) == (made["id"], "web", ["api.responses.write"])
+    assert made["value"] not in json.dumps(shown)
     assert told("projects", "update", project, "--name", "Talk")["name"] == "Talk"
-    assert told("keys", "revoke", project, made["id"]) == {"id": made["id"], "deleted": True}
-    assert told("keys", "list", project) == []
-    assert told("projects", "archive", project)["archived_at"]
-    assert told("projects", "list") == []
-    assert [each["id"] for each in told("projects", "list", "--archived")] == [project]
+    assert told("keys", "revoke", project, made["id"], "-y") == {"id": made["id"], "deleted": True}
+    assert listed("keys", "list", project) == []
+    assert told("projects", "archive", project, "--yes")["archived_at"]
+    assert listed("projects", "list") == []
+    other = told("projects", "create", "Other")["id"]
+    assert [each["id"] for each in listed("projects", "list", "--archived")] == [project, other]
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [("projects", "archive", "proj_x"), ("keys", "revoke", "proj_x", "key_x"), ("keys", "revoke-admin", "key_x")],
+)
+def test_an_end_for_ever_is_asked_about_first(ends: tuple[str, ...]) -> None:
+    result = run(*ends)
+    assert (result.exit_code, "without a terminal use --yes" in result.stderr) == (1, True), result.output
+    refused = CliRunner().invoke(app, ends, input="n\n")
+    assert (refused.exit_code, "nothing was changed" in refused.stderr) == (1, True), refused.output
+    assert CliRunner().invoke(app, ends, input="y\n").exit_code == EXIT_NOT_FOUND
 
 
 def test_the_audit_log_has_each_change_a_line() -> None:
@@ -85,13 +106,13 @@ def test_a_project_is_given_a_weight_and_another_name() -> None:
 
 def test_limits_of_a_project_are_set_shown_and_taken_away() -> None:
     project = told("projects", "create", "Chat")["id"]
-    (made,) = told("projects", "limits", project, *("--set", "max_tokens_per_1_month=0"), *("--set", PARALLEL + "=2"))
+    made = told("projects", "limits", project, *("--set", "max_tokens_per_1_month=0"), *("--set", PARALLEL + "=2"))
     assert (made["max_tokens_per_1_month"], made[PARALLEL]) == (0, 2)
     assert made["max_requests_per_1_minute"] is None
-    assert told("projects", "limits", project) == [made]
-    (left,) = told("projects", "limits", project, "--set", "max_tokens_per_1_month=none")
+    assert told("projects", "limits", project) == made
+    left = told("projects", "limits", project, "--set", "max_tokens_per_1_month=none")
     assert (left["max_tokens_per_1_month"], left[PARALLEL]) == (None, 2)
-    (left,) = told("projects", "limits", project, "--clear")
+    left = told("projects", "limits", project, "--clear")
     assert set(left.values()) == {None}
 
 
@@ -111,27 +132,35 @@ def test_usage_is_what_was_answered_by_project_key_and_model(service: ServicePro
         usages = [client.responses.create(model=MODEL, input="hi", store=store).usage for store in (True, False)]
     service.stop()
     tokens = [sum(each.input_tokens for each in usages if each), sum(each.output_tokens for each in usages if each)]
-    (row,) = told("usage")
+    (row,) = listed("usage")
     assert [row[name] for name in ("project", "requests", "input_tokens", "output_tokens")] == [project, 2, *tokens]
-    by = told("usage", "--by", "project", "--by", "key", "--by", "model", "--days", "1", "--project", project)
+    by = listed("usage", "--by", "project", "--by", "key", "--by", "model", "--days", "1", "--project", project)
     assert by == [row | {"key": key["id"], "model": "demo"}]
-    assert told("usage", "--project", other) == []
+    assert listed("usage", "--project", other) == []
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "words", "status"),
     [
-        (("keys", "create", "proj_nobody"), "No project"),
-        (("projects", "create", " "), "Invalid value for 'name'"),
-        (("projects", "update", "proj_nobody", "--weight", "1001"), "Invalid value for 'weight'"),
-        (("projects", "update", "proj_nobody"), "nothing to change: give --name, --weight or --trajectories"),
-        (("projects", "limits", "p", "--set", "max_parallel_responses=9999999999"), "should be NAME=NUMBER"),
-        (("projects", "models", "proj_nobody", "--allow", "m" * 257), "Invalid value for 'model_ids'"),
+        (("keys", "create", "proj_nobody"), "No project", EXIT_NOT_FOUND),
+        (("projects", "archive", "proj_nobody", "-y"), "No project", EXIT_NOT_FOUND),
+        (("keys", "revoke-admin", "key_nobody", "-y"), "No ", EXIT_NOT_FOUND),
+        (("projects", "models", "p", "--allow", "a", "--deny", "b"), "give only one of", EXIT_USAGE),
+        (("projects", "limits", "p", "--set", "foo"), "should be NAME=NUMBER", EXIT_USAGE),
+        (("projects", "create", " "), "Invalid value for 'name'", EXIT_USAGE),
+        (("projects", "update", "proj_nobody", "--weight", "1001"), "Invalid value for 'weight'", EXIT_USAGE),
+        (("projects", "update", "proj_nobody"), "nothing to change: give", EXIT_USAGE),
+        (
+            ("projects", "limits", "p", "--set", "max_parallel_responses=9999999999"),
+            "should be NAME=NUMBER",
+            EXIT_USAGE,
+        ),
+        (("projects", "models", "proj_nobody", "--allow", "m" * 257), "Invalid value for 'model_ids'", EXIT_USAGE),
     ],
 )
-def test_what_is_wrong_is_one_line(arguments: tuple[str, ...], words: str) -> None:
+def test_what_is_wrong_is_one_line(arguments: tuple[str, ...], words: str, status: int) -> None:
     result = run(*arguments)
-    assert result.exit_code == 1
+    assert result.exit_code == status
     assert len(result.stderr.splitlines()) == 1
     assert words in result.stderr
 
@@ -143,6 +172,6 @@ def test_a_service_that_runs_takes_them_at_once(service: ServiceProcess) -> None
     made = told("keys", "create-admin", "ops")
     organization = "/v1/organization/projects"
     assert service.http(made["value"]).get(organization).json()["data"][0]["id"] == project
-    assert [each["id"] for each in told("keys", "list-admin")] == [made["id"]]
-    told("keys", "revoke-admin", made["id"])
+    assert [each["id"] for each in listed("keys", "list-admin")] == [made["id"]]
+    told("keys", "revoke-admin", made["id"], "--yes")
     assert service.http(made["value"]).get(organization).status_code == 401

@@ -269,7 +269,7 @@ def fill_the_registry(making: Making, folder: Path) -> dict[str, str]:
     told("projects", "limits", project, *(f"--set={name}={most}" for name, most in ALL_LIMITS.items()))
     making.post(f"/v1/organization/projects/{project}/api_keys/{key['id']}", {"limits": ALL_LIMITS}, ADMIN_KEY)
     told("projects", "models", project, "--allow", MODEL)
-    told("projects", "archive", told("projects", "create", "Trial")["id"])
+    told("projects", "archive", told("projects", "create", "Trial")["id"], "--yes")
     making.made["letters"] = said(making.service, "My name is Lea.", key=key["value"])
     making.made["project"] = project
     admin = making.post("/v1/organization/admin_api_keys", {"name": "second"}, ADMIN_KEY)
