@@ -55,9 +55,10 @@ async def test_all_that_left_memory_is_in_the_nightly_backup_and_comes_back_afte
     for gone in (ids[0], ids[-1]):
         await stored.ada.responses.delete(gone)
     assert sum([await stored.in_memory(id) for id in firsts]) < CONVERSATIONS // 2
-    (tmp_path / "backups").mkdir()
-    said = await asyncio.to_thread(run, nightly().replace("/var/backups", str(tmp_path / "backups")), settings)
-    (file,) = (tmp_path / "backups").iterdir()
+    backups = tmp_path / "backups"
+    backups.mkdir()
+    said = await asyncio.to_thread(run, nightly().replace("/var/backups/harmonium", str(backups)), settings)
+    (file,) = backups.iterdir()
     assert f"{2 * CONVERSATIONS - 2} turns in {CONVERSATIONS} conversations" in said
     lost = {"key_prefix": f"{prefix}-new", "data_dir": tmp_path / "new", **after}
     empty = settings.model_copy(update=lost)
