@@ -8,8 +8,6 @@ from typing import TypeVar
 from service.commands.serve import StartError, own_redis
 from service.process import open_store
 from service.settings.core import CoreSettings
-from service.settings.sources import variable
-from store.embedded import ARCHIVE, LOCK
 from store.errors import StoreUnavailable
 from store.history.history import ConversationHistoryStore
 
@@ -28,18 +26,6 @@ def on_store(settings: CoreSettings, work: Callable[[ConversationHistoryStore], 
 
     with server_url(settings) as url:
         return asyncio.run(do(url))
-
-
-def check_kept(settings: CoreSettings) -> None:
-    """Raises StoreUnavailable where there is neither a Redis nor a folder that an embedded server has had: a new one
-    would be empty. Raises OSError where the folder can't be read.
-    """
-    folder = settings.data_dir
-    if not settings.redis_url and not (folder.exists() and {LOCK, ARCHIVE} & {path.name for path in folder.iterdir()}):
-        raise StoreUnavailable(
-            f"no store is in {folder}; name its folder with {variable('data_dir')}, or its Redis with "
-            f"{variable('redis_url')}"
-        )
 
 
 @contextmanager

@@ -33,14 +33,15 @@ from service.commands.options import (
     show,
     with_settings,
 )
-from service.commands.stores import check_kept
 from service.features.archive.opening import on_both
 from service.settings.core import CoreSettings
+from service.settings.sources import variable
 from store.archive.archive import Archive
 from store.backup.upkeep.backup import Backup, BackupScope
 from store.backup.upkeep.backup_file import BackupHeader, BackupProgress, Contents, reading
 from store.backup.upkeep.refilling import Refilled
 from store.backup.upkeep.restore import Restore, Restored
+from store.embedded import ARCHIVE, LOCK
 from store.errors import ArchiveUnavailable, BadBackup, StoreUnavailable
 from store.history.history import ConversationHistoryStore
 
@@ -159,6 +160,18 @@ def restore(
         lines += WHERE_RESTORED
     show(fields, [*lines, *filter(None, [SECRETS.get(done.secret)])], as_json=as_json)
     return 0 if done.whole else EXIT_FAILED
+
+
+def check_kept(settings: CoreSettings) -> None:
+    """Raises StoreUnavailable where there is neither a Redis nor a folder that an embedded server has had: a new one
+    would be empty. Raises OSError where the folder can't be read.
+    """
+    folder = settings.data_dir
+    if not settings.redis_url and not (folder.exists() and {LOCK, ARCHIVE} & {path.name for path in folder.iterdir()}):
+        raise StoreUnavailable(
+            f"no store is in {folder}; name its folder with {variable('data_dir')}, or its Redis with "
+            f"{variable('redis_url')}"
+        )
 
 
 async def last_of(

@@ -16,9 +16,9 @@ from rich.text import Text
 
 from service.commands.arguments import EXIT_FAILED, flag, many
 from service.commands.options import EXIT_UNABLE, AsJson, Pace, asking, show, with_settings
-from service.commands.stores import check_kept, server_url
+from service.commands.stores import server_url
 from service.features.archive.archive_command import SAMPLE, lines_of, log_repairs, object_of, outcome, verify
-from service.features.archive.backup_command import last_of
+from service.features.archive.backup_command import check_kept, last_of
 from service.features.archive.opening import on_both, with_archive
 from service.features.archive.settings import NO_ARCHIVE, SQLITE
 from service.settings.core import CoreSettings
