@@ -24,7 +24,7 @@ class Kept(NamedTuple):
 
 NOTHING = Kept(b"", b'"0"')
 MISSING = Kept(b"<Error><Code>NoSuchKey</Code></Error>", NOTHING.etag)
-"""What says that a 404 is an object store's."""
+"""The body of a 404, by which S3's client knows that an object store says it."""
 
 
 class Bucket(asyncio.Protocol):

@@ -417,7 +417,7 @@ async def start_service(service: Service) -> None:
     ArchiveForeign where the archive can't be used.
     """
     with suppress(StoreUnavailable, ArchiveUnavailable):  # every sweep tries again
-        await service.layout.read()
+        await service.layout.read()  # by which tenants' own data is placed
         await service.know_ids()
     for chore in service.chores:
         with suppress(StoreUnavailable, ArchiveUnavailable):
