@@ -46,20 +46,25 @@ def cached_steps(maxsize: int) -> Callable[[Work[T]], Work[T]]:
 
 BRIEFLY = 1e-6
 
+SHORT_SECONDS = 0.00025
+"""How long steps may take together until others run; a pause costs some ten microseconds."""
+
 pause_after: ContextVar[Callable[[float], float] | None] = ContextVar("pause_after", default=None)
 """The seconds for which a task lets others run after a step that took so many; BRIEFLY by default."""
 
 
 async def in_steps(work: Generator[None, None, T]) -> T:
-    """Run a generator to its end, letting others run between its steps.
+    """Run a generator to its end, letting others run between its steps, unless those so far were short.
 
     A sleep of 0 would queue before the timers that are due by then; this short one queues behind them.
     """
     pause = pause_after.get()
+    began = perf_counter()
     while True:
-        began = perf_counter()
         try:
             next(work)
         except StopIteration as end:
             return end.value
-        await asyncio.sleep(BRIEFLY if pause is None else pause(perf_counter() - began))
+        if (took := perf_counter() - began) > SHORT_SECONDS:
+            await asyncio.sleep(BRIEFLY if pause is None else pause(took))
+            began = perf_counter()

@@ -215,10 +215,15 @@ def build_prompt(
         raise context_length_exceeded(limit, None) from None
     except RunTooLong as error:
         raise InvalidRequest(f"Invalid text: {error}.", code="invalid_value", param="input") from None
+    yield  # here and below, as a history may be long
     messages = in_prompt([*chain, *with_pictures(new)], all_thoughts=keeps_thoughts or request.thoughts == "all_turns")
     rules = msgspec.structs.replace(read.rules, answers=conversion.answers) if conversion.answers else read.rules
+    yield
     rules, shown, ending = _fit(request, rules, prefix, messages, limit)
-    joined = tokens.unpack(b"".join((*prefix, *[message.tokens for message in shown], *ending)))
+    packed = b"".join((*prefix, *[message.tokens for message in shown], *ending))
+    yield
+    joined = tokens.unpack(packed)
+    yield
     instructed = tuple(StoredMessage("developer", each) for each in ending[:-1])
     partial = len(shown) < len(messages)
     prompt = Prompt(joined, items, new, shown, rules, instructed, prefix=b"".join(prefix), partial=partial)

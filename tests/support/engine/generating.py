@@ -16,7 +16,7 @@ class Samples(Protocol):
 
 
 class GeneratingEngine:
-    """An engine that is written as a generator."""
+    """An engine that is written as a generator. Each chunk comes in a turn of the loop of its own, as over a socket."""
 
     def generate(self, generation: Generation) -> AsyncGenerator[Chunk, None]:
         """The chunks; closed where no more are wanted."""
@@ -27,6 +27,7 @@ class GeneratingEngine:
             async for chunk in chunks:
                 if not take(chunk) and not await between():
                     return
+                await asyncio.sleep(0)
 
 
 async def generated(engine: Samples, generation: Generation) -> AsyncGenerator[Chunk, None]:
