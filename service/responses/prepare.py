@@ -222,7 +222,7 @@ class _Preparation:
         if _sees(model) and rules.hosts:
             rules = msgspec.structs.replace(rules, pictures=self._picture_room(prompt, pictures))
         items = identify(prompt.items, id)
-        sampling = _sampling(request, rules, length, model, self.service.settings.max_output_tokens)
+        sampling = _sampling(request, rules, length, model, self.service.settings.default_output_tokens)
         base = _base(request, read, sampling, id, int(created_at))
         if self.continuation is not None and self.continuation.recognised:
             base = Extensions.extend(base, recognised=True)
@@ -489,12 +489,12 @@ def standing_in(items: Sequence[listed.InputItem]) -> list[bytes]:
 
 
 def _sampling(
-    request: CreateRequest, rules: Rules, prompt_tokens: int, model: ModelCard, max_output_tokens: int
+    request: CreateRequest, rules: Rules, prompt_tokens: int, model: ModelCard, default_output_tokens: int
 ) -> Sampling:
     """How the engine samples: as the request wants it, else by the model's defaults."""
     wished, defaults = request.sampling, model.defaults
     room = model.context_tokens - prompt_tokens
-    wanted = request.max_output_tokens or max_output_tokens
+    wanted = request.max_output_tokens or default_output_tokens
     wanted = min(wanted, model.max_output_tokens or wanted)
     most = wanted if rules.after_compaction is not None else min(wanted, room)
     repetition = wished.repetition_penalty

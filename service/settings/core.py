@@ -325,8 +325,9 @@ class RequestSettings(SettingsGroup):
     read, take at most six times as much; above that, requests are a 503."""
     max_chain_bytes: int = Field(32 * MIB, ge=KIB, le=1024 * MIB)
     """A conversation with so many bytes of stored messages can't be continued."""
-    max_output_tokens: int = Field(32_768, ge=16)
-    """The default limit of output tokens, reasoning included."""
+    default_output_tokens: int = Field(32_768, ge=16)
+    """The limit of output tokens, reasoning included, for requests that name none; they can name more. A cap is an
+    engine's `max_output_tokens`, in the file ENGINES."""
     max_concurrent_requests: int = Field(512, ge=1, le=100_000)
     """Requests at once in one process. More requests for a response wait for QUEUE_SECONDS, at most 256; the rest are
     a 503. Requests without a model, such as a GET or a cancel, have an eighth more."""

@@ -129,7 +129,7 @@ async def _passed_on(request: Received, endpoint: Endpoint) -> HttpResponse:
         headers=_headers(exchange.headers) if endpoint.startswith(MESSAGES) else (),
         file=file,
     )
-    writes = settings.max_output_tokens * read.answers if endpoint in GENERATES else 0
+    writes = settings.default_output_tokens * read.answers if endpoint in GENERATES else 0
     id = service.store.new_id()
     reads = 0 if endpoint is Endpoint.COUNT else reads
     entrance, resources = service.tenants.entrance, admitted.resources
