@@ -481,7 +481,7 @@ def open_jobs(settings: CoreSettings, store: ConversationHistoryStore) -> Jobs:
         lease_seconds=settings.lease_seconds,
         first_seconds=FIRST_TIMEOUTS * settings.store_timeout_seconds,
         waiting=settings.max_queued,
-        log_bytes=settings.max_log_bytes,
+        log_bytes=settings.max_event_log_bytes,
         log_seconds=settings.stream_retention_seconds,
     )
     return Jobs(store, limits)

@@ -169,7 +169,7 @@ def _queue_refusal(error: errors.QueueFull) -> ApiError:
     if error.what == "bytes":
         message = (
             f"The waiting background responses{kind} take {error.most} bytes already, {part} of "
-            "HARMONIUM_MAX_LOG_BYTES. Try again later."
+            "HARMONIUM_MAX_EVENT_LOG_BYTES. Try again later."
         )
     return ApiError(429, message, type="rate_limit_error", code="queue_full", retry_after=QUEUE_RETRY_SECONDS)
 

@@ -79,7 +79,7 @@ PREPARING_SECONDS = 60
 
 STORE_LIMITS = (
     *("max_responses", "max_trees", "max_bytes", "idle_days", "conversation_idle_days"),
-    *("max_log_bytes", "stream_retention_seconds"),
+    *("max_event_log_bytes", "stream_retention_seconds"),
 )
 """The limits by which one process deletes what all others keep: they have to be the same for all."""
 
@@ -430,7 +430,7 @@ class BackgroundSettings(SettingsGroup):
     continued."""
     stream_retention_seconds: float = Field(3600, ge=0, le=30 * 86_400)
     """How long after its end a background response's events can be streamed again."""
-    max_log_bytes: int = Field(1024 * MIB, ge=MIB)
+    max_event_log_bytes: int = Field(1024 * MIB, ge=MIB)
     """The most memory of Redis for the events of a shard's background responses, in bytes. New events replace the
     earliest ended; waiting responses can have half, those with a completion_window a quarter."""
 

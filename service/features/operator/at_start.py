@@ -44,7 +44,7 @@ def expected_of(settings: CoreSettings) -> Expected:
         found.kind,
         settings.shards,
         settings.max_bytes,
-        log_bytes=settings.max_log_bytes,
+        log_bytes=settings.max_event_log_bytes,
         embedded=folder is not None,
         local=all(part.scheme == "unix" or is_loopback(part.hostname or "localhost") for part in parts),
         disk_bytes=free_bytes(folder) if folder is not None and folder.exists() else None,

@@ -70,7 +70,7 @@ BAD: Mapping[str, Mapping[str, str]] = {
     "HarmoniumStoreFull": {'harmonium_store_bytes{shard="0"}': "95x80"} | limit("max_bytes", 100),
     "HarmoniumForgets": labelled("harmonium_turns_removed_total", 'reason="bytes"'),
     "HarmoniumExpiryDoubted": labelled("harmonium_expiry_doubted_total", 'why="clock"'),
-    "HarmoniumLogFull": {'harmonium_log_bytes{shard="0"}': "95x80"} | limit("max_log_bytes", 100),
+    "HarmoniumLogFull": {'harmonium_log_bytes{shard="0"}': "95x80"} | limit("max_event_log_bytes", 100),
     "HarmoniumEngineDown": labelled("harmonium_engine_up", 'server="a"', values="0x80"),
     "HarmoniumEngineFails": labelled("harmonium_engine_errors_total", 'kind="failed"'),
     "HarmoniumQueueStands": {'harmonium_queue_oldest_seconds{shard="0"}': "0+60x80"},
