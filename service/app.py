@@ -100,7 +100,7 @@ def create_app(
     # engines in a file may change to servers for Chat Completions and their like
     passes_on = settings.chats != "refused" and (bool(settings.engines) or service.engine.passes_on(""))
     offered = Offered(passes_on, remembers=settings.chats == "remembered", administers=settings.has_projects)
-    background = Background(service, works=settings.worker, timing=timing)
+    background = Background(service, works=settings.embedded_worker, timing=timing)
     admission = Admission(
         service.metrics,
         requests=settings.max_concurrent_requests,

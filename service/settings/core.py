@@ -410,7 +410,7 @@ class BackgroundSettings(SettingsGroup):
 
     heading = "Background responses"
 
-    worker: bool = True
+    embedded_worker: bool = True
     """Whether `serve` also works on background responses itself."""
     worker_concurrency: int = Field(32, ge=1, le=10_000)
     """Background responses that one process works on at once."""

@@ -122,7 +122,7 @@ async def inside(settings: Settings) -> AsyncIterator[tuple[Inside, Settings]]:
     """A service with keys and limits, and no worker: what is queued stays so."""
     made = load_settings(redis_url=settings.redis_url, api_keys=f"{TENANT}:{KEY}", tenant_limits=LIMITS)
     keys = {"api_keys": made.api_keys, "tenant_limits": made.tenant_limits}
-    limited = changed(settings, worker=False, store_timeout_seconds=1.0, **keys)
+    limited = changed(settings, embedded_worker=False, store_timeout_seconds=1.0, **keys)
     async with serving(limited, scripted([answer("Yes.")])) as running:
         yield running, limited
 

@@ -141,7 +141,7 @@ async def test_a_bug_costs_an_attempt_and_never_the_worker(settings: Settings) -
 
 
 async def test_events_of_a_release_that_is_gone_end_a_response_in_words(settings: Settings) -> None:
-    async with serving(changed(settings, worker=False), scripted([])) as inside, inside.client() as client:
+    async with serving(changed(settings, embedded_worker=False), scripted([])) as inside, inside.client() as client:
         id, jobs = (await submitted(client, stream=False)).id, Jobs(inside.store)
         (job,) = (await jobs.claim(0, 1)).jobs
         response = decode_response((await retrieved(inside, id)).content)

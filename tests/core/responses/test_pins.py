@@ -63,7 +63,7 @@ async def test_a_limit_that_is_reached_releases_the_parent(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, stream: bool, limit: dict[str, int], status: int
 ) -> None:
     monkeypatch.setattr("service.app.MAX_FOLLOWERS", 0)
-    async with serving(changed(settings, worker=False, **limit), scripted([answer("Yes.")])) as inside:
+    async with serving(changed(settings, embedded_worker=False, **limit), scripted([answer("Yes.")])) as inside:
         parent = (await asked(inside)).json()["id"]
         await asked(inside, background=True)
         found = await asked(inside, previous_response_id=parent, background=True, stream=stream)

@@ -200,7 +200,7 @@ def test_a_worker_whose_list_lacks_a_model_leaves_its_job_to_others_and_does_the
     both.write_text(demo(ONE, OTHER))
     one.write_text(demo(ONE))
     shared = {"redis_url": redis_url, "key_prefix": f"several-{time.time_ns()}"}
-    service = start(engines=both, worker="false", **shared)
+    service = start(engines=both, embedded_worker="false", **shared)
     worker = CoreWorker(tmp_path / "worker", engines=one, **shared)
     try:
         client = service.client()

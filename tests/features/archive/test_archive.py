@@ -62,7 +62,7 @@ def settings(redis_url: str, prefix: str, tmp_path: Path, monkeypatch: pytest.Mo
             "archive_after_seconds": 0,
             "max_responses": FEW,
             "max_trees": 0,
-            "worker": True,
+            "embedded_worker": True,
             "store_timeout_seconds": 10.0,
             "lease_seconds": 30.0,
         }

@@ -53,7 +53,7 @@ def little(redis_url: str, prefix: str, folder: Path) -> Settings:
             "archive_after_seconds": 0,
             "max_responses": FEW,
             "max_trees": 0,
-            "worker": True,
+            "embedded_worker": True,
             "store_timeout_seconds": 10.0,
             "lease_seconds": 30.0,
         }

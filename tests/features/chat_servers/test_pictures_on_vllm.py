@@ -93,7 +93,7 @@ async def test_killed_amid_an_answer_about_a_picture_a_worker_s_heir_goes_on_at_
     stored = {"redis_url": settings.redis_url, "key_prefix": settings.key_prefix}
     given = QUICK | stored | {"engine": "vllm", "engine_url": seeing_url}
     words, long, events = said(CAT, "Tell me of it"), {"max_output_tokens": 400}, list[Any]()
-    async with serving(load_settings(**given, worker=False)) as service, service.client() as client:
+    async with serving(load_settings(**given, embedded_worker=False)) as service, service.client() as client:
         whole = await ask(client, words, **long)
         stream = await ask(client, words, background=True, stream=True, **long)
         first = await asyncio.to_thread(WorkerProcess, tmp_path / "first", **given)

@@ -104,7 +104,7 @@ async def test_an_administrator_sees_caps_shards_and_servers(settings: Settings)
 
 
 async def test_an_administrator_sees_batches_under_way(settings: Settings) -> None:
-    async with administered(changed(settings, worker=False)) as (inside, _), inside.client(STATIC) as user:
+    async with administered(changed(settings, embedded_worker=False)) as (inside, _), inside.client(STATIC) as user:
         batch = await begun(user, lines({"input": "My secret words."}), metadata={"a": "secret"})
         answered = await asked(inside)
         (shown,) = answered.json()["work"]["batches"]

@@ -96,7 +96,7 @@ def mcp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[McpServer]:
 def part(redis_url: str, mcp: McpServer, **more: Any) -> Settings:
     """Settings over an empty part of the store."""
     prefix = f"test-{uuid.uuid4().hex}"
-    return load_settings(redis_url=redis_url, key_prefix=prefix, worker=False, mcp_allow=mcp.url, **more)
+    return load_settings(redis_url=redis_url, key_prefix=prefix, embedded_worker=False, mcp_allow=mcp.url, **more)
 
 
 @pytest.mark.parametrize(("step", "asks"), [("beginning a call", False), ("using up", True), ("used up", True)])

@@ -48,7 +48,7 @@ KEYS = tuple((f"t{number}", f"key-{number}") for number in range(4))
 SETTINGS = {
     "archive_after_seconds": 0,
     "max_trees": 0,
-    "worker": True,
+    "embedded_worker": True,
     "store_timeout_seconds": 10.0,
 }
 
