@@ -105,7 +105,7 @@ def create_app(
         service.metrics,
         requests=settings.max_concurrent_requests,
         queued=MAX_QUEUED_REQUESTS,
-        queue_seconds=settings.queue_seconds,
+        queue_seconds=settings.admission_wait_seconds,
         followers=MAX_FOLLOWERS,
         sockets=MAX_SOCKETS,
         bodies=BODIES * settings.max_body_bytes,

@@ -480,7 +480,7 @@ def open_jobs(settings: CoreSettings, store: ConversationHistoryStore) -> Jobs:
     limits = JobLimits(
         lease_seconds=settings.lease_seconds,
         first_seconds=FIRST_TIMEOUTS * settings.store_timeout_seconds,
-        waiting=settings.max_queued,
+        waiting=settings.max_queued_responses,
         log_bytes=settings.max_event_log_bytes,
         log_seconds=settings.stream_retention_seconds,
     )

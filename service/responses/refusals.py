@@ -165,7 +165,8 @@ def _full_refusal(error: errors.StoreFull) -> ApiError:
 def _queue_refusal(error: errors.QueueFull) -> ApiError:
     """Why no background response is accepted."""
     kind, part = (" with a completion window", "a quarter") if error.hours else ("", "half")
-    message = f"{error.most} background responses{kind} are waiting. Try again later, or raise HARMONIUM_MAX_QUEUED."
+    remedy = "Try again later, or raise HARMONIUM_MAX_QUEUED_RESPONSES."
+    message = f"{error.most} background responses{kind} are waiting. {remedy}"
     if error.what == "bytes":
         message = (
             f"The waiting background responses{kind} take {error.most} bytes already, {part} of "

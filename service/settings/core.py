@@ -329,9 +329,9 @@ class RequestSettings(SettingsGroup):
     """The limit of output tokens, reasoning included, for requests that name none; they can name more. A cap is an
     engine's `max_output_tokens`, in the file ENGINES."""
     max_concurrent_requests: int = Field(512, ge=1, le=100_000)
-    """Requests at once in one process. More requests for a response wait for QUEUE_SECONDS, at most 256; the rest are
-    a 503. Requests without a model, such as a GET or a cancel, have an eighth more."""
-    queue_seconds: float = Field(10, ge=0, le=600)
+    """Requests at once in one process. More requests for a response wait for ADMISSION_WAIT_SECONDS, at most 256; the
+    rest are a 503. Requests without a model, such as a GET or a cancel, have an eighth more."""
+    admission_wait_seconds: float = Field(10, ge=0, le=600)
     """How long a request for a response waits for room in the process before it is a 503; 0 doesn't wait."""
     tenant_weights: Annotated[Words, AfterValidator(_right_weights)] = ()
     """Weights of waiting tenants, or projects by id, comma-separated, each 0.01 to 1,000: `tenant=3` gets three times
@@ -422,7 +422,7 @@ class BackgroundSettings(SettingsGroup):
     """How many workers in a row may die or fail on a background response without progress before it fails."""
     max_run_seconds: float = Field(3600, gt=0, le=7 * 86_400)
     """The longest time that all workers together spend on a background response, without the queue."""
-    max_queued: int = Field(10_000, ge=1)
+    max_queued_responses: int = Field(10_000, ge=1)
     """The most waiting background responses of a shard; more are a 429. Half can have a completion_window. Tenants with
     less than a sixteenth of it can use an eighth more."""
     background_without_store: bool = False

@@ -118,7 +118,7 @@ async def test_what_goes_on_from_a_steer_waits_for_another_tenant_s_turn(setting
 
 async def test_what_has_hours_fills_no_place_of_what_waits_for_seconds(settings: Settings) -> None:
     async with (
-        serving(of_two(settings, embedded_worker=False, max_queued=16), scripted([])) as inside,
+        serving(of_two(settings, embedded_worker=False, max_queued_responses=16), scripted([])) as inside,
         inside.http() as http,
     ):
         hours = {"model": MODEL, "input": "hi", **SAYINGS["more hours"]}

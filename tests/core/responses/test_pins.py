@@ -58,7 +58,7 @@ async def test_a_failure_of_the_engine_releases_the_parent(settings: Settings) -
         assert (found.status_code, await pins(settings, inside, parent)) == (503, 0), found.text
 
 
-@pytest.mark.parametrize(("stream", "limit", "status"), [(False, {"max_queued": 1}, 429), (True, {}, 503)])
+@pytest.mark.parametrize(("stream", "limit", "status"), [(False, {"max_queued_responses": 1}, 429), (True, {}, 503)])
 async def test_a_limit_that_is_reached_releases_the_parent(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, stream: bool, limit: dict[str, int], status: int
 ) -> None:

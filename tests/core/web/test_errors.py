@@ -52,7 +52,7 @@ def test_a_refusal_is_an_error_of_the_sdk_that_says_what_is_wrong_and_where(
 
 
 async def test_a_service_that_is_full_says_when_to_come_back(settings: Settings) -> None:
-    full = settings.model_copy(update={"max_concurrent_requests": 1, "queue_seconds": 0})
+    full = settings.model_copy(update={"max_concurrent_requests": 1, "admission_wait_seconds": 0})
     engine = scripted([Stall()])
     async with serving(full, engine) as inside, inside.http() as http, inside.http() as other:
         first = asyncio.create_task(other.post("/v1/responses", json={"model": MODEL, "input": "hi"}))
