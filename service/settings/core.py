@@ -382,7 +382,7 @@ class OfferSettings(SettingsGroup):
     comma-separated; and urls=example.com+example.org, hosts whose pictures are fetched (`*`: any)."""
     tool_seconds: float = Field(60, gt=0, le=3600)
     """The longest time of one call of an MCP server's tool, or of a Python cell before it is interrupted."""
-    search_hosts: Annotated[
+    allowed_private_hosts: Annotated[
         Words,
         each_is(_HOST.fullmatch, "host; write wiki.internal or wiki.internal:8080"),
         AfterValidator(lambda hosts: tuple(map(str.lower, hosts))),

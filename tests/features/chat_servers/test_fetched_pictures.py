@@ -75,7 +75,9 @@ async def site() -> AsyncIterator[Site]:
 async def fetching(settings: Settings, site: Site, *answers: Say, **more: Any) -> AsyncIterator[Seeing]:
     """A service that fetches pictures from localhost alone."""
     hosts = ("localhost",)
-    named: dict[str, Any] = {"search_hosts": hosts} | more | {"pictures": {"urls": hosts} | more.get("pictures", {})}
+    named: dict[str, Any] = (
+        {"allowed_private_hosts": hosts} | more | {"pictures": {"urls": hosts} | more.get("pictures", {})}
+    )
     async with seeing(settings, *answers, **named) as asked:
         yield asked
 
@@ -164,7 +166,7 @@ async def test_a_picture_that_cannot_be_taken_is_refused_with_the_reason(
 
 
 async def test_an_allowed_host_with_a_private_address_is_refused_without_that(settings: Settings, site: Site) -> None:
-    async with fetching(settings, site, search_hosts=()) as asked:
+    async with fetching(settings, site, allowed_private_hosts=()) as asked:
         with pytest.raises(BadRequestError, match="no public address") as refused:
             await asked.ask(site.said("cat.png"))
         assert not {"127.0.0.1", "::1"} & set(refused.value.message.split())

@@ -67,7 +67,7 @@ async def test_the_tools_that_run_are_told_as_requests_declare_them_and_others_w
         ("code_interpreter", "HARMONIUM_SANDBOX"),
     ]
     (servers := tmp_path / "mcp.toml").write_text('[docs]\nurl = "http://docs.invalid/mcp"\n')
-    found = changed(settings, search="folder", search_folder=str(tmp_path), mcp_servers=str(servers))
+    found = changed(settings, search="folder", search_dir=str(tmp_path), mcp_servers=str(servers))
     with bare() as sandbox:
         async with serving(found, compose=partial(run_in, sandbox)) as inside:
             all_of_them = (await asked(inside, None, "/console/api/tools")).json()["data"]

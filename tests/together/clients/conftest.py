@@ -47,7 +47,7 @@ def _serving(folder: Path, mcp: McpServer, library: McpServer, **others: str) ->
         mcp_servers=str(folder / "mcp.toml"),
         sandbox="local",
         search="folder",
-        search_folder=str(folder / "documents"),
+        search_dir=str(folder / "documents"),
         chats="remembered",
         **others,
     )
