@@ -98,8 +98,8 @@ def create_app(
     for limit in (MAX_ITEMS, MAX_TOOLS, MAX_PARTS):
         bounded_list(limit)
     # engines in a file may change to servers for Chat Completions and their like
-    passes_on = settings.chats != "refused" and (bool(settings.engines) or service.engine.passes_on(""))
-    offered = Offered(passes_on, remembers=settings.chats == "remembered", administers=settings.has_projects)
+    passes_on = settings.chats != "refuse" and (bool(settings.engines) or service.engine.passes_on(""))
+    offered = Offered(passes_on, remembers=settings.chats == "remember", administers=settings.has_projects)
     background = Background(service, works=settings.embedded_worker, timing=timing)
     admission = Admission(
         service.metrics,

@@ -294,7 +294,7 @@ def load_settings(**overrides: object) -> CoreSettings:
     settings = read_settings(Settings, overrides, lacks())
     for wanted, told, feature in (
         (settings.has_projects, f"{variable('admin_key')} and {variable('projects')} make projects", "tenants"),
-        (settings.chats == "remembered", f"{variable('chats')}=remembered remembers chats", "chats"),
+        (settings.chats == "remember", f"{variable('chats')}=remember remembers chats", "chats"),
         ("urls" in settings.pictures, f"{variable('pictures')}=urls fetches pictures", "browser"),
     ):
         if wanted and lacks(feature):

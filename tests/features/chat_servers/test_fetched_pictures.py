@@ -121,7 +121,7 @@ async def test_outputs_of_functions_and_items_by_hand_show_pictures_at_urls(sett
 async def test_other_dialects_show_pictures_at_urls_and_a_known_history_is_not_fetched_again(
     settings: Settings, site: Site
 ) -> None:
-    async with fetching(settings, site, chats="remembered") as asked, asked.service.http() as http:
+    async with fetching(settings, site, chats="remember") as asked, asked.service.http() as http:
         image = {"type": "image_url", "image_url": {"url": f"{site.url}/cat.png"}}
         words: list[Any] = [{"role": "user", "content": [image]}]
         await asked.client.chat.completions.create(model="llama-4", messages=words)

@@ -265,7 +265,7 @@ async def test_a_compaction_keeps_the_newest_pictures_and_lines_for_the_others(s
 
 
 async def test_messages_of_anthropics_api_show_pictures(settings: Settings) -> None:
-    async with seeing(settings, chats="remembered") as asked, asked.service.http() as http:
+    async with seeing(settings, chats="remember") as asked, asked.service.http() as http:
         source = {"type": "base64", "media_type": "image/png", "data": b64encode(CAT).decode()}
         content = [{"type": "text", "text": "Look"}, {"type": "image", "source": source}]
         body = {"model": "llama-4", "max_tokens": 50, "messages": [{"role": "user", "content": content}]}
@@ -279,7 +279,7 @@ async def test_messages_of_anthropics_api_show_pictures(settings: Settings) -> N
 
 
 async def test_chat_completions_show_pictures(settings: Settings) -> None:
-    async with seeing(settings, chats="remembered") as asked:
+    async with seeing(settings, chats="remember") as asked:
         image = {"type": "image_url", "image_url": {"url": url_of(CAT), "detail": "low"}}
         words = [{"role": "user", "content": [{"type": "text", "text": "Look"}, image]}]
         await asked.client.chat.completions.create(model="llama-4", messages=words)  # type: ignore[arg-type]

@@ -130,7 +130,7 @@ async def test_an_unknown_id_is_refused_as_another_tenants_is(settings: Settings
 
 
 async def test_chats_and_messages_read_files(settings: Settings) -> None:
-    made = load_settings(redis_url=settings.redis_url, key_prefix=settings.key_prefix, chats="remembered")
+    made = load_settings(redis_url=settings.redis_url, key_prefix=settings.key_prefix, chats="remember")
     async with (
         serving(made, scripted([answer("Yes.")])) as service,
         service.client() as client,

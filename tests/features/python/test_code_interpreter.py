@@ -90,7 +90,7 @@ async def test_variables_outlive_a_response_of_one_conversation(settings: Settin
 async def test_words_alone_open_no_container(settings: Settings, sandbox: LocalSandbox, has_id: bool) -> None:
     scripts = [code("x = 20")], [answer("Kept.")], [answer("Yes.")], [code("x")], [answer("So it is.")]
     engine = scripted(*scripts)
-    remembered = changed(settings, chats="remembered")
+    remembered = changed(settings, chats="remember")
     async with serving(remembered, engine, compose=partial(run_in, sandbox)) as service, service.client() as client:
         first = await ask(client, input="Keep 20.")
         history: Any = [{"role": "user", "content": "Keep 20."}, {"role": "assistant", "content": "Kept."}]

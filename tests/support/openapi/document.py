@@ -47,7 +47,7 @@ def document() -> Json:
     for on in made["paths"].values():
         for operation in on.values():
             if (here := _MADE_HERE.get(operation["operationId"])) is not None:
-                operation["description"] += f"\n\nWith `HARMONIUM_CHATS=remembered` it is made here: {here}"
+                operation["description"] += f"\n\nWith `HARMONIUM_CHATS=remember` it is made here: {here}"
             _complete(operation, OPERATIONS[operation["operationId"]], known)
     made["security"] = [{"key": []}, {}]
     made["components"] = {

@@ -21,7 +21,7 @@ TAGS = {
     "Trajectories": "Conversations as data for training.",
     "Conversations": "Conversations with an id, and their items.",
     "Models": "The served models.",
-    "Passed on": "Requests for the engine's server, if it has these endpoints. With `HARMONIUM_CHATS=remembered` "
+    "Passed on": "Requests for the engine's server, if it has these endpoints. With `HARMONIUM_CHATS=remember` "
     "harmonium answers chat completions and messages.",
     "Service": "For operators.",
 }

@@ -52,7 +52,7 @@ SETTINGS: dict[str, Any] = {
     "usage_days": 3660,
     "archive_after_seconds": 0,
     "trajectories": True,
-    "chats": "remembered",
+    "chats": "remember",
 }
 """The settings of each service that serves the fixtures."""
 

@@ -48,7 +48,7 @@ def _serving(folder: Path, mcp: McpServer, library: McpServer, **others: str) ->
         sandbox="local",
         search="folder",
         search_dir=str(folder / "documents"),
-        chats="remembered",
+        chats="remember",
         **others,
     )
     yield service.url
