@@ -456,7 +456,7 @@ def open_store(settings: CoreSettings, watcher: Watcher = UNWATCHED) -> Conversa
     seconds = settings.store_timeout_seconds
     return ConversationHistoryStore(
         connect(settings.redis_url, max_connections=STORE_CONNECTIONS, timeout_seconds=seconds),
-        prefix=settings.key_prefix,
+        prefix=settings.redis_prefix,
         shards=settings.shards,
         timeout_seconds=seconds,
         max_chain_bytes=settings.max_chain_bytes,

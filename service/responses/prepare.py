@@ -410,7 +410,7 @@ class _Preparation:
             sampling=sampling,
             model=self.model.id,
             affinity=next(filter(None, named), parent.root or id),
-            cache_salt=salt_of(self.service.settings.key_prefix, caller.tenant, request.cache_salt or ""),
+            cache_salt=salt_of(self.service.settings.redis_prefix, caller.tenant, request.cache_salt or ""),
             priority=ENGINE_PRIORITY[request.tier] if request.priority is None else request.priority,
             trace=caller.trace,
             response=id,

@@ -270,7 +270,7 @@ class StoreSettings(SettingsGroup):
     )
     """Redis for the conversations: redis://, unix://, redis+sentinel:// or redis+cluster://, rediss with TLS. Empty
     starts an embedded server."""
-    key_prefix: str = Field("harmonium", pattern=r"^[A-Za-z0-9_.:-]{1,64}$")
+    redis_prefix: str = Field("harmonium", pattern=r"^[A-Za-z0-9_.:-]{1,64}$")
     """The prefix of every Redis key; services that share a Redis need different ones."""
     shards: int = Field(1, ge=1, le=MAX_SHARDS)
     """Parts of the store, each on one node of a cluster. The number can grow at any time, and must never shrink."""

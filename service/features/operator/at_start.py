@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 async def warn_of_redis(settings: CoreSettings) -> None:
     """A WARNING for each row of the doctor about the Redis that isn't ok. Raises StoreUnavailable."""
-    terms = settings.key_prefix, settings.shards, settings.store_timeout_seconds
+    terms = settings.redis_prefix, settings.shards, settings.store_timeout_seconds
     examined = await examine(str(settings.redis_url), *terms)
     for each in judge(expected_of(settings), examined):
         if each.level is not Level.OK:

@@ -122,7 +122,7 @@ async def _passed_on(request: Received, endpoint: Endpoint) -> HttpResponse:
         stream=read.stream,
         model=card.id,
         affinity=read.cache_key or caller.session or _affinity(exchange.tenant, read) or exchange.request_id,
-        cache_salt=salt_of(settings.key_prefix, exchange.tenant, read.cache_salt) if endpoint in SALTED else "",
+        cache_salt=salt_of(settings.redis_prefix, exchange.tenant, read.cache_salt) if endpoint in SALTED else "",
         priority=priority,
         trace=caller.trace,
         tenant=exchange.tenant,

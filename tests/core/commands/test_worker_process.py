@@ -34,7 +34,7 @@ def shared(redis_url: str, tmp_path: Path) -> dict[str, object]:
     """What all processes of a test share. No lease ends by itself: whoever goes on was handed the job."""
     return {
         "redis_url": redis_url,
-        "key_prefix": tmp_path.name,
+        "redis_prefix": tmp_path.name,
         "lease_seconds": 600,
         "demo_tokens_per_second": SLOW,
         "log_level": "debug",

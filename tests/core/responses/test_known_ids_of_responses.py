@@ -313,7 +313,7 @@ async def test_what_is_not_stored_is_unknown_to_others(settings: Settings) -> No
 
 async def test_another_tenants_response_that_runs_is_not_there(settings: Settings) -> None:
     keys = f"acme:{ACME_KEY},globex:{GLOBEX_KEY}"
-    two = load_settings(redis_url=settings.redis_url, key_prefix=settings.key_prefix, api_keys=keys)
+    two = load_settings(redis_url=settings.redis_url, redis_prefix=settings.redis_prefix, api_keys=keys)
     async with serving(two, talking()) as inside, inside.client(ACME_KEY) as one, inside.client(GLOBEX_KEY) as other:
         id, stream = await begun(one)
         with pytest.raises(openai.BadRequestError) as error:

@@ -69,7 +69,7 @@ async def test_what_a_later_release_stored_says_to_upgrade_and_asks_for_no_retry
     async with serving(settings, scripted([answer("Hello.")])) as inside, inside.client() as client:
         id = (await client.responses.create(model=MODEL, input="hi")).id
         async with contextlib.aclosing(connect(settings.redis_url)) as redis:
-            (key,) = await redis.keys(f"{settings.key_prefix}:*:response:{id[5:]}")
+            (key,) = await redis.keys(f"{settings.redis_prefix}:*:response:{id[5:]}")
             await redis.setrange(key, 0, b"\xff")
         with pytest.raises(openai.InternalServerError, match="Upgrade") as refusal:
             await client.responses.retrieve(id)

@@ -48,7 +48,7 @@ def little(redis_url: str, prefix: str, folder: Path) -> Settings:
     return Settings.model_validate(
         {
             "redis_url": redis_url,
-            "key_prefix": prefix,
+            "redis_prefix": prefix,
             "archive_url": f"sqlite://{folder}",
             "archive_after_seconds": 0,
             "max_responses": FEW,

@@ -46,7 +46,7 @@ def said(text: str) -> dict[str, Any]:
 async def stored(settings: Settings) -> dict[str, Any]:
     """The turns in the store with their texts, and the words by which they are found."""
     async with Redis.from_url(settings.redis_url, protocol=2) as redis:
-        found = await dump(redis, settings.key_prefix)
+        found = await dump(redis, settings.redis_prefix)
     kept = {key: value for key, value in found.items() if re.search(":(node|messages|response|said):", key)}
     return {key: len(value) if ":node:" in key else value for key, value in kept.items()}
 
@@ -223,7 +223,7 @@ PATHS = [("responses", "input"), ("chat/completions", "messages")]
 
 
 def of_two_tenants(settings: Settings) -> Settings:
-    own = {"redis_url": settings.redis_url, "key_prefix": settings.key_prefix}
+    own = {"redis_url": settings.redis_url, "redis_prefix": settings.redis_prefix}
     return load_settings(**own, api_keys="acme:sk-acme,other:sk-other")
 
 

@@ -145,7 +145,9 @@ async def test_the_file_that_code_wrote_is_cited_in_the_stream(settings: Setting
 
 
 async def test_another_tenants_container_looks_as_if_it_were_none(settings: Settings, sandbox: LocalSandbox) -> None:
-    keys = load_settings(redis_url=settings.redis_url, key_prefix=settings.key_prefix, api_keys="ada:sk-ada,bob:sk-bob")
+    keys = load_settings(
+        redis_url=settings.redis_url, redis_prefix=settings.redis_prefix, api_keys="ada:sk-ada,bob:sk-bob"
+    )
     engine = scripted([code("1")], [answer("1")])
     async with (
         serving(keys, engine, compose=partial(run_in, sandbox)) as service,

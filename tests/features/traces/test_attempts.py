@@ -26,7 +26,7 @@ def start(tmp_path: Path, redis_url: str, receiver: Receiver, monkeypatch: pytes
     """Starts processes over one store, which are traced; they end with the test."""
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
     started: list[Process] = []
-    shared = QUICK | {"redis_url": redis_url, "key_prefix": tmp_path.name, "traces_url": receiver.url}
+    shared = QUICK | {"redis_url": redis_url, "redis_prefix": tmp_path.name, "traces_url": receiver.url}
     shared |= {"demo_tokens_per_second": TOKENS_PER_SECOND}
 
     def starter(kind: Callable[..., Any], *options: str) -> Any:
