@@ -44,7 +44,7 @@ def of_two(settings: Settings, **changes: Any) -> Settings:
 
 async def asked(inside: Inside, key: str, **body: Any) -> str:
     """The id of a response that is queued; its client goes at once."""
-    headers = {"authorization": f"Bearer {key}"} | ({} if "background" in body else {"x-detach": "true"})
+    headers = {"authorization": f"Bearer {key}"} | ({} if "background" in body else {"x-harmonium-detach": "true"})
     async with inside.http() as http:
         if "conversation" in body:
             body["conversation"] = (await http.post("/v1/conversations", json={}, headers=headers)).json()["id"]

@@ -164,11 +164,11 @@ def _filter(schemas: Schemas) -> Json:
 
 
 def _header(name: str, schemas: Schemas) -> Json:
-    kind: Json = {"type": "string", "enum": ["true", "false"]} if name == "X-Detach" else {"type": "string"}
+    kind: Json = {"type": "string", "enum": ["true", "false"]} if name == "X-Harmonium-Detach" else {"type": "string"}
     return {"name": name, "in": "header", "required": False, "schema": kind, "description": PARAMETERS[name]}
 
 
-_SENT = ("Idempotency-Key", "If-None-Match", "X-Detach")
+_SENT = ("Idempotency-Key", "If-None-Match", "X-Harmonium-Detach")
 _ADDED = {"metadata": _filter} | {name: partial(_header, name) for name in _SENT}
 
 

@@ -73,7 +73,7 @@ async def queue(client: AsyncOpenAI, asking: Asking) -> str:
 
 
 async def detach(client: AsyncOpenAI, asking: Asking) -> str:
-    return await stream(client, asking, {"X-Detach": "true"})
+    return await stream(client, asking, {"X-Harmonium-Detach": "true"})
 
 
 async def add(client: AsyncOpenAI, asking: Asking) -> str:
