@@ -446,7 +446,7 @@ def _check_pictures(shown: Sequence[StoredMessage], most: int) -> None:
         raise InvalidRequest(
             f"The conversation has {len(pictures)} pictures with {size:,} bytes, at most {most} and "
             f"{MOST_SHOWN_BYTES:,} bytes are allowed. Compact it, or continue from an earlier response.",
-            code="invalid_image",
+            code="too_many_images",
             param="input",
         )
 

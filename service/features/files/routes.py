@@ -240,14 +240,12 @@ def too_large(most: int) -> ApiError:
 
 def _full(error: FilesFull) -> ApiError:
     """The refusal where there is no room for a file."""
-    if error.bound in ("files", "bytes"):
-        bound = (
-            f"bytes of your files ({variable('max_tenant_files_bytes')})"
-            if error.bound == "bytes"
-            else "files of a project"
-        )
-        told = f"The limit for the {bound} is reached. Delete some."
+    if error.bound == "files":
+        told = "The limit for the files of a project is reached. Delete some."
         return InvalidRequest(told, code="too_many_files", param="file")
+    if error.bound == "bytes":
+        told = f"The limit for the bytes of your files ({variable('max_tenant_files_bytes')}) is reached. Delete some."
+        return InvalidRequest(told, code="too_many_file_bytes", param="file")
     setting = variable("max_bytes")
     if error.bound == "held":
         told = f"The files of all tenants have reached their limit in Redis, a quarter of {setting}."

@@ -400,9 +400,9 @@ class Directory:
         try:
             await self.registry.change(changes, places=places, entries=entries, tell=tell)
         except RegistryFull as error:
-            name = error.id.partition("/")[0]
-            reason = f"'{name}' has reached its limit. Delete one that you don't need."
-            raise ApiError(400, reason, code="limit_reached") from None
+            name = error.id.partition("/")[0].removeprefix("admin-")
+            advice = "Use one of them." if name == PROJECTS else "Delete one that you don't need."
+            raise ApiError(400, f"There are too many {name} already. {advice}", code=f"too_many_{name}") from None
         for each in happened:
             each.log(actor)
 

@@ -158,7 +158,7 @@ async def test_what_is_under_way_can_not_be_continued_and_says_so(settings: Sett
         await reached(client, id, "in_progress" if worker else "queued")
         with pytest.raises(openai.BadRequestError, match=r"Wait for its end") as refusal:
             await ask(client, input="hi", previous_response_id=id, background=worker)
-    assert refusal.value.code == "previous_response_not_continuable"
+    assert refusal.value.code == "previous_response_in_progress"
     assert refusal.value.param == "previous_response_id"
 
 

@@ -178,7 +178,7 @@ async def test_no_more_is_accepted_than_there_is_room_for(settings: Settings) ->
         other = (await submitted(client)).id
         await accepted(inside, other, "x" * (MAX_STEER_BYTES // 2))
         assert await refused(inside, other, "x" * (MAX_STEER_BYTES // 2)) == (429, "too_many_pending_steers", "input")
-        assert await refused(inside, other, "x" * MAX_STEER_BYTES) == (400, "too_many_pending_steers", "input")
+        assert await refused(inside, other, "x" * MAX_STEER_BYTES) == (400, "steer_too_large", "input")
         assert len(await given_back_of_a_cancelled(client, id)) == MAX_STEERS
 
 

@@ -220,8 +220,9 @@ async def test_any_host_may_be_allowed(settings: Settings, site: Site) -> None:
 
 async def test_too_many_urls_are_refused_before_any_is_fetched(settings: Settings, site: Site) -> None:
     async with fetching(settings, site, pictures={"request": 3}) as asked:
-        with pytest.raises(BadRequestError, match="Too many pictures"):
+        with pytest.raises(BadRequestError, match="Too many pictures") as refused:
             await asked.ask([*said(DOG), *site.said("cat.png", "cat.png", "cat.png")])
+    assert refused.value.code == "too_many_images"
     assert not site.asked
 
 

@@ -227,7 +227,7 @@ async def test_a_prompt_has_only_so_many_pictures(settings: Settings) -> None:
         first = await asked.ask(said("One", CAT, DOG))
         with pytest.raises(BadRequestError) as refused:
             await asked.ask(said("Two", CAT), first)
-        assert refused.value.code == "invalid_image"
+        assert refused.value.code == "too_many_images"
         await asked.ask("Two", first)
 
 

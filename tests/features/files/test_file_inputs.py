@@ -205,12 +205,13 @@ async def test_a_request_names_so_many_files(service: Inside, monkeypatch: pytes
     async with service.client() as client:
         id = await upload(client)
         monkeypatch.setattr(inputs, "MOST_FILES", 1)
-        with pytest.raises(BadRequestError, match="can name 1 files"):
+        with pytest.raises(BadRequestError, match="can name 1 files") as many:
             await client.responses.create(model=MODEL, input=named(file_id=id) * 2)
         monkeypatch.setattr(inputs, "MOST_FILES", 2)
         monkeypatch.setattr(inputs, "MOST_BYTES", 2 * len(TEXT) - 1)
-        with pytest.raises(BadRequestError, match="can name 2 files"):
+        with pytest.raises(BadRequestError, match="can name 2 files") as large:
             await client.responses.create(model=MODEL, input=named(file_id=id) * 2)
+        assert (many.value.code, large.value.code) == ("too_many_files", "too_many_file_bytes")
         await client.responses.create(model=MODEL, input=named(file_id=id))
 
 

@@ -226,8 +226,9 @@ async def test_bounds_are_refused_with_the_setting_that_changes_them(settings: S
             await client.files.create(file=("a.txt", bytes(101)), purpose="batch")
         assert refused.value.status_code == 413
         await client.files.create(file=("a.txt", bytes(100)), purpose="batch")
-        with pytest.raises(BadRequestError, match="MAX_TENANT_FILES_BYTES"):
+        with pytest.raises(BadRequestError, match="MAX_TENANT_FILES_BYTES") as full:
             await client.files.create(file=("a.txt", bytes(100)), purpose="batch")
+        assert full.value.code == "too_many_file_bytes"
 
 
 @pytest.mark.parametrize("name", ["max_file_bytes", "max_tenant_files_bytes"])
