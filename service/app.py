@@ -59,6 +59,7 @@ EXPOSED_HEADERS = (
     "x-harmonium-tools-left-out",
     "x-harmonium-items-left-out",
     "x-harmonium-engine",
+    "x-harmonium-after",
     "idempotent-replayed",
     "retry-after-ms",
     *(f"x-ratelimit-{name}-{what}" for name in ("limit", "remaining", "reset") for what in ("requests", "tokens")),

@@ -181,8 +181,11 @@ def _parent_refusal(error: errors.NotContinuable | errors.TurnTooLarge) -> Inval
     if isinstance(error, errors.ChainTooLong):
         why = "ends a conversation that is too long to continue"
     elif isinstance(error, errors.NotContinuable):
-        code = "previous_response_in_progress" if error.status in MOVES else "previous_response_not_continuable"
-        return InvalidRequest(_not_continuable(error), code=code, param="previous_response_id")
+        return InvalidRequest(
+            _not_continuable(error),
+            code="previous_response_in_progress" if error.status in MOVES else "previous_response_not_continuable",
+            param="previous_response_id",
+        )
     message = f"The response '{error.id}' {why}. Start a new conversation with the important part."
     return InvalidRequest(message, code="conversation_too_long", param="previous_response_id")
 
