@@ -354,7 +354,7 @@ class EngineSettings(SettingsGroup):
     ENGINE_*, MODEL, MODEL_ALIASES and CONTEXT_TOKENS. Empty is one engine."""
     chats: Literal["pass-on", "remember", "refuse"] = "pass-on"
     """Chat Completions, Messages and the like: `pass-on` passes them to the engine's server; `remember` answers and
-    stores them here, and matches whole histories to stored conversations; `refuse` refuses them."""
+    stores them here, and matches histories to stored conversations; `refuse` refuses them."""
     local_model: str = Field("", max_length=4096)
     """The model of `vllm-local` or `llama-local`. For vLLM a name or a folder, by default openai/gpt-oss-20b; for
     llama.cpp a GGUF file, or `smol`: SmolLM2-135M."""
