@@ -329,7 +329,7 @@ class RequestSettings(SettingsGroup):
     """The limit of output tokens, reasoning included, for requests that name none; they can name more. A cap is an
     engine's `max_output_tokens`, in the file ENGINES."""
     max_concurrent_requests: int = Field(512, ge=1, le=100_000)
-    """Requests at once in one process. More requests for a response wait for ADMISSION_WAIT_SECONDS, at most 256; the
+    """Requests at once in one process. More requests for a response wait ADMISSION_WAIT_SECONDS, at most 256; the
     rest are a 503. Requests without a model, such as a GET or a cancel, have an eighth more."""
     admission_wait_seconds: float = Field(10, ge=0, le=600)
     """How long a request for a response waits for room in the process before it is a 503; 0 doesn't wait."""
