@@ -71,7 +71,7 @@ async def row(name: str) -> bool:
         "HARMONIUM_LOG_LEVEL": "warning",
         "HARMONIUM_MAX_CONCURRENT_REQUESTS": str(SLOTS),
         "HARMONIUM_DEMO_TOKENS_PER_SECOND": str(TOKENS_A_SECOND),
-        "HARMONIUM_QUEUE_SECONDS": "60" if asked.queued else "0",
+        "HARMONIUM_ADMISSION_WAIT_SECONDS": "60" if asked.queued else "0",
         "HARMONIUM_TENANT_WEIGHTS": f"acme={asked.weights[0]},globex={asked.weights[1]}",
     }
     took, failed = Counter[str](), Counter[str]()

@@ -151,7 +151,7 @@ async def soak_killed(folder: Path, seconds: float) -> list[Target]:
                 await walk.look()
             finally:
                 await walk.close()
-            report = await checked(fleet.store.url, fleet.settings.key_prefix)
+            report = await checked(fleet.store.url, fleet.settings.redis_prefix)
     print(f"{len(walk.told):,} turns acknowledged, {killed.followed:,} background responses, {killed.kills} kills")
     print(*walk.wrong, sep="\n", end="")
     memory, redis = growth(killed.samples, PROCESS), growth(killed.samples, REDIS)

@@ -200,7 +200,7 @@ async def create(watch: Watch) -> None:
     from store.embedded import EmbeddedServer
 
     with tempfile.TemporaryDirectory() as home, EmbeddedServer(Path(home)) as server:
-        settings = Settings.model_validate({"redis_url": server.url, "api_keys": (), "worker": False})
+        settings = Settings.model_validate({"redis_url": server.url, "api_keys": (), "embedded_worker": False})
         app = create_app(settings)
         async with (
             started(app) as running,

@@ -179,7 +179,7 @@ def own_service() -> Iterator[tuple[str, Callable[[], None]]]:
             ended.callback(process.terminate)
             return process
 
-        serving = started("serve", "--no-worker")
+        serving = started("serve", "--no-embedded-worker")
         worker = started("worker")
 
         def kill() -> None:

@@ -59,6 +59,7 @@ EXPOSED_HEADERS = (
     "x-harmonium-tools-left-out",
     "x-harmonium-items-left-out",
     "x-harmonium-engine",
+    "x-harmonium-after",
     "idempotent-replayed",
     "retry-after-ms",
     *(f"x-ratelimit-{name}-{what}" for name in ("limit", "remaining", "reset") for what in ("requests", "tokens")),
@@ -98,14 +99,14 @@ def create_app(
     for limit in (MAX_ITEMS, MAX_TOOLS, MAX_PARTS):
         bounded_list(limit)
     # engines in a file may change to servers for Chat Completions and their like
-    passes_on = settings.chats != "refused" and (bool(settings.engines) or service.engine.passes_on(""))
-    offered = Offered(passes_on, remembers=settings.chats == "remembered", administers=settings.has_projects)
-    background = Background(service, works=settings.worker, timing=timing)
+    passes_on = settings.chats != "refuse" and (bool(settings.engines) or service.engine.passes_on(""))
+    offered = Offered(passes_on, remembers=settings.chats == "remember", administers=settings.has_projects)
+    background = Background(service, works=settings.embedded_worker, timing=timing)
     admission = Admission(
         service.metrics,
         requests=settings.max_concurrent_requests,
         queued=MAX_QUEUED_REQUESTS,
-        queue_seconds=settings.queue_seconds,
+        queue_seconds=settings.admission_wait_seconds,
         followers=MAX_FOLLOWERS,
         sockets=MAX_SOCKETS,
         bodies=BODIES * settings.max_body_bytes,

@@ -294,7 +294,7 @@ def load_settings(**overrides: object) -> CoreSettings:
     settings = read_settings(Settings, overrides, lacks())
     for wanted, told, feature in (
         (settings.has_projects, f"{variable('admin_key')} and {variable('projects')} make projects", "tenants"),
-        (settings.chats == "remembered", f"{variable('chats')}=remembered remembers chats", "chats"),
+        (settings.chats == "remember", f"{variable('chats')}=remember remembers chats", "chats"),
         ("urls" in settings.pictures, f"{variable('pictures')}=urls fetches pictures", "browser"),
     ):
         if wanted and lacks(feature):
@@ -456,7 +456,7 @@ def open_store(settings: CoreSettings, watcher: Watcher = UNWATCHED) -> Conversa
     seconds = settings.store_timeout_seconds
     return ConversationHistoryStore(
         connect(settings.redis_url, max_connections=STORE_CONNECTIONS, timeout_seconds=seconds),
-        prefix=settings.key_prefix,
+        prefix=settings.redis_prefix,
         shards=settings.shards,
         timeout_seconds=seconds,
         max_chain_bytes=settings.max_chain_bytes,
@@ -480,8 +480,8 @@ def open_jobs(settings: CoreSettings, store: ConversationHistoryStore) -> Jobs:
     limits = JobLimits(
         lease_seconds=settings.lease_seconds,
         first_seconds=FIRST_TIMEOUTS * settings.store_timeout_seconds,
-        waiting=settings.max_queued,
-        log_bytes=settings.max_log_bytes,
+        waiting=settings.max_queued_responses,
+        log_bytes=settings.max_event_log_bytes,
         log_seconds=settings.stream_retention_seconds,
     )
     return Jobs(store, limits)

@@ -147,4 +147,4 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def settings(redis_url: str) -> Settings:
     """Settings of a service with an empty store of its own."""
     prefix = f"test-{uuid.uuid4().hex}"
-    return load_settings(redis_url=redis_url, key_prefix=prefix, store_timeout_seconds=10.0, lease_seconds=30.0)
+    return load_settings(redis_url=redis_url, redis_prefix=prefix, store_timeout_seconds=10.0, lease_seconds=30.0)

@@ -2,7 +2,7 @@
 
 Both ends are taken from the server's own MONITOR, to the microsecond: the script that accepts a job, and the one that
 takes it. Beside it stands the way from the client's request to that claim, HTTP and prompt included. Requests come one
-by one, each when the one before has long ended. Streams take turns: one with X-Detach, and one without.
+by one, each when the one before has long ended. Streams take turns: one with X-Harmonium-Detach, and one without.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ class Claims:
             [("from submit", *self.submitted), ("from the request", *self.asked)],
         ) + table(
             ("to the first delta", "p50 ms", "p99 ms", "worst ms"),
-            [("of a stream", *self.streamed), ("with X-Detach", *self.detached)],
+            [("of a stream", *self.streamed), ("with X-Harmonium-Detach", *self.detached)],
         )
 
 
@@ -90,7 +90,7 @@ async def streams(bench: Bench, port: int) -> tuple[list[float], list[float]]:
     async with connected(port, 1) as (client,):
         for number in bench.progress.track(range(WARM_UP + bench.few(REQUESTS, 40)), description="first deltas"):
             for detached, each in enumerate(found):
-                seconds = await client.first(PATH, wanted, **({"x-detach": "true"} if detached else {}))
+                seconds = await client.first(PATH, wanted, **({"x-harmonium-detach": "true"} if detached else {}))
                 if number >= WARM_UP:
                     each.append(seconds)
                 await asyncio.sleep(random.uniform(*REST_SECONDS))

@@ -78,7 +78,9 @@ class Spread:
 
 def api(redis: _rig.Server, *, profile: bool = False, **settings: object) -> Server:
     """An API that leaves background responses to workers."""
-    return Server(["-m", "service", "serve", "--no-worker"], settings=variables(redis, **settings), profile=profile)
+    return Server(
+        ["-m", "service", "serve", "--no-embedded-worker"], settings=variables(redis, **settings), profile=profile
+    )
 
 
 def worker(redis: _rig.Server, *, profile: bool = False, **settings: object) -> Server:

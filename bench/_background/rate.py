@@ -72,7 +72,7 @@ async def measure(bench: Bench) -> Rates:
 
 async def worked_off(bench: Bench, redis: Server, count: int) -> tuple[float, float, Written]:
     """Jobs a second, CPU ms a job, and what one wrote."""
-    async with opened(redis, max_queued=count) as service:
+    async with opened(redis, max_queued_responses=count) as service:
         ids = await submitted(service, "Write at least 20 words.", count, most=TOKENS)
         with worker(redis, profile=bench.profile) as process:
             await until_left(service, count - count // UNCOUNTED)

@@ -29,7 +29,7 @@ from service.api.request import Effort
 from service.api.tools.callee import FILE_SEARCH, FUNCTIONS, MSEARCH
 from service.api.tools.client import ClientKind, content_of
 from service.decoding import ABSENT, Json
-from service.errors import InvalidRequest, invalid_value, not_allowed
+from service.errors import InvalidRequest, invalid_value
 from service.pictures import REFERENCE
 from store.turn import MOST_PICTURE_BYTES
 
@@ -645,4 +645,5 @@ def duplicate(id: str, *, code: str | None = None) -> DuplicateItem:
 def too_many_pictures(where: str, bounds: PictureBounds) -> InvalidRequest:
     """The refusal of one picture too many."""
     most = f"{bounds.request}, or {MOST_PICTURE_BYTES:,} bytes"
-    return not_allowed(f"Too many pictures in 'input': more than {most}. Send fewer at once.", where)
+    told = f"Too many pictures in 'input': more than {most}. Send fewer at once."
+    return InvalidRequest(told, code="too_many_images", param=where)

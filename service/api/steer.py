@@ -88,7 +88,7 @@ def _refuse_long(sent: bytes) -> None:
     if len(sent) > MAX_STEER_BYTES:
         raise InvalidRequest(
             f"A steer of {len(sent)} bytes is too long, at most {MAX_STEER_BYTES} are allowed.",
-            code="too_many_pending_steers",
+            code="steer_too_large",
             param="input",
         )
 

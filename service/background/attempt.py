@@ -77,7 +77,7 @@ STRANDED = (
     "messages. Send the request again."
 )
 
-NO_ROOM = "The server has no room for more of its events (HARMONIUM_MAX_LOG_BYTES). It has the output so far."
+NO_ROOM = "The server has no room for more of its events (HARMONIUM_MAX_EVENT_LOG_BYTES). It has the output so far."
 
 
 class AttemptOutcome(Enum):

@@ -101,7 +101,7 @@ async def _read(service: Service, entry: Entry, body: bytes, id: str) -> bytes:
         whole = await service.attachments.read_into(entry, raw)
         await in_steps(read_in_steps(whole, service.settings.picture_bounds))
     except InvalidRequest as error:
-        if error.code in ("invalid_json", "too_many_pending_steers"):
+        if error.code in ("invalid_json", "steer_too_large"):
             raise
         raise InvalidRequest(error.message, code="invalid_input", param=error.param) from error
     return bytes(raw)

@@ -58,7 +58,7 @@ def harmonium(
 
 
 @app.command(rich_help_panel=RUN, cls=SettingsCommand)
-@with_settings("host", "port", "workers", "worker", *ENGINE, "redis_url", "data_dir", *LOG_OPTIONS)
+@with_settings("host", "port", "workers", "embedded_worker", *ENGINE, "redis_url", "data_dir", *LOG_OPTIONS)
 def serve(settings: CoreSettings) -> None:
     """Serve the API until Ctrl-C or SIGTERM.
 
@@ -80,9 +80,9 @@ def serve(settings: CoreSettings) -> None:
 def worker(settings: CoreSettings) -> None:
     """Work on background responses until Ctrl-C or SIGTERM.
 
-    `serve` does this too, unless it has `--no-worker`. You can run as many separate workers as the engine can serve,
-    and restart them without losing work. A stopped worker hands its responses back, and others continue them at once.
-    The responses of a dead worker continue when its leases have expired.
+    `serve` does this too, unless it has `--no-embedded-worker`. You can run as many separate workers as the engine can
+    serve, and restart them without losing work. A stopped worker hands its responses back, and others continue them at
+    once. The responses of a dead worker continue when its leases have expired.
 
     A worker needs a Redis that all processes share (`--redis-url`), and the same engine and settings as `serve`. Each
     option is a setting: `--redis-url` is `HARMONIUM_REDIS_URL`.

@@ -231,7 +231,7 @@ class Metrics:
     )
     recognised_ratio: Histogram = metric(
         "recognised_ratio",
-        "Share of a history's items that were recognised, with HARMONIUM_CHATS=remembered.",
+        "Share of a history's items that were recognised, with HARMONIUM_CHATS=remember.",
         SHARE_BUCKETS,
     )
     loop_lag_seconds: Histogram = metric(

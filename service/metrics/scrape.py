@@ -46,7 +46,7 @@ _as_openmetrics = cast(Callable[[Collector], bytes], openmetrics.generate_latest
 ReadShards = Callable[[], Awaitable[Mapping[int, QueueFigures]]]
 """Reads what every shard holds, by its number. Raises StoreError."""
 
-SHARD_LIMITS = ("max_responses", "max_bytes", "max_queued", "max_log_bytes")
+SHARD_LIMITS = ("max_responses", "max_bytes", "max_queued_responses", "max_event_log_bytes")
 BUILD = Description("build_info", "Always 1; the build is its labels.", **dict.fromkeys(Build._fields, ()))
 ENGINE_UP = Description(
     "engine_up",

@@ -222,7 +222,7 @@ class _Preparation:
         if _sees(model) and rules.hosts:
             rules = msgspec.structs.replace(rules, pictures=self._picture_room(prompt, pictures))
         items = identify(prompt.items, id)
-        sampling = _sampling(request, rules, length, model, self.service.settings.max_output_tokens)
+        sampling = _sampling(request, rules, length, model, self.service.settings.default_output_tokens)
         base = _base(request, read, sampling, id, int(created_at))
         if self.continuation is not None and self.continuation.recognised:
             base = Extensions.extend(base, recognised=True)
@@ -410,7 +410,7 @@ class _Preparation:
             sampling=sampling,
             model=self.model.id,
             affinity=next(filter(None, named), parent.root or id),
-            cache_salt=salt_of(self.service.settings.key_prefix, caller.tenant, request.cache_salt or ""),
+            cache_salt=salt_of(self.service.settings.redis_prefix, caller.tenant, request.cache_salt or ""),
             priority=ENGINE_PRIORITY[request.tier] if request.priority is None else request.priority,
             trace=caller.trace,
             response=id,
@@ -446,7 +446,7 @@ def _check_pictures(shown: Sequence[StoredMessage], most: int) -> None:
         raise InvalidRequest(
             f"The conversation has {len(pictures)} pictures with {size:,} bytes, at most {most} and "
             f"{MOST_SHOWN_BYTES:,} bytes are allowed. Compact it, or continue from an earlier response.",
-            code="invalid_image",
+            code="too_many_images",
             param="input",
         )
 
@@ -489,12 +489,12 @@ def standing_in(items: Sequence[listed.InputItem]) -> list[bytes]:
 
 
 def _sampling(
-    request: CreateRequest, rules: Rules, prompt_tokens: int, model: ModelCard, max_output_tokens: int
+    request: CreateRequest, rules: Rules, prompt_tokens: int, model: ModelCard, default_output_tokens: int
 ) -> Sampling:
     """How the engine samples: as the request wants it, else by the model's defaults."""
     wished, defaults = request.sampling, model.defaults
     room = model.context_tokens - prompt_tokens
-    wanted = request.max_output_tokens or max_output_tokens
+    wanted = request.max_output_tokens or default_output_tokens
     wanted = min(wanted, model.max_output_tokens or wanted)
     most = wanted if rules.after_compaction is not None else min(wanted, room)
     repetition = wished.repetition_penalty

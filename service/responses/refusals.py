@@ -165,11 +165,12 @@ def _full_refusal(error: errors.StoreFull) -> ApiError:
 def _queue_refusal(error: errors.QueueFull) -> ApiError:
     """Why no background response is accepted."""
     kind, part = (" with a completion window", "a quarter") if error.hours else ("", "half")
-    message = f"{error.most} background responses{kind} are waiting. Try again later, or raise HARMONIUM_MAX_QUEUED."
+    remedy = "Try again later, or raise HARMONIUM_MAX_QUEUED_RESPONSES."
+    message = f"{error.most} background responses{kind} are waiting. {remedy}"
     if error.what == "bytes":
         message = (
             f"The waiting background responses{kind} take {error.most} bytes already, {part} of "
-            "HARMONIUM_MAX_LOG_BYTES. Try again later."
+            "HARMONIUM_MAX_EVENT_LOG_BYTES. Try again later."
         )
     return ApiError(429, message, type="rate_limit_error", code="queue_full", retry_after=QUEUE_RETRY_SECONDS)
 
@@ -180,8 +181,11 @@ def _parent_refusal(error: errors.NotContinuable | errors.TurnTooLarge) -> Inval
     if isinstance(error, errors.ChainTooLong):
         why = "ends a conversation that is too long to continue"
     elif isinstance(error, errors.NotContinuable):
-        message = _not_continuable(error)
-        return InvalidRequest(message, code="previous_response_not_continuable", param="previous_response_id")
+        return InvalidRequest(
+            _not_continuable(error),
+            code="previous_response_in_progress" if error.status in MOVES else "previous_response_not_continuable",
+            param="previous_response_id",
+        )
     message = f"The response '{error.id}' {why}. Start a new conversation with the important part."
     return InvalidRequest(message, code="conversation_too_long", param="previous_response_id")
 

@@ -79,7 +79,7 @@ PREPARING_SECONDS = 60
 
 STORE_LIMITS = (
     *("max_responses", "max_trees", "max_bytes", "idle_days", "conversation_idle_days"),
-    *("max_log_bytes", "stream_retention_seconds"),
+    *("max_event_log_bytes", "stream_retention_seconds"),
 )
 """The limits by which one process deletes what all others keep: they have to be the same for all."""
 
@@ -270,7 +270,7 @@ class StoreSettings(SettingsGroup):
     )
     """Redis for the conversations: redis://, unix://, redis+sentinel:// or redis+cluster://, rediss with TLS. Empty
     starts an embedded server."""
-    key_prefix: str = Field("harmonium", pattern=r"^[A-Za-z0-9_.:-]{1,64}$")
+    redis_prefix: str = Field("harmonium", pattern=r"^[A-Za-z0-9_.:-]{1,64}$")
     """The prefix of every Redis key; services that share a Redis need different ones."""
     shards: int = Field(1, ge=1, le=MAX_SHARDS)
     """Parts of the store, each on one node of a cluster. The number can grow at any time, and must never shrink."""
@@ -325,12 +325,13 @@ class RequestSettings(SettingsGroup):
     read, take at most six times as much; above that, requests are a 503."""
     max_chain_bytes: int = Field(32 * MIB, ge=KIB, le=1024 * MIB)
     """A conversation with so many bytes of stored messages can't be continued."""
-    max_output_tokens: int = Field(32_768, ge=16)
-    """The default limit of output tokens, reasoning included."""
+    default_output_tokens: int = Field(32_768, ge=16)
+    """The limit of output tokens, reasoning included, for requests that name none; they can name more. A cap is an
+    engine's `max_output_tokens`, in the file ENGINES."""
     max_concurrent_requests: int = Field(512, ge=1, le=100_000)
-    """Requests at once in one process. More requests for a response wait for QUEUE_SECONDS, at most 256; the rest are
-    a 503. Requests without a model, such as a GET or a cancel, have an eighth more."""
-    queue_seconds: float = Field(10, ge=0, le=600)
+    """Requests at once in one process. More requests for a response wait ADMISSION_WAIT_SECONDS, at most 256; the
+    rest are a 503. Requests without a model, such as a GET or a cancel, have an eighth more."""
+    admission_wait_seconds: float = Field(10, ge=0, le=600)
     """How long a request for a response waits for room in the process before it is a 503; 0 doesn't wait."""
     tenant_weights: Annotated[Words, AfterValidator(_right_weights)] = ()
     """Weights of waiting tenants, or projects by id, comma-separated, each 0.01 to 1,000: `tenant=3` gets three times
@@ -381,7 +382,7 @@ class OfferSettings(SettingsGroup):
     comma-separated; and urls=example.com+example.org, hosts whose pictures are fetched (`*`: any)."""
     tool_seconds: float = Field(60, gt=0, le=3600)
     """The longest time of one call of an MCP server's tool, or of a Python cell before it is interrupted."""
-    search_hosts: Annotated[
+    allowed_private_hosts: Annotated[
         Words,
         each_is(_HOST.fullmatch, "host; write wiki.internal or wiki.internal:8080"),
         AfterValidator(lambda hosts: tuple(map(str.lower, hosts))),
@@ -409,7 +410,7 @@ class BackgroundSettings(SettingsGroup):
 
     heading = "Background responses"
 
-    worker: bool = True
+    embedded_worker: bool = True
     """Whether `serve` also works on background responses itself."""
     worker_concurrency: int = Field(32, ge=1, le=10_000)
     """Background responses that one process works on at once."""
@@ -421,7 +422,7 @@ class BackgroundSettings(SettingsGroup):
     """How many workers in a row may die or fail on a background response without progress before it fails."""
     max_run_seconds: float = Field(3600, gt=0, le=7 * 86_400)
     """The longest time that all workers together spend on a background response, without the queue."""
-    max_queued: int = Field(10_000, ge=1)
+    max_queued_responses: int = Field(10_000, ge=1)
     """The most waiting background responses of a shard; more are a 429. Half can have a completion_window. Tenants with
     less than a sixteenth of it can use an eighth more."""
     background_without_store: bool = False
@@ -429,7 +430,7 @@ class BackgroundSettings(SettingsGroup):
     continued."""
     stream_retention_seconds: float = Field(3600, ge=0, le=30 * 86_400)
     """How long after its end a background response's events can be streamed again."""
-    max_log_bytes: int = Field(1024 * MIB, ge=MIB)
+    max_event_log_bytes: int = Field(1024 * MIB, ge=MIB)
     """The most memory of Redis for the events of a shard's background responses, in bytes. New events replace the
     earliest ended; waiting responses can have half, those with a completion_window a quarter."""
 

@@ -352,9 +352,9 @@ class EngineSettings(SettingsGroup):
     engines: WholePath = Field("", max_length=4096)
     """File of several engines, each with its model and its servers; a request's `model` chooses. It replaces ENGINE,
     ENGINE_*, MODEL, MODEL_ALIASES and CONTEXT_TOKENS. Empty is one engine."""
-    chats: Literal["passed-on", "remembered", "refused"] = "passed-on"
-    """Chat Completions, Messages and the like: `passed-on` to the engine's server; `remembered`: answered and stored
-    here, with whole histories matched to stored conversations; or `refused`."""
+    chats: Literal["pass-on", "remember", "refuse"] = "pass-on"
+    """Chat Completions, Messages and the like: `pass-on` passes them to the engine's server; `remember` answers and
+    stores them here, and matches histories to stored conversations; `refuse` refuses them."""
     local_model: str = Field("", max_length=4096)
     """The model of `vllm-local` or `llama-local`. For vLLM a name or a folder, by default openai/gpt-oss-20b; for
     llama.cpp a GGUF file, or `smol`: SmolLM2-135M."""

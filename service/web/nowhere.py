@@ -23,8 +23,8 @@ PASSED_ON = (
     "/transcriptions",
 )
 NOT_PASSED_ON = (
-    "This service doesn't pass it on: the engine has no server, or HARMONIUM_CHATS is refused. Set "
-    "HARMONIUM_CHATS=remembered to have chat completions and messages answered here. Each engine serves the Responses "
+    "This service doesn't pass it on: the engine has no server, or HARMONIUM_CHATS is refuse. Set "
+    "HARMONIUM_CHATS=remember to have chat completions and messages answered here. Each engine serves the Responses "
     "API: POST /v1/responses."
 )
 """Paths, by their ends, that are there only where an engine has servers for them; and the advice where it has none."""

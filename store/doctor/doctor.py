@@ -204,15 +204,15 @@ def _policy(expected: Expected, node: ExaminedServer) -> Verdict:
 
 def _memory(expected: Expected, node: ExaminedServer) -> Verdict:
     if "maxmemory" not in node.info:
-        remedy = "check that maxmemory leaves room for HARMONIUM_MAX_BYTES and HARMONIUM_MAX_LOG_BYTES in each shard"
-        return Level.WARN, UNSAID, remedy
+        bounds = "HARMONIUM_MAX_BYTES and HARMONIUM_MAX_EVENT_LOG_BYTES"
+        return Level.WARN, UNSAID, f"check that maxmemory leaves room for {bounds} in each shard"
     limit, machine = _number(node, "maxmemory"), _number(node, "total_system_memory")
     if expected.embedded and limit == CLOSED:
         return Level.UNSAFE, "no turn is stored: its disk is nearly full", "make room on the disk of HARMONIUM_DATA_DIR"
     needed = (expected.max_bytes + expected.log_bytes) * node.shards
     if expected.max_bytes == 0:
         return Level.WARN, f"{_size(limit)}, and HARMONIUM_MAX_BYTES is no limit", "set HARMONIUM_MAX_BYTES"
-    wanted = f"HARMONIUM_MAX_BYTES and HARMONIUM_MAX_LOG_BYTES of all shards here add up to {_size(needed)}"
+    wanted = f"HARMONIUM_MAX_BYTES and HARMONIUM_MAX_EVENT_LOG_BYTES of all shards here add up to {_size(needed)}"
     if limit == 0:
         enough = expected.embedded and machine > needed
         remedy = f"lower HARMONIUM_MAX_BYTES below {_size(machine)}" if expected.embedded else "CONFIG SET maxmemory"

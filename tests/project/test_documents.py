@@ -14,6 +14,7 @@ import pytest
 from service.api import events
 from service.api.outcome import Outcome
 from service.api.tools.callee import Callee, Hosted, HostedKind
+from service.app import EXPOSED_HEADERS
 from service.harmony.header import Header
 from service.process import Settings
 from service.responses.output.calls import ShellCallEmitter, ToolSearchCallEmitter
@@ -74,6 +75,13 @@ STATUSES = {"InvalidRequest": 400, "unavailable": 503, "server_failure": 500}
 """The statuses of errors whose calls needn't name them."""
 
 
+SERVING = re.compile(r"service/(?!engine/|stability|features/(?:browser|llama)/).*\.py")
+"""The sources of the service that have no headers of requests to others."""
+
+HEADER = re.compile(r"\"((?:x|openai|anthropic|request|retry|idempotent|idempotency)-[a-z-]+)\"")
+"""A header that HTTP itself doesn't have."""
+
+
 def raised() -> Iterator[tuple[int | None, str]]:
     """The status, where the call names it, and the code of every error in the source of the service."""
     for path, text in files():
@@ -92,8 +100,10 @@ def codes_of(call: ast.Call, name: str) -> Iterator[tuple[int | None, str]]:
         yield None, first
     given = {each.arg: each.value.value for each in call.keywords if isinstance(each.value, ast.Constant)}
     status = given.get("status", STATUSES.get(name, first if isinstance(first, int) else None))
-    if isinstance(given.get("code"), str):
-        yield status, given["code"]
+    for code in (each.value for each in call.keywords if each.arg == "code"):
+        for each in (code.body, code.orelse) if isinstance(code, ast.IfExp) else (code,):
+            if isinstance(each, ast.Constant) and isinstance(each.value, str):
+                yield status, each.value
 
 
 def test_every_setting_has_its_row_as_its_description_says() -> None:
@@ -138,6 +148,16 @@ def test_every_error_code_has_its_row_beside_the_statuses_it_comes_with_and_no_r
     found = {(status, code) for status, code in raised() if status is not None}
     assert len(found) > 10
     assert found <= table
+
+
+def test_every_header_that_is_no_browser_s_is_in_the_tables() -> None:
+    tables = section(read("docs/api.md"), "Headers").lower()
+    shown = set(re.findall(r"`([a-z]+(?:-[a-z]+)+)\b", tables.replace("requests", "tokens")))
+    shown |= {name.replace("tokens", "requests") for name in shown}
+    own = {name for path, text in files() if SERVING.fullmatch(path) for name in HEADER.findall(text)}
+    assert {"x-harmonium-after", "x-harmonium-detach", "openai-project"} <= own
+    assert own - shown == set()
+    assert {name for name in own if name.startswith("x-harmonium-")} - {"x-harmonium-detach"} <= {*EXPOSED_HEADERS}
 
 
 def test_every_event_is_in_the_document_and_no_other() -> None:

@@ -179,7 +179,7 @@ class Example(NamedTuple):
 @pytest.fixture(scope="module")
 def example(redis_url: str) -> Example:
     """The two turns, held with the whole application and a real store."""
-    return asyncio.run(converse(Settings.model_validate({"redis_url": redis_url, "key_prefix": "example"})))
+    return asyncio.run(converse(Settings.model_validate({"redis_url": redis_url, "redis_prefix": "example"})))
 
 
 async def converse(settings: Settings) -> Example:

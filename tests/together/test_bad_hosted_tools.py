@@ -27,7 +27,7 @@ def hosting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServiceP
     documents.mkdir()
     with folder_for_all() as shared, mcp_server(folder / "mcp") as mcp:
         sandbox = SandboxProcess(folder / "sandbox", shared)
-        searched = {"search": "folder", "search_folder": documents}
+        searched = {"search": "folder", "search_dir": documents}
         service = ServiceProcess(folder / "service", sandbox=sandbox.listen, mcp_allow=mcp.url, **searched)
         try:
             mcp.let_go()

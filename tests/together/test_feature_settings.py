@@ -27,7 +27,7 @@ SECRET = "sk-very-secret"
         ({"archive_url": f"s3://me:{SECRET}@bucket"}, "--archive-url: should be s3://BUCKET/PREFIX"),
         ({"archive_url": f"az://{SECRET}:x"}, "--archive-url: should be az://BUCKET/PREFIX"),
         ({"search": "searxng"}, "searxng needs HARMONIUM_SEARCH_URL"),
-        ({"search_hosts": "wiki.internal, http://x/"}, "is no host"),
+        ({"allowed_private_hosts": "wiki.internal, http://x/"}, "is no host"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused_with_the_reason(wrong: dict[str, object], reason: str) -> None:

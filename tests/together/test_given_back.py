@@ -122,7 +122,7 @@ async def inside(settings: Settings) -> AsyncIterator[tuple[Inside, Settings]]:
     """A service with keys and limits, and no worker: what is queued stays so."""
     made = load_settings(redis_url=settings.redis_url, api_keys=f"{TENANT}:{KEY}", tenant_limits=LIMITS)
     keys = {"api_keys": made.api_keys, "tenant_limits": made.tenant_limits}
-    limited = changed(settings, worker=False, store_timeout_seconds=1.0, **keys)
+    limited = changed(settings, embedded_worker=False, store_timeout_seconds=1.0, **keys)
     async with serving(limited, scripted([answer("Yes.")])) as running:
         yield running, limited
 
@@ -188,7 +188,7 @@ async def test_a_request_that_is_cancelled_at_any_await_gives_back_what_it_took(
     (running, settings), (ask, name) = inside, WAYS[way]
     parent = await made(running, model=MODEL, input="Hi")
     async with connect(settings.redis_url) as redis:  # pyright: ignore
-        await until(lambda: held(redis, settings.key_prefix), wanted=lambda found: not found)
+        await until(lambda: held(redis, settings.redis_prefix), wanted=lambda found: not found)
         lost: list[str] = []
         for at in range(MOST_AWAITS):
             conversation = await made(running, "/v1/conversations")
@@ -199,13 +199,13 @@ async def test_a_request_that_is_cancelled_at_any_await_gives_back_what_it_took(
             finally:
                 trap.remove()
             try:
-                await until(lambda: held(redis, settings.key_prefix), SECONDS, wanted=lambda found: not found)
+                await until(lambda: held(redis, settings.redis_prefix), SECONDS, wanted=lambda found: not found)
             except TimeoutError as error:
                 lost.append(f"{at} {trap.places[at] if at < len(trap.places) else ''}: {str(error)[-300:]}")
                 await redis.delete(
                     *[
                         n
-                        async for n in redis.scan_iter(match=f"{settings.key_prefix}:*")
+                        async for n in redis.scan_iter(match=f"{settings.redis_prefix}:*")
                         if any(w in n for w in (b":pins:", b":runs:", b"parallel", b"reserved", b"keyed"))
                     ]
                 )

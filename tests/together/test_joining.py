@@ -36,7 +36,7 @@ def _own_signals() -> Iterator[None]:
 
 def environment(settings: Settings, **others: object) -> dict[str, str]:
     """What a command is told of a store."""
-    told = {"redis_url": settings.redis_url, "key_prefix": settings.key_prefix, **others}
+    told = {"redis_url": settings.redis_url, "redis_prefix": settings.redis_prefix, **others}
     return {f"HARMONIUM_{name.upper()}": str(value) for name, value in told.items()}
 
 
@@ -62,7 +62,7 @@ def test_a_store_that_has_more_shards_keeps_what_its_tenants_have(
 ) -> None:
     def grown_to(shards: int) -> OpenAI:
         join(other(settings, shards=shards))
-        return beside(key_prefix=settings.key_prefix, shards=shards).client()
+        return beside(redis_prefix=settings.redis_prefix, shards=shards).client()
 
     def answered(client: OpenAI) -> str:
         return client.responses.create(model=MODEL, input="hi", extra_headers={"Idempotency-Key": "once"}).id
@@ -81,14 +81,14 @@ def test_a_store_that_has_more_shards_keeps_what_its_tenants_have(
 async def _went_back(settings: Settings, folder: Path) -> None:
     """A Redis that has again what was deleted, as its archive knows."""
     archive, redis = open_archive("sqlite", folder), AsyncRedis.from_url(settings.redis_url)
-    async with kept(settings.redis_url, settings.key_prefix, archive) as both:
+    async with kept(settings.redis_url, settings.redis_prefix, archive) as both:
         await ownership.join(both.store, archive)
         (id,) = await grow(both.store, "one")
         await both.archive_all()
-        before = await remembered(redis, settings.key_prefix)
+        before = await remembered(redis, settings.redis_prefix)
         await both.store.forget(TENANT, id)
         await both.archive_all()
-        await gone_back(redis, settings.key_prefix, before)
+        await gone_back(redis, settings.redis_prefix, before)
     await redis.aclose()
     await archive.close()
 

@@ -16,7 +16,7 @@ from tests.support.service.process import MODEL, Served
     ],
 )
 def test_another_api_is_kept_alive_by_its_own_means(beside: Callable[..., Served], path: str, alive: str) -> None:
-    slow = beside(demo_tokens_per_second=10, keepalive_seconds=0.03, chats="remembered")
+    slow = beside(demo_tokens_per_second=10, keepalive_seconds=0.03, chats="remember")
     said = {"input": "hi"} if path.endswith("responses") else {"messages": [{"role": "user", "content": "hi"}]}
     limit = "max_output_tokens" if path.endswith("responses") else "max_tokens"
     text = slow.http().post(path, json={"model": MODEL, "stream": True, limit: 16, **said}).text

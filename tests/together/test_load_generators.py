@@ -67,7 +67,7 @@ async def test_a_load_generator_s_body_is_answered_at_the_length_that_it_asks_fo
     settings: Settings, name: str
 ) -> None:
     path, body, exactly = BODIES[name]
-    async with serving(settings.model_copy(update={"chats": "remembered"})) as inside, inside.http() as http:
+    async with serving(settings.model_copy(update={"chats": "remember"})) as inside, inside.http() as http:
         answer = await http.post(path, json={"model": MODEL, "stream": True, **body})
     assert answer.status_code == 200, answer.text
     if path == RESPONSES:

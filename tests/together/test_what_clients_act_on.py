@@ -113,7 +113,7 @@ async def test_a_refusal_has_the_status_the_code_and_the_words_that_its_clients_
     if path == RESPONSES:
         body = {"model": body["model"], "input": told if told not in (None, UNKNOWN) else "hi"}
         body |= {"previous_response_id": UNKNOWN} if told == UNKNOWN else {}
-    async with serving(settings.model_copy(update={"chats": "remembered"})) as inside, inside.http() as http:
+    async with serving(settings.model_copy(update={"chats": "remember"})) as inside, inside.http() as http:
         answer = await http.post(path, json=body)
     error = answer.json()["error"]
     assert (answer.status_code, error["type" if path == MESSAGES else "code"]) == (status, code), error
@@ -137,7 +137,7 @@ async def test_a_websocket_says_that_a_response_is_gone_and_codex_sends_all_agai
 
 async def test_the_command_line_comes_back_to_a_service_without_room(settings: Settings) -> None:
     full = scripted([Die(EngineOverloaded("no room", 3))])
-    async with serving(settings.model_copy(update={"chats": "remembered"}), full) as inside, inside.http() as http:
+    async with serving(settings.model_copy(update={"chats": "remember"}), full) as inside, inside.http() as http:
         answer = await http.post(MESSAGES, json={"model": MODEL, "max_tokens": 16, "messages": [USER]})
     assert (answer.status_code, answer.json()["error"]["type"]) == (503, "overloaded_error")
     assert (answer.headers["retry-after"], answer.headers["x-should-retry"]) == ("3", "true")

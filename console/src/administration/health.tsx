@@ -10,8 +10,8 @@ const REFRESH_MS = 5_000;
 const HELD: [string, string, (shard: Shard) => number, boolean?][] = [
   ["Responses", "max_responses", (shard) => shard.responses],
   ["Conversations", "max_bytes", (shard) => shard.bytes, true],
-  ["Queued", "max_queued", (shard) => shard.waiting.reduce((sum, each) => sum + each, 0)],
-  ["Event logs", "max_log_bytes", (shard) => shard.log_bytes, true],
+  ["Queued", "max_queued_responses", (shard) => shard.waiting.reduce((sum, each) => sum + each, 0)],
+  ["Event logs", "max_event_log_bytes", (shard) => shard.log_bytes, true],
   ["Webhooks", "max_webhooks_pending", (shard) => shard.pending],
 ];
 

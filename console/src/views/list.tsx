@@ -309,7 +309,7 @@ function Empty({ page, isFiltered }: { page: TreePage; isFiltered: boolean }) {
       <div class="empty">
         <h2>Nothing found</h2>
         <p>No conversation matches what you look for.</p>
-        {filters.value.find && <p>Of archived ones titles and newest turns are searched, unless HARMONIUM_SEARCH_WORDS is all.</p>}
+        {filters.value.find && <p>Of archived ones titles and newest turns are searched, unless HARMONIUM_CATALOGUE_WORDS is all.</p>}
         <button onClick={resetList}>Clear the filters</button>
       </div>
     );

@@ -410,7 +410,7 @@ def accept(
         older = _on_both(settings, go, own=False)
         if older and yes:
             since = min(each.at for each in older)
-            _add_to_log(settings, "archive.accepted", settings.key_prefix, {"since_us": since})
+            _add_to_log(settings, "archive.accepted", settings.redis_prefix, {"since_us": since})
     rows = [{"shard": each.shard, "since_us": each.at} for each in older]
     lines = [f"shard {each.shard:02x} is {each.age}" for each in older]
     lines.append(("accepted" if yes else "add --yes to accept it") if older else "the archive is not an older copy")
@@ -500,7 +500,7 @@ def log_repairs(
     """Have the audit log say how many faults were repaired, if any were."""
     if repaired := Counter(fault.what for fault, done in faults.items() if done):
         data = {"repaired": dict(repaired), "left": left}
-        _add_to_log(settings, kind, settings.key_prefix, data)
+        _add_to_log(settings, kind, settings.redis_prefix, data)
 
 
 def _add_to_log(settings: CoreSettings, type: str, id: str, data: Mapping[str, object] | None = None) -> None:

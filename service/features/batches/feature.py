@@ -20,7 +20,7 @@ class BatchesFeature(Feature):
     """Batches."""
 
     def works(self, service: Service) -> Iterable[Chore]:
-        if not service.settings.worker:
+        if not service.settings.embedded_worker:
             return ()
         from service.features.batches.running import Batches, endpoints_of
         from service.features.files.inputs import files_of

@@ -29,7 +29,7 @@ class BrowserFeature(Feature):
             from service.features.browser.search.fetcher import Fetcher, FetchLimits
 
             limits, judge = FetchLimits(bytes=bounds.bytes + 1), outside_of(settings.private_networks)
-            fetcher = Fetcher("pictures", PICTURE_TYPES, settings.search_hosts, limits, may_reach=judge)
+            fetcher = Fetcher("pictures", PICTURE_TYPES, settings.allowed_private_hosts, limits, may_reach=judge)
             parts.fetch_picture = fetcher.whole
 
 
@@ -41,9 +41,9 @@ def open_browser(settings: SearchSettings) -> Tool:
     from service.features.browser.search.web import Web
 
     if settings.search == "folder":
-        folder = Folder(Path(settings.search_folder), settings.search_url or ADDRESS)
+        folder = Folder(Path(settings.search_dir), settings.search_url or ADDRESS)
         return Browsing(folder.search, folder.page)
-    pages = Web(settings.search_hosts, may_reach=outside_of(settings.private_networks))
+    pages = Web(settings.allowed_private_hosts, may_reach=outside_of(settings.private_networks))
     key = settings.search_key.get_secret_value()
     return Browsing(searcher_of(settings.search, url=settings.search_url, key=key), pages.page)
 

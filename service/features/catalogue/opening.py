@@ -40,7 +40,7 @@ FRESH_SECONDS = 600.0
 was longer ago. After that one process compares them once a day.
 """
 
-OTHER_WORDS = "another process makes the catalogue with another HARMONIUM_SEARCH_WORDS: set the same for all"
+OTHER_WORDS = "another process makes the catalogue with another HARMONIUM_CATALOGUE_WORDS: set the same for all"
 FOREIGN = "the catalogue was another archive's and is made anew: each archive needs one of its own"
 
 TOLD = 1_000
@@ -54,8 +54,8 @@ def open_cataloguer(settings: CoreSettings, archive: Archive, archive_url: str) 
     own = CatalogueSettings.of(settings)
     url = own.catalogue_url or (archive_url if archive_url.startswith(("sqlite", "postgres")) else "sqlite")
     catalogue = Catalogue(_database(url, settings.data_dir))
-    describing = partial(describe, all_words=own.search_words == "all")
-    return Cataloguer(archive, catalogue, describing, f"{own.search_words} {FORM}")
+    describing = partial(describe, all_words=own.catalogue_words == "all")
+    return Cataloguer(archive, catalogue, describing, f"{own.catalogue_words} {FORM}")
 
 
 def _database(url: str, data: Path) -> CatalogueDatabase:

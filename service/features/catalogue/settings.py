@@ -19,7 +19,7 @@ class CatalogueSettings(CoreSettings):
     catalogue_url: Annotated[str, shown_as(without_password)] = Field("", max_length=4096, repr=False)
     """The list of the archive's conversations: `sqlite`, `sqlite:///FOLDER` or `postgresql://`. Empty is beside the
     archive, or in the data folder for a bucket; for several machines name a Postgres."""
-    search_words: Literal["titles", "all"] = "titles"
+    catalogue_words: Literal["titles", "all"] = "titles"
     """The indexed words of a conversation: title, newest turn and metadata, or all its texts, which doubles the
     space."""
 

@@ -46,14 +46,14 @@ AS_SENT = (
 )
 """Members that a create request has under the same name."""
 
-_THERE = "HARMONIUM_CHATS=passed-on passes it to the engine's server."
+_THERE = "HARMONIUM_CHATS=pass-on passes it to the engine's server."
 UNSERVED: dict[str, tuple[bytes, str]] = {
     **dict.fromkeys(("prompt_logprobs", "truncate_prompt_tokens", "thinking_token_budget"), (b"null", _THERE)),
     **dict.fromkeys(("stop_token_ids", "bad_words", "allowed_token_ids"), (b"[]", _THERE)),
     **dict.fromkeys(("continue_final_message", "echo", "add_special_tokens"), (b"false", _THERE)),
     **dict.fromkeys(("return_token_ids", "return_tokens_as_token_ids"), (b"false", _THERE)),
     "add_generation_prompt": (b"true", _THERE),
-    "n": (b"1", "harmonium makes one answer. With HARMONIUM_CHATS=passed-on the engine's server may make more."),
+    "n": (b"1", "harmonium makes one answer. With HARMONIUM_CHATS=pass-on the engine's server may make more."),
     "functions": (b"[]", "Send 'tools' in their place."),
     "function_call": (b'"none"', "Send 'tool_choice' in its place."),
     "modalities": (b'["text"]', "Answers are texts."),

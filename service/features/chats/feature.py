@@ -14,13 +14,13 @@ class ChatsFeature(Feature):
     """Chat Completions and Messages that are made here."""
 
     def compose(self, parts: Parts) -> None:
-        if parts.settings.chats == "remembered":
+        if parts.settings.chats == "remember":
             from service.features.chats.recognise import digest_after, see
 
             parts.recogniser = Recogniser(see, digest_after)
 
     def translations(self, settings: CoreSettings) -> Mapping[str, Translate]:
-        if settings.chats == "refused":
+        if settings.chats == "refuse":
             return {}
         from service.features.chats.dialects import translate
 

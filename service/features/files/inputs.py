@@ -165,7 +165,8 @@ class _Reading:
         self._number, self._bytes = self._number + 1, self._bytes + size
         if self._number > MOST_FILES or self._bytes > MOST_BYTES:
             told = f"A request can name {MOST_FILES} files with {MOST_BYTES:,} bytes in all; '{where}' exceeds that."
-            raise InvalidRequest(told, code="too_many_files", param=where)
+            many = self._number > MOST_FILES
+            raise InvalidRequest(told, code="too_many_files" if many else "too_many_file_bytes", param=where)
 
 
 def _list(raws: Sequence[msgspec.Raw]) -> msgspec.Raw:

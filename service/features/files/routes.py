@@ -234,16 +234,18 @@ def no_file(id: str) -> ApiError:
 
 def too_large(most: int) -> ApiError:
     """413 for a file that is too long."""
-    told = f"A file can have at most {most} bytes ({variable('file_max_bytes')}). Split it."
+    told = f"A file can have at most {most} bytes ({variable('max_file_bytes')}). Split it."
     return ApiError(413, told, code="file_too_large", param="file")
 
 
 def _full(error: FilesFull) -> ApiError:
     """The refusal where there is no room for a file."""
-    if error.bound in ("files", "bytes"):
-        bound = f"bytes of your files ({variable('files_bytes')})" if error.bound == "bytes" else "files of a project"
-        told = f"The limit for the {bound} is reached. Delete some."
+    if error.bound == "files":
+        told = "The limit for the files of a project is reached. Delete some."
         return InvalidRequest(told, code="too_many_files", param="file")
+    if error.bound == "bytes":
+        told = f"The limit for the bytes of your files ({variable('max_tenant_files_bytes')}) is reached. Delete some."
+        return InvalidRequest(told, code="too_many_file_bytes", param="file")
     setting = variable("max_bytes")
     if error.bound == "held":
         told = f"The files of all tenants have reached their limit in Redis, a quarter of {setting}."

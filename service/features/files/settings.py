@@ -20,16 +20,16 @@ class FileSettings(CoreSettings):
 
     heading = "Files"
 
-    files_bytes: int = Field(10 * 1024 * MIB, ge=0)
-    """The most bytes of a tenant's files together; 0 accepts no files."""
-    file_max_bytes: int = Field(512 * MIB, ge=0, le=64 * 1024 * MIB)
-    """The most bytes of one file."""
+    max_tenant_files_bytes: int = Field(10 * 1024 * MIB, ge=0)
+    """The most bytes of a tenant's files together; 0 accepts only empty files."""
+    max_file_bytes: int = Field(512 * MIB, ge=0, le=64 * 1024 * MIB)
+    """The most bytes of one file; 0 accepts only empty files."""
 
     @property
     def file_limits(self) -> FileLimits:
         """The limits of the store."""
         held = self.max_bytes // HELD_SHARE if self.max_bytes else HELD_BYTES
-        return FileLimits(file_bytes=self.file_max_bytes, bytes=self.files_bytes, held_bytes=held)
+        return FileLimits(file_bytes=self.max_file_bytes, bytes=self.max_tenant_files_bytes, held_bytes=held)
 
 
 GROUP = FileSettings

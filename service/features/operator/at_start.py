@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 async def warn_of_redis(settings: CoreSettings) -> None:
     """A WARNING for each row of the doctor about the Redis that isn't ok. Raises StoreUnavailable."""
-    terms = settings.key_prefix, settings.shards, settings.store_timeout_seconds
+    terms = settings.redis_prefix, settings.shards, settings.store_timeout_seconds
     examined = await examine(str(settings.redis_url), *terms)
     for each in judge(expected_of(settings), examined):
         if each.level is not Level.OK:
@@ -44,7 +44,7 @@ def expected_of(settings: CoreSettings) -> Expected:
         found.kind,
         settings.shards,
         settings.max_bytes,
-        log_bytes=settings.max_log_bytes,
+        log_bytes=settings.max_event_log_bytes,
         embedded=folder is not None,
         local=all(part.scheme == "unix" or is_loopback(part.hostname or "localhost") for part in parts),
         disk_bytes=free_bytes(folder) if folder is not None and folder.exists() else None,

@@ -138,7 +138,7 @@ def _redis(settings: CoreSettings) -> list[Finding]:
     """The findings on the settings' Redis, or on its data folder."""
     why = "conversations are kept in it"
     limits = settings.store_limits if settings.redis_url and not settings.change_limits else None  # else they are ours
-    terms = settings.key_prefix, settings.shards, settings.store_timeout_seconds, limits
+    terms = settings.redis_prefix, settings.shards, settings.store_timeout_seconds, limits
     try:
         with server_url(settings) as url:
             examined = asyncio.run(examine(url, *terms))

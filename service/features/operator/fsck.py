@@ -163,7 +163,7 @@ async def _check_store(
             archived = has
     fsck = Fsck(
         connect(settings.redis_url, timeout_seconds=settings.store_timeout_seconds),
-        prefix=settings.key_prefix,
+        prefix=settings.redis_prefix,
         shards=settings.shards,
         timeout_seconds=settings.store_timeout_seconds,
         turns_per_second=turns_per_second,

@@ -122,14 +122,14 @@ async def _passed_on(request: Received, endpoint: Endpoint) -> HttpResponse:
         stream=read.stream,
         model=card.id,
         affinity=read.cache_key or caller.session or _affinity(exchange.tenant, read) or exchange.request_id,
-        cache_salt=salt_of(settings.key_prefix, exchange.tenant, read.cache_salt) if endpoint in SALTED else "",
+        cache_salt=salt_of(settings.redis_prefix, exchange.tenant, read.cache_salt) if endpoint in SALTED else "",
         priority=priority,
         trace=caller.trace,
         tenant=exchange.tenant,
         headers=_headers(exchange.headers) if endpoint.startswith(MESSAGES) else (),
         file=file,
     )
-    writes = settings.max_output_tokens * read.answers if endpoint in GENERATES else 0
+    writes = settings.default_output_tokens * read.answers if endpoint in GENERATES else 0
     id = service.store.new_id()
     reads = 0 if endpoint is Endpoint.COUNT else reads
     entrance, resources = service.tenants.entrance, admitted.resources

@@ -162,7 +162,7 @@ class SocketConnection:
                 429,
                 f"{MAX_WAITING} frames of this WebSocket wait already. Wait for the end of a response.",
                 type="rate_limit_error",
-                code="queue_full",
+                code="too_many_pending_frames",
             )
         self._room.take_body(len(frame))
         lane.waiting.append(LaneRequest(frame))

@@ -400,9 +400,7 @@ class Directory:
         try:
             await self.registry.change(changes, places=places, entries=entries, tell=tell)
         except RegistryFull as error:
-            name = error.id.partition("/")[0]
-            reason = f"'{name}' has reached its limit. Delete one that you don't need."
-            raise ApiError(400, reason, code="limit_reached") from None
+            raise _full(error.id) from None
         for each in happened:
             each.log(actor)
 
@@ -446,6 +444,16 @@ def _places(key: Key, most: int) -> list[RecordKey]:
     """The places of a key in its lists, of at `most` so many; 0 takes it out."""
     names = (f"keys/{key.project}", f"keys/{key.account}") if key.project else (ADMIN_KEYS,)
     return [RecordKey(name, key.id, most) for name in names]
+
+
+def _full(names: str) -> InvalidRequest:
+    """The refusal of one more in a list."""
+    if names == PROJECTS:
+        return InvalidRequest("There are too many projects already. Use one of them.", code="too_many_projects")
+    if names.startswith("accounts/"):
+        told = "The project has too many service accounts already. Delete one that you don't need."
+        return InvalidRequest(told, code="too_many_accounts")
+    return InvalidRequest("There are too many keys already. Delete one that you don't need.", code="too_many_keys")
 
 
 def _key_created(key: Key, project: Project) -> AuditEvent:

@@ -128,7 +128,7 @@ async def _again(request: Received, body: bytes, read: Read, id: str) -> HttpRes
     return request.with_room(exchange.dialect.answer(found))
 
 
-DETACH = b"x-detach"
+DETACH = b"x-harmonium-detach"
 """The header of a request whose stream goes on when its client goes."""
 
 
@@ -136,7 +136,9 @@ def _detached(request: Received) -> bool:
     """Whether a stream is to go on when its client goes. Raises InvalidRequest."""
     value = request.header(DETACH).strip().lower()
     if value not in ("", "true", "false"):
-        raise InvalidRequest(f"The header 'X-Detach' is '{brief(value)}'. Send true or false.", code="invalid_value")
+        raise InvalidRequest(
+            f"The header 'X-Harmonium-Detach' is '{brief(value)}'. Send true or false.", code="invalid_value"
+        )
     return value == "true"
 
 

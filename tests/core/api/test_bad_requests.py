@@ -22,7 +22,7 @@ PREFIX = "refuse"
 def readers(redis_url: str, **settings: Any) -> Iterator[Refuse]:
     """The readers of a service over an empty store, which stays empty but for the key that seals."""
     with asyncio.Runner() as runner:
-        service = open_service(load_settings(redis_url=redis_url, key_prefix=PREFIX, **settings), scripted([]))
+        service = open_service(load_settings(redis_url=redis_url, redis_prefix=PREFIX, **settings), scripted([]))
 
         yield lambda bad: runner.run(refusal(service, bad))
         runner.run(close_service(service))

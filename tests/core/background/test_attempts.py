@@ -141,7 +141,7 @@ async def test_a_bug_costs_an_attempt_and_never_the_worker(settings: Settings) -
 
 
 async def test_events_of_a_release_that_is_gone_end_a_response_in_words(settings: Settings) -> None:
-    async with serving(changed(settings, worker=False), scripted([])) as inside, inside.client() as client:
+    async with serving(changed(settings, embedded_worker=False), scripted([])) as inside, inside.client() as client:
         id, jobs = (await submitted(client, stream=False)).id, Jobs(inside.store)
         (job,) = (await jobs.claim(0, 1)).jobs
         response = decode_response((await retrieved(inside, id)).content)
@@ -157,8 +157,8 @@ async def test_events_of_a_release_that_is_gone_end_a_response_in_words(settings
 async def test_a_log_that_is_full_ends_its_response_whole(settings: Settings) -> None:
     words = " ".join(str(number**3) for number in range(2000))  # more than may wait to be written
     engine = scripted([[token] for token in answer(words)])
-    found = await made(changed(settings, max_log_bytes=10_000), engine)
+    found = await made(changed(settings, max_event_log_bytes=10_000), engine)
     assert found.error
-    assert (found.status, "HARMONIUM_MAX_LOG_BYTES" in found.error.message) == ("failed", True)
+    assert (found.status, "HARMONIUM_MAX_EVENT_LOG_BYTES" in found.error.message) == ("failed", True)
     assert words.startswith(found.output_text)
     assert len(found.output_text) > 100

@@ -50,7 +50,7 @@ class Replicas(NamedTuple):
 async def replicas(settings: Settings) -> AsyncIterator[Replicas]:
     """Services whose model says something once, and falls silent; and answers after that."""
     engine = scripted(SPOKEN, [answer("Still here.")])
-    idle = changed(settings, worker=False)
+    idle = changed(settings, embedded_worker=False)
     async with (
         serving(settings, engine) as working,
         serving(idle, scripted([])) as other,
@@ -72,7 +72,7 @@ async def deleted(inside: Inside, id: str, **query: str) -> httpx.Response:
 
 async def test_what_is_queued_is_cancelled_and_never_reaches_the_engine(settings: Settings) -> None:
     engine = scripted([answer("Hello.")])
-    async with serving(changed(settings, worker=False), engine) as inside, inside.client() as client:
+    async with serving(changed(settings, embedded_worker=False), engine) as inside, inside.client() as client:
         async with opened_stream(client) as (id, _):
             found = await client.responses.cancel(id)
         assert (await client.responses.retrieve(id)).to_dict() == found.to_dict()
@@ -150,7 +150,10 @@ async def test_what_is_in_the_foreground_or_nowhere_can_not_be_cancelled(setting
 
 @pytest.mark.parametrize("worker", [False, True], ids=["queued", "in_progress"])
 async def test_what_is_under_way_can_not_be_deleted(settings: Settings, worker: bool) -> None:
-    async with serving(changed(settings, worker=worker), scripted(SPOKEN)) as inside, inside.client() as client:
+    async with (
+        serving(changed(settings, embedded_worker=worker), scripted(SPOKEN)) as inside,
+        inside.client() as client,
+    ):
         id = (await submitted(client)).id
         await reached(client, id, "in_progress" if worker else "queued")
         for query in ({}, {"tree": "true"}, {"erase": "true"}):
@@ -167,8 +170,8 @@ async def test_deleted_after_its_end_it_is_gone_with_its_events(settings: Settin
             await ended(client, id)
         redis = connect(settings.redis_url)
         async with contextlib.aclosing(redis):
-            assert await redis.keys(f"{settings.key_prefix}:*:log:{id[5:]}")
+            assert await redis.keys(f"{settings.redis_prefix}:*:log:{id[5:]}")
             assert (await deleted(inside, id)).json() == {"id": id, "object": "response.deleted", "deleted": True}
-            await until(lambda: redis.keys(f"{settings.key_prefix}:*{id[5:]}"), 10, wanted=lambda keys: not keys)
+            await until(lambda: redis.keys(f"{settings.redis_prefix}:*{id[5:]}"), 10, wanted=lambda keys: not keys)
         again = (await deleted(inside, id), await cancelled(inside, id), await retrieved(inside, id, stream="true"))
         assert [found.status_code for found in again] == [404, 404, 404]

@@ -14,7 +14,7 @@ from tests.support.service.background import changed, ended, said, streamed
 from tests.support.service.inside import answer, opened, scripted, serving
 from tests.support.service.process import MODEL
 
-DETACHED = {"X-Detach": "true"}
+DETACHED = {"X-Harmonium-Detach": "true"}
 
 
 async def left(client: AsyncOpenAI, **more: Any) -> tuple[str, int]:
@@ -87,13 +87,15 @@ async def test_what_nobody_could_come_back_to_is_an_ordinary_response(
 ) -> None:
     async with serving(settings, scripted([answer("Hello.")])) as inside, inside.http() as http:
         asked = {"model": MODEL, "input": "hi", **body}
-        found = await http.post("/v1/responses", json=asked, headers={"X-Detach": header})
+        found = await http.post("/v1/responses", json=asked, headers={"X-Harmonium-Detach": header})
     last = json.loads(found.text.split("data: ")[-2]) if body["stream"] else {"response": found.json()}
     assert (last["response"]["status"], last["response"]["background"]) == ("completed", False)
 
 
 async def test_a_header_that_says_neither_is_refused(settings: Settings) -> None:
     async with serving(settings, scripted([answer("Not said.")])) as inside, inside.http() as http:
-        refused = await http.post("/v1/responses", json={"model": MODEL, "input": "hi"}, headers={"X-Detach": "yes"})
+        refused = await http.post(
+            "/v1/responses", json={"model": MODEL, "input": "hi"}, headers={"X-Harmonium-Detach": "yes"}
+        )
     assert (refused.status_code, refused.json()["error"]["code"]) == (400, "invalid_value")
     assert "'yes'. Send true or false" in refused.json()["error"]["message"]

@@ -52,10 +52,10 @@ async def test_sweeping_that_fails_leaves_work_alone_and_is_said_by_the_probe(
 
 
 async def test_a_worker_process_that_has_a_fault_hands_back_and_says_so_by_its_status(settings: Settings) -> None:
-    idle = changed(settings, worker=False)
+    idle = changed(settings, embedded_worker=False)
     async with serving(idle, scripted([])) as inside, inside.client() as client:
         id = (await submitted(client)).id
-        given = {"redis_url": settings.redis_url, "key_prefix": settings.key_prefix}
+        given = {"redis_url": settings.redis_url, "redis_prefix": settings.redis_prefix}
         process = await asyncio.to_thread(
             subprocess.run,
             [sys.executable, "-c", WORKER],

@@ -45,7 +45,7 @@ def nameless(response: dict[str, Any]) -> str:
 
 async def test_it_is_accepted_at_once_with_every_key_that_a_response_has(settings: Settings) -> None:
     request = {"metadata": {"ü": "☃"}, "instructions": "Be brief.", "service_tier": "flex", "user": "u"}
-    async with serving(changed(settings, worker=False), scripted([answer("Hello.")])) as inside:
+    async with serving(changed(settings, embedded_worker=False), scripted([answer("Hello.")])) as inside:
         foreground = await posted(inside, **request)
         queued = await posted(inside, **request, background=True)
         assert (await retrieved(inside, queued["id"])).json() == queued
@@ -125,7 +125,7 @@ REFUSED: dict[str, tuple[dict[str, Any], int]] = {
 
 @pytest.mark.parametrize(("request_", "status"), REFUSED.values(), ids=REFUSED)
 async def test_what_is_refused_is_never_queued(settings: Settings, request_: dict[str, Any], status: int) -> None:
-    async with serving(changed(settings, worker=False), scripted([])) as inside, inside.http() as http:
+    async with serving(changed(settings, embedded_worker=False), scripted([])) as inside, inside.http() as http:
         for stream in (False, True):
             body = {"model": MODEL, "input": "hi", "background": True, "stream": stream, **request_}
             refused = await http.post("/v1/responses", json=body)
@@ -150,12 +150,15 @@ async def test_a_parent_that_is_deleted_meanwhile_is_remembered(settings: Settin
 
 @pytest.mark.parametrize("worker", [False, True], ids=["queued", "in_progress"])
 async def test_what_is_under_way_can_not_be_continued_and_says_so(settings: Settings, worker: bool) -> None:
-    async with serving(changed(settings, worker=worker), scripted([Stall()])) as inside, inside.client() as client:
+    async with (
+        serving(changed(settings, embedded_worker=worker), scripted([Stall()])) as inside,
+        inside.client() as client,
+    ):
         id = (await submitted(client)).id
         await reached(client, id, "in_progress" if worker else "queued")
         with pytest.raises(openai.BadRequestError, match=r"Wait for its end") as refusal:
             await ask(client, input="hi", previous_response_id=id, background=worker)
-    assert refusal.value.code == "previous_response_not_continuable"
+    assert refusal.value.code == "previous_response_in_progress"
     assert refusal.value.param == "previous_response_id"
 
 
@@ -215,7 +218,7 @@ async def test_it_holds_its_conversation_while_it_waits_and_while_it_runs_agains
 ) -> None:
     go = asyncio.Event()
     engine = scripted([opened("Said so far,"), Stall(go), [*encode(" and the rest."), RETURN]], [answer("Next.")])
-    async with serving(changed(settings, worker=False), scripted([])) as idle, idle.client() as other:
+    async with serving(changed(settings, embedded_worker=False), scripted([])) as idle, idle.client() as other:
         id = await begun(other)
         made = await submitted(other, conversation=id)
         assert (made.status, made.conversation and made.conversation.id) == ("queued", id)

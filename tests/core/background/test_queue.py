@@ -18,7 +18,7 @@ from tests.support.waiting import until
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_queue_that_is_full_says_when_to_come_back(settings: Settings, stream: bool) -> None:
-    narrow = changed(settings, worker=False, max_queued=2)
+    narrow = changed(settings, embedded_worker=False, max_queued_responses=2)
     async with serving(narrow, scripted([answer("Hello.")])) as inside, inside.client() as client:
         parent = (await ask(client, input="hi")).id
         queued = [(await submitted(client)).id for _ in range(2)]
@@ -69,7 +69,7 @@ async def test_what_waits_for_too_long_fails_without_a_token(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = scripted([answer("Hello.")])
-    idle = changed(settings, worker=False)
+    idle = changed(settings, embedded_worker=False)
     async with serving(idle, engine) as inside, inside.client() as client, opened_stream(client) as (id, _):
         assert (await client.responses.retrieve(id)).status == "queued"
     monkeypatch.setattr("service.background.attempt.MAX_QUEUED_SECONDS", 0.001)

@@ -121,7 +121,7 @@ async def test_followers_on_all_replicas_see_each_event_once_from_where_they_beg
     told: Any = Told()
     async with (
         serving(settings, scripted(told)) as inside,
-        serving(changed(settings, worker=False), scripted([])) as other,
+        serving(changed(settings, embedded_worker=False), scripted([])) as other,
         inside.client() as client,
         opened_stream(client) as (id, _),
     ):
@@ -205,7 +205,7 @@ async def asked_as_globex(inside: Inside, what: str, id: str) -> httpx.Response:
 async def test_what_another_tenant_has_in_the_background_is_as_unknown_as_what_never_was(
     settings: Settings, worker: bool, script: list[Any], status: str
 ) -> None:
-    two = changed(settings, api_keys=parse_api_keys(f"acme:{ACME_KEY},globex:{GLOBEX_KEY}"), worker=worker)
+    two = changed(settings, api_keys=parse_api_keys(f"acme:{ACME_KEY},globex:{GLOBEX_KEY}"), embedded_worker=worker)
     async with serving(two, scripted(script)) as inside, inside.client(ACME_KEY) as acme:
         id = (await submitted(acme)).id
         await reached(acme, id, status)

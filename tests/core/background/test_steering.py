@@ -63,7 +63,7 @@ async def test_an_answer_is_cut_and_another_response_goes_on_from_it(settings: S
     paused, answers = Paused(opened("One, two")), Answers()
     async with (
         serving(settings, scripted(paused, answers)) as working,
-        serving(changed(settings, worker=False), scripted([])) as other,
+        serving(changed(settings, embedded_worker=False), scripted([])) as other,
         working.client() as client,
         (other if elsewhere else working).client() as asking,
         opened_stream(client, instructions="Be kind.", metadata={"a": "b"}) as (id, stream),
@@ -123,7 +123,9 @@ async def test_behind_a_call_it_comes_back_as_the_caller_owes_its_output(setting
 
 async def test_what_can_t_be_steered_says_why(settings: Settings) -> None:
     async with (
-        serving(changed(settings, worker=False, background_without_store=True), scripted([answer("Hi.")])) as inside,
+        serving(
+            changed(settings, embedded_worker=False, background_without_store=True), scripted([answer("Hi.")])
+        ) as inside,
         inside.client() as client,
     ):
         in_one_piece = await ask(client, input="hi")
@@ -157,7 +159,7 @@ async def test_what_can_t_be_steered_says_why(settings: Settings) -> None:
     ],
 )
 async def test_what_is_no_steer_is_refused_and_says_what_is_wrong(settings: Settings, body: bytes) -> None:
-    async with serving(changed(settings, worker=False), scripted([])) as inside, inside.client() as client:
+    async with serving(changed(settings, embedded_worker=False), scripted([])) as inside, inside.client() as client:
         id = (await submitted(client)).id
         async with inside.http() as http:
             headers = {"content-type": "application/json"}
@@ -168,7 +170,7 @@ async def test_what_is_no_steer_is_refused_and_says_what_is_wrong(settings: Sett
 
 
 async def test_no_more_is_accepted_than_there_is_room_for(settings: Settings) -> None:
-    async with serving(changed(settings, worker=False), scripted([])) as inside, inside.client() as client:
+    async with serving(changed(settings, embedded_worker=False), scripted([])) as inside, inside.client() as client:
         id = (await submitted(client)).id
         for number in range(MAX_STEERS):
             await accepted(inside, id, f"{number}")
@@ -176,7 +178,7 @@ async def test_no_more_is_accepted_than_there_is_room_for(settings: Settings) ->
         other = (await submitted(client)).id
         await accepted(inside, other, "x" * (MAX_STEER_BYTES // 2))
         assert await refused(inside, other, "x" * (MAX_STEER_BYTES // 2)) == (429, "too_many_pending_steers", "input")
-        assert await refused(inside, other, "x" * MAX_STEER_BYTES) == (400, "too_many_pending_steers", "input")
+        assert await refused(inside, other, "x" * MAX_STEER_BYTES) == (400, "steer_too_large", "input")
         assert len(await given_back_of_a_cancelled(client, id)) == MAX_STEERS
 
 
@@ -201,7 +203,7 @@ async def test_the_same_under_the_same_key_is_said_once_also_when_it_has_had_its
 
 
 async def test_another_tenant_can_t_tell_that_it_is_there(settings: Settings) -> None:
-    keyed = changed(settings, api_keys=load_settings(api_keys="a:key-of-a,b:key-of-b").api_keys, worker=False)
+    keyed = changed(settings, api_keys=load_settings(api_keys="a:key-of-a,b:key-of-b").api_keys, embedded_worker=False)
     async with serving(keyed, scripted([])) as inside, inside.client("key-of-a") as client:
         id = (await submitted(client)).id
         async with inside.http() as http:

@@ -44,7 +44,7 @@ def of_two(settings: Settings, **changes: Any) -> Settings:
 
 async def asked(inside: Inside, key: str, **body: Any) -> str:
     """The id of a response that is queued; its client goes at once."""
-    headers = {"authorization": f"Bearer {key}"} | ({} if "background" in body else {"x-detach": "true"})
+    headers = {"authorization": f"Bearer {key}"} | ({} if "background" in body else {"x-harmonium-detach": "true"})
     async with inside.http() as http:
         if "conversation" in body:
             body["conversation"] = (await http.post("/v1/conversations", json={}, headers=headers)).json()["id"]
@@ -65,7 +65,7 @@ async def asked(inside: Inside, key: str, **body: Any) -> str:
 async def begun(settings: Settings, flood: dict[str, Any], one: dict[str, Any]) -> list[str]:
     """The tenants of the first two responses that are begun, where one tenant floods before another asks once."""
     engine = scripted([answer("Hello.")])
-    async with serving(of_two(settings, worker=False), scripted([answer("Hello.")])) as waiting:
+    async with serving(of_two(settings, embedded_worker=False), scripted([answer("Hello.")])) as waiting:
         for _ in range(MANY):
             await asked(waiting, ACME, **flood)
         await asked(waiting, GLOBEX, **one)
@@ -91,7 +91,7 @@ async def test_what_a_tenant_says_of_its_own_costs_it_no_turn(settings: Settings
 
 async def test_a_stream_that_goes_on_is_before_all_others_of_its_own_tenant(settings: Settings) -> None:
     engine = scripted([answer("Hello.")])
-    async with serving(of_two(settings, worker=False), scripted([answer("Hello.")])) as waiting:
+    async with serving(of_two(settings, embedded_worker=False), scripted([answer("Hello.")])) as waiting:
         for _ in range(MANY):
             await asked(waiting, ACME, **PLAIN)
         id = await asked(waiting, ACME, stream=True)
@@ -117,7 +117,10 @@ async def test_what_goes_on_from_a_steer_waits_for_another_tenant_s_turn(setting
 
 
 async def test_what_has_hours_fills_no_place_of_what_waits_for_seconds(settings: Settings) -> None:
-    async with serving(of_two(settings, worker=False, max_queued=16), scripted([])) as inside, inside.http() as http:
+    async with (
+        serving(of_two(settings, embedded_worker=False, max_queued_responses=16), scripted([])) as inside,
+        inside.http() as http,
+    ):
         hours = {"model": MODEL, "input": "hi", **SAYINGS["more hours"]}
         headers = {"authorization": f"Bearer {ACME}"}
         answers = [await http.post("/v1/responses", json=hours, headers=headers) for _ in range(9)]

@@ -68,7 +68,7 @@ def test_a_process_without_its_engine_ends_with_one_line(
         ("webhooks", "WEBHOOK_URL", "http://a", "is not a setting"),
         ("tenants", "ADMIN_KEY", "k" * 20, "HARMONIUM_ADMIN_KEY and HARMONIUM_PROJECTS make projects"),
         ("tenants", "PROJECTS", "true", "HARMONIUM_ADMIN_KEY and HARMONIUM_PROJECTS make projects"),
-        ("chats", "CHATS", "remembered", "HARMONIUM_CHATS=remembered remembers chats"),
+        ("chats", "CHATS", "remember", "HARMONIUM_CHATS=remember remembers chats"),
         ("browser", "PICTURES", "urls=*", "HARMONIUM_PICTURES=urls fetches pictures"),
     ],
 )

@@ -34,7 +34,7 @@ def shared(redis_url: str, tmp_path: Path) -> dict[str, object]:
     """What all processes of a test share. No lease ends by itself: whoever goes on was handed the job."""
     return {
         "redis_url": redis_url,
-        "key_prefix": tmp_path.name,
+        "redis_prefix": tmp_path.name,
         "lease_seconds": 600,
         "demo_tokens_per_second": SLOW,
         "log_level": "debug",
@@ -64,7 +64,7 @@ def left(process: CoreProcess | CoreWorker) -> float:
 
 
 def test_what_services_accept_workers_make(run: Start) -> None:
-    service: CoreProcess = run(CoreProcess, "--no-worker", api_keys=f"acme:{KEY}")
+    service: CoreProcess = run(CoreProcess, "--no-embedded-worker", api_keys=f"acme:{KEY}")
     client = service.client(KEY)
     id = client.responses.create(model=MODEL, input=f"My name is {SECRET}.", background=True).id
     assert client.responses.retrieve(id).status == "queued"
@@ -77,7 +77,7 @@ def test_what_services_accept_workers_make(run: Start) -> None:
 
 
 def test_a_service_that_is_stopped_while_nobody_works_cuts_its_streams_and_the_next_one_goes_on(run: Start) -> None:
-    leaving: CoreProcess = run(CoreProcess, "--no-worker", api_keys=f"acme:{KEY}")
+    leaving: CoreProcess = run(CoreProcess, "--no-embedded-worker", api_keys=f"acme:{KEY}")
     client = leaving.client(KEY)
     stream = client.responses.create(model=MODEL, input="hi", background=True, stream=True)
     begun = [next(stream).to_dict(), next(stream).to_dict()]

@@ -146,7 +146,7 @@ async def test_a_response_whose_client_went_away_counts_as_cancelled(settings: S
 
 
 async def test_a_full_service_still_answers_scrapes_and_counts_whom_it_refused(settings: Settings) -> None:
-    full = settings.model_copy(update={"max_concurrent_requests": 1, "queue_seconds": 0})
+    full = settings.model_copy(update={"max_concurrent_requests": 1, "admission_wait_seconds": 0})
     release = asyncio.Event()
     async with serving(full, scripted([Stall(release), answer("Done.")])) as inside, inside.http() as http:
         waiting = asyncio.create_task(http.post("/v1/responses", json={"model": MODEL, "input": "hi"}))

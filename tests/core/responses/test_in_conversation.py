@@ -94,7 +94,7 @@ def pausing(silent: asyncio.Event, go: asyncio.Event) -> Callable[[Generation], 
 
 async def overtake(settings: Settings, id: str) -> None:
     """Add a turn to a conversation as a run of another process would, once this one's hold has ended."""
-    store = ConversationHistoryStore(connect(settings.redis_url), prefix=settings.key_prefix)
+    store = ConversationHistoryStore(connect(settings.redis_url), prefix=settings.redis_prefix)
     conversations = Conversations(store)
     chain = await conversations.chain("default", id)
     said = b'[{"id":"msg_1","type":"message","role":"user","status":"completed","content":[]}]'

@@ -200,7 +200,6 @@ async def test_a_call_that_was_cut_short_needs_no_output(settings: Settings, *, 
 # --- a response is known from `response.created` on ---
 
 TIMES = 4
-NOT_CONTINUABLE = "previous_response_not_continuable"
 
 
 def talking(times: int = 1) -> ScriptedEngine:
@@ -276,7 +275,7 @@ async def test_what_still_runs_is_waited_for_and_then_refused(
         id, stream = await begun(client)
         with pytest.raises(openai.BadRequestError, match="is in_progress") as error:
             await client.responses.create(model=MODEL, input="And?", previous_response_id=id)
-        assert (error.value.code, error.value.param) == (NOT_CONTINUABLE, "previous_response_id")
+        assert (error.value.code, error.value.param) == ("previous_response_in_progress", "previous_response_id")
         monkeypatch.setattr("service.responses.running.ENDING_SECONDS", 20.0)
         waiting = asyncio.create_task(client.responses.create(model=MODEL, input="And?", previous_response_id=id))
         await asyncio.sleep(0)
@@ -313,7 +312,7 @@ async def test_what_is_not_stored_is_unknown_to_others(settings: Settings) -> No
 
 async def test_another_tenants_response_that_runs_is_not_there(settings: Settings) -> None:
     keys = f"acme:{ACME_KEY},globex:{GLOBEX_KEY}"
-    two = load_settings(redis_url=settings.redis_url, key_prefix=settings.key_prefix, api_keys=keys)
+    two = load_settings(redis_url=settings.redis_url, redis_prefix=settings.redis_prefix, api_keys=keys)
     async with serving(two, talking()) as inside, inside.client(ACME_KEY) as one, inside.client(GLOBEX_KEY) as other:
         id, stream = await begun(one)
         with pytest.raises(openai.BadRequestError) as error:

@@ -53,7 +53,7 @@ async def test_the_demo_engine_answers_whatever_it_is_called(settings: Settings,
 
 async def test_a_demo_engine_that_is_named_answers_by_its_own_name_alone(settings: Settings) -> None:
     """So in compose.yaml, where a vLLM may run beside it."""
-    named = load_settings(redis_url=settings.redis_url, key_prefix=settings.key_prefix, engine="demo")
+    named = load_settings(redis_url=settings.redis_url, redis_prefix=settings.redis_prefix, engine="demo")
     async with serving(named) as inside, inside.client() as client:
         with pytest.raises(openai.NotFoundError) as refusal:
             await client.responses.create(model=MODEL, input="Hi")

@@ -58,12 +58,12 @@ async def test_a_failure_of_the_engine_releases_the_parent(settings: Settings) -
         assert (found.status_code, await pins(settings, inside, parent)) == (503, 0), found.text
 
 
-@pytest.mark.parametrize(("stream", "limit", "status"), [(False, {"max_queued": 1}, 429), (True, {}, 503)])
+@pytest.mark.parametrize(("stream", "limit", "status"), [(False, {"max_queued_responses": 1}, 429), (True, {}, 503)])
 async def test_a_limit_that_is_reached_releases_the_parent(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, stream: bool, limit: dict[str, int], status: int
 ) -> None:
     monkeypatch.setattr("service.app.MAX_FOLLOWERS", 0)
-    async with serving(changed(settings, worker=False, **limit), scripted([answer("Yes.")])) as inside:
+    async with serving(changed(settings, embedded_worker=False, **limit), scripted([answer("Yes.")])) as inside:
         parent = (await asked(inside)).json()["id"]
         await asked(inside, background=True)
         found = await asked(inside, previous_response_id=parent, background=True, stream=stream)

@@ -158,7 +158,7 @@ async def test_a_conversation_that_nobody_uses_is_deleted(settings: Settings, mo
         old, new = [each.id.removeprefix("resp_") for each in made]
         now = round(time.time() * 1e6)
         two_days_ago = now - 2 * 86_400_000_000
-        shard = f"{aged.key_prefix}:{{00}}"
+        shard = f"{aged.redis_prefix}:{{00}}"
         await redis.hset(f"{shard}:sweeps", mapping={"last": now, "began": two_days_ago})
         await redis.zadd(f"{shard}:trees", {f"default/{old}": two_days_ago})
 

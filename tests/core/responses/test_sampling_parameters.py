@@ -68,7 +68,7 @@ async def test_an_answer_ends_before_a_stop_and_a_thought_does_not(settings: Set
 
 async def test_a_salt_keeps_cached_prefixes_apart_and_a_tenant_s_are_its_own_anyway(settings: Settings) -> None:
     keys = f"acme:{ACME_KEY},globex:{GLOBEX_KEY}"
-    two = load_settings(redis_url=settings.redis_url, key_prefix=settings.key_prefix, api_keys=keys)
+    two = load_settings(redis_url=settings.redis_url, redis_prefix=settings.redis_prefix, api_keys=keys)
     engine = scripted([answer("Fine.")])
     async with serving(two, engine) as inside:
         for key, body in [(ACME_KEY, {}), (ACME_KEY, {}), (GLOBEX_KEY, {}), (ACME_KEY, {"cache_salt": "a"})]:

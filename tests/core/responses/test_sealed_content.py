@@ -23,7 +23,7 @@ def engine() -> ScriptedEngine:
 def with_keys(settings: Settings, **others: object) -> Settings:
     """The same service for two tenants."""
     keys = f"acme:{ACME_KEY},globex:{GLOBEX_KEY}"
-    return load_settings(redis_url=settings.redis_url, key_prefix=settings.key_prefix, api_keys=keys, **others)
+    return load_settings(redis_url=settings.redis_url, redis_prefix=settings.redis_prefix, api_keys=keys, **others)
 
 
 async def reasoning(service: Inside, key: str = "none", **options: Any) -> dict[str, Any]:
@@ -78,7 +78,7 @@ async def test_a_key_that_the_store_made_is_that_of_all_who_share_it(settings: S
         item = await reasoning(service, include=SEALED)
     async with serving(settings, engine()) as another:
         await send_back(another, item)
-    named = {"redis_url": settings.redis_url, "key_prefix": f"{settings.key_prefix}-other"}
+    named = {"redis_url": settings.redis_url, "redis_prefix": f"{settings.redis_prefix}-other"}
     elsewhere = load_settings(**named, unsupported="refuse")
     async with serving(elsewhere, engine()) as stranger:
         await refused(stranger, item)

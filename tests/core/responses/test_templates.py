@@ -160,7 +160,7 @@ content = "What is new about {{goods}}?"
 def shop(settings: Settings, tmp_path: Path) -> Settings:
     """Settings of a service that has a stored prompt."""
     (tmp_path / "shop.toml").write_text(TEAS)
-    return load_settings(redis_url=settings.redis_url, key_prefix=settings.key_prefix, prompts_dir=str(tmp_path))
+    return load_settings(redis_url=settings.redis_url, redis_prefix=settings.redis_prefix, prompts_dir=str(tmp_path))
 
 
 def named(**variables: Any) -> Any:

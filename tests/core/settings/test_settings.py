@@ -169,7 +169,7 @@ def test_a_host_that_others_can_reach_needs_a_key_and_loopback_none() -> None:
         ({"seal_keys": f"{SEAL_KEY},{SECRET}"}, "--seal-keys: entry 2: should be 32 to 512 printable"),
         ({"seal_keys": f"{SEAL_KEY},{SEAL_KEY}"}, "--seal-keys: entry 2: this key is listed twice"),
         ({"prompts_dir": "/nowhere"}, "--prompts-dir /nowhere: should be a folder that exists"),
-        ({"key_prefix": "a{b}"}, "--key-prefix a{b}: "),
+        ({"redis_prefix": "a{b}"}, "--redis-prefix a{b}: "),
         ({"pictures": "urls=http://x"}, "HOST"),
     ],
 )

@@ -32,7 +32,7 @@ async def with_room(
     """A service before a server with room for one generation, of which the first stalls."""
     engine = ScriptedEngine(ModelCard(MODEL, 0, 131_072), [opened("Hello"), Stall(go_on), [RETURN]])
     async with standing_in(engine, room=SMALL) as server:
-        update = {"engine": "vllm", "engine_url": (server.url,), "model": MODEL, "max_output_tokens": 900, **changes}
+        update = {"engine": "vllm", "engine_url": (server.url,), "model": MODEL, "default_output_tokens": 900} | changes
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("service.process.WAIT_SECONDS", wait_seconds)
             async with serving(settings.model_copy(update=update), timing=TIMING) as inside:

@@ -52,7 +52,7 @@ def test_a_refusal_is_an_error_of_the_sdk_that_says_what_is_wrong_and_where(
 
 
 async def test_a_service_that_is_full_says_when_to_come_back(settings: Settings) -> None:
-    full = settings.model_copy(update={"max_concurrent_requests": 1, "queue_seconds": 0})
+    full = settings.model_copy(update={"max_concurrent_requests": 1, "admission_wait_seconds": 0})
     engine = scripted([Stall()])
     async with serving(full, engine) as inside, inside.http() as http, inside.http() as other:
         first = asyncio.create_task(other.post("/v1/responses", json={"model": MODEL, "input": "hi"}))
@@ -69,7 +69,7 @@ async def test_what_a_later_release_stored_says_to_upgrade_and_asks_for_no_retry
     async with serving(settings, scripted([answer("Hello.")])) as inside, inside.client() as client:
         id = (await client.responses.create(model=MODEL, input="hi")).id
         async with contextlib.aclosing(connect(settings.redis_url)) as redis:
-            (key,) = await redis.keys(f"{settings.key_prefix}:*:response:{id[5:]}")
+            (key,) = await redis.keys(f"{settings.redis_prefix}:*:response:{id[5:]}")
             await redis.setrange(key, 0, b"\xff")
         with pytest.raises(openai.InternalServerError, match="Upgrade") as refusal:
             await client.responses.retrieve(id)

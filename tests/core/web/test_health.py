@@ -83,7 +83,7 @@ async def test_a_store_that_got_another_layout_is_named_and_gets_no_request_any_
         assert (ready.status_code, ready.json()["store"]) == (503, "mismatch")
 
         async def kept() -> dict[bytes, bytes]:
-            keys = await server.command("KEYS", f"{settings.key_prefix}:*")
+            keys = await server.command("KEYS", f"{settings.redis_prefix}:*")
             return {key: await server.command("DUMP", key) for key in keys}
 
         before, made = await kept(), len(engine.generations)

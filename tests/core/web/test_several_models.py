@@ -46,7 +46,7 @@ async def test_anthropic_s_clients_page_through_the_models_in_its_form(settings:
     path = tmp_path / "engines.toml"
     names = [f"demo-{number}" for number in range(5)]
     path.write_text(demo(*names))
-    own = load_settings(redis_url=settings.redis_url, key_prefix=settings.key_prefix, engines=str(path))
+    own = load_settings(redis_url=settings.redis_url, redis_prefix=settings.redis_prefix, engines=str(path))
     async with serving(own) as inside, inside.http() as http:
         http.headers["anthropic-version"] = "2023-06-01"
         whole = (await http.get("/v1/models?limit=1000&beta=true&unknown=1")).json()
@@ -108,7 +108,7 @@ async def two_servers(tmp_path: Path, **second: object) -> AsyncIterator[tuple[P
 @asynccontextmanager
 async def two(settings: Settings, tmp_path: Path, **second: object) -> AsyncIterator[tuple[Inside, Standin, Standin]]:
     async with two_servers(tmp_path, **second) as (path, first, other):
-        given = load_settings(redis_url=settings.redis_url, key_prefix=settings.key_prefix, engines=str(path))
+        given = load_settings(redis_url=settings.redis_url, redis_prefix=settings.redis_prefix, engines=str(path))
         async with serving(given) as inside:
             yield inside, first, other
 
@@ -199,8 +199,8 @@ def test_a_worker_whose_list_lacks_a_model_leaves_its_job_to_others_and_does_the
     both, one = tmp_path / "both.toml", tmp_path / "one.toml"
     both.write_text(demo(ONE, OTHER))
     one.write_text(demo(ONE))
-    shared = {"redis_url": redis_url, "key_prefix": f"several-{time.time_ns()}"}
-    service = start(engines=both, worker="false", **shared)
+    shared = {"redis_url": redis_url, "redis_prefix": f"several-{time.time_ns()}"}
+    service = start(engines=both, embedded_worker="false", **shared)
     worker = CoreWorker(tmp_path / "worker", engines=one, **shared)
     try:
         client = service.client()

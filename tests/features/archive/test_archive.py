@@ -55,14 +55,14 @@ def settings(redis_url: str, prefix: str, tmp_path: Path, monkeypatch: pytest.Mo
     return Settings.model_validate(
         {
             "redis_url": redis_url,
-            "key_prefix": prefix,
+            "redis_prefix": prefix,
             "api_keys": KEYS,
             "data_dir": tmp_path,
             "archive_url": "sqlite",
             "archive_after_seconds": 0,
             "max_responses": FEW,
             "max_trees": 0,
-            "worker": True,
+            "embedded_worker": True,
             "store_timeout_seconds": 10.0,
             "lease_seconds": 30.0,
         }
@@ -341,10 +341,10 @@ async def _is_full(client: AsyncOpenAI) -> bool:
 async def test_who_names_the_archive_of_another_store_does_not_start(
     stored: Stored, away: tuple[str, str], settings: Settings
 ) -> None:
-    another = settings.model_copy(update={"key_prefix": f"test-{uuid.uuid4().hex}"})
+    another = settings.model_copy(update={"redis_prefix": f"test-{uuid.uuid4().hex}"})
     with pytest.raises(Unsupported, match="names an archive that another Redis uses at the moment"):
         await asyncio.to_thread(join, another)  # which is empty, and would tell for ever what the first one deletes
-    third = settings.model_copy(update={"key_prefix": f"test-{uuid.uuid4().hex}", "archive_url": "none"})
+    third = settings.model_copy(update={"redis_prefix": f"test-{uuid.uuid4().hex}", "archive_url": "none"})
     await asyncio.to_thread(join, third)
     async with serving(third) as apart, apart.client(KEYS[0][1]) as ada:
         await say(ada, "Count to 2.")
@@ -361,7 +361,7 @@ async def test_an_archive_of_a_later_release_is_not_adopted_by_an_empty_redis(se
     assert kept.value == str(FORMAT).encode()
     await archive.put(FORMAT_KEY, str(FORMAT + 1).encode(), only_if=kept.etag)
     there = await archive.list("")
-    empty = settings.model_copy(update={"key_prefix": f"test-{uuid.uuid4().hex}"})
+    empty = settings.model_copy(update={"redis_prefix": f"test-{uuid.uuid4().hex}"})
     with pytest.raises(Unsupported, match=r"names a newer archive: .* upgrade it \(docs/upgrading.md\)"):
         await asyncio.to_thread(join, empty)
     assert await archive.list("") == there

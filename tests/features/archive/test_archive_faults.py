@@ -48,12 +48,12 @@ def little(redis_url: str, prefix: str, folder: Path) -> Settings:
     return Settings.model_validate(
         {
             "redis_url": redis_url,
-            "key_prefix": prefix,
+            "redis_prefix": prefix,
             "archive_url": f"sqlite://{folder}",
             "archive_after_seconds": 0,
             "max_responses": FEW,
             "max_trees": 0,
-            "worker": True,
+            "embedded_worker": True,
             "store_timeout_seconds": 10.0,
             "lease_seconds": 30.0,
         }

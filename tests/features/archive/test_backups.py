@@ -33,7 +33,7 @@ def run(line: str, settings: Settings, **other: str) -> str:
     """The output of a line of the shell, with these settings."""
     variables = {
         "HARMONIUM_REDIS_URL": settings.redis_url,
-        "HARMONIUM_KEY_PREFIX": settings.key_prefix,
+        "HARMONIUM_REDIS_PREFIX": settings.redis_prefix,
         "HARMONIUM_DATA_DIR": str(settings.data_dir),
         "HARMONIUM_ARCHIVE_URL": settings.archive_url,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
@@ -60,7 +60,7 @@ async def test_all_that_left_memory_is_in_the_nightly_backup_and_comes_back_afte
     said = await asyncio.to_thread(run, nightly().replace("/var/backups/harmonium", str(backups)), settings)
     (file,) = backups.iterdir()
     assert f"{2 * CONVERSATIONS - 2} turns in {CONVERSATIONS} conversations" in said
-    lost = {"key_prefix": f"{prefix}-new", "data_dir": tmp_path / "new", **after}
+    lost = {"redis_prefix": f"{prefix}-new", "data_dir": tmp_path / "new", **after}
     empty = settings.model_copy(update=lost)
     assert f"{2 * CONVERSATIONS - 2} turns restored" in await asyncio.to_thread(run, f"harmonium restore {file}", empty)
     async with serving(empty) as inside, inside.client("key-of-ada") as ada:
@@ -78,7 +78,7 @@ async def test_a_restore_into_the_archive_says_so_and_lists_say_that_it_is_there
     first = await say(stored.ada, "My name is Ada.")
     one, other = await say(stored.ada, "Count to 2.", first), await say(stored.ada, "Count to 3.")
     await asyncio.to_thread(run, f"harmonium backup {tmp_path}/one.hm", settings)
-    empty = settings.model_copy(update={"key_prefix": f"{prefix}-new", "data_dir": tmp_path / "new"})
+    empty = settings.model_copy(update={"redis_prefix": f"{prefix}-new", "data_dir": tmp_path / "new"})
     said = await asyncio.to_thread(run, f"harmonium restore {tmp_path}/one.hm", empty)
     assert "in the archive: `harmonium ls` lists them" in said
     assert "`harmonium archive restore --into-memory`" in said

@@ -265,7 +265,7 @@ async def test_lines_for_an_engine_that_is_away_come_last_whoever_goes_on(settin
     away = 'kind = "chat"\nurls = ["http://127.0.0.1:1"]\ncontext_tokens = 8000\n'
     path.write_text(f'[[engines]]\nname = "demo"\nkind = "demo"\n[[engines]]\nname = "away"\n{away}')
     asked = lines(*({"input": "Count to 1.", "model": ("away", "demo")[n % 2]} for n in range(300)))
-    both = load_settings(redis_url=settings.redis_url, key_prefix=settings.key_prefix, engines=str(path))
+    both = load_settings(redis_url=settings.redis_url, redis_prefix=settings.redis_prefix, engines=str(path))
     async with serving(both) as inside, inside.client() as client:
         batch = await begun(client, asked)
         await until(lambda: client.batches.retrieve(batch.id), 30, wanted=lambda found: counts_of(found)[1] > 0)
@@ -279,7 +279,7 @@ async def test_lines_for_an_engine_that_is_away_come_last_whoever_goes_on(settin
 
 
 async def test_no_webhook_reports_a_line(settings: Settings) -> None:
-    where = {"redis_url": settings.redis_url, "key_prefix": settings.key_prefix}
+    where = {"redis_url": settings.redis_url, "redis_prefix": settings.redis_prefix}
     told = load_settings(**where, webhook_url="private+http://127.0.0.1:1/", webhook_secret="whsec_" + 32 * "A")
     async with serving(told, scripted([answer("Hello.")])) as inside, inside.client() as client:
         plain = await background.ended(client, (await submitted(client)).id)
@@ -359,13 +359,15 @@ async def test_a_batch_whose_input_was_deleted_keeps_its_answers_so_far_and_no_r
 
         async def left() -> int:
             async with Redis.from_url(settings.redis_url) as redis:
-                return len([key async for key in redis.scan_iter(f"{settings.key_prefix}:*:node:*")])
+                return len([key async for key in redis.scan_iter(f"{settings.redis_prefix}:*:node:*")])
 
         await until(left, 10, wanted=lambda number: number == 0)
 
 
 async def test_another_tenant_s_batch_is_not_there(settings: Settings) -> None:
-    keys = load_settings(redis_url=settings.redis_url, key_prefix=settings.key_prefix, api_keys="ada:sk-ada,bob:sk-bob")
+    keys = load_settings(
+        redis_url=settings.redis_url, redis_prefix=settings.redis_prefix, api_keys="ada:sk-ada,bob:sk-bob"
+    )
     async with serving(keys, scripted([answer("Hello.")])) as inside:
         ada, bob = inside.client("sk-ada"), inside.client("sk-bob")
         batch = await ended(ada, (await begun(ada, lines({"input": "a"}))).id)

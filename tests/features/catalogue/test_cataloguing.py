@@ -565,7 +565,7 @@ async def test_what_others_make_by_other_words_is_made_anew_once_and_then_left_t
             task.cancel()
     await other.close()
     (told,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert told == "another process makes the catalogue with another HARMONIUM_SEARCH_WORDS: set the same for all"
+    assert told == "another process makes the catalogue with another HARMONIUM_CATALOGUE_WORDS: set the same for all"
 
 
 async def test_a_catalogue_of_another_archive_is_made_right_at_once(

@@ -80,7 +80,7 @@ def test_an_erased_word_is_in_no_file_once_the_append_only_file_is_rewritten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     word, data = f"q{secrets.token_hex(12)}", tmp_path / "data"
-    settings = {"archive_after_seconds": 0.2, "search_words": "all", "demo_tokens_per_second": 0}
+    settings = {"archive_after_seconds": 0.2, "catalogue_words": "all", "demo_tokens_per_second": 0}
     service = ServiceProcess(tmp_path, **settings)
 
     def say(text: str, **more: Any) -> str:

@@ -75,7 +75,9 @@ async def site() -> AsyncIterator[Site]:
 async def fetching(settings: Settings, site: Site, *answers: Say, **more: Any) -> AsyncIterator[Seeing]:
     """A service that fetches pictures from localhost alone."""
     hosts = ("localhost",)
-    named: dict[str, Any] = {"search_hosts": hosts} | more | {"pictures": {"urls": hosts} | more.get("pictures", {})}
+    named: dict[str, Any] = (
+        {"allowed_private_hosts": hosts} | more | {"pictures": {"urls": hosts} | more.get("pictures", {})}
+    )
     async with seeing(settings, *answers, **named) as asked:
         yield asked
 
@@ -119,7 +121,7 @@ async def test_outputs_of_functions_and_items_by_hand_show_pictures_at_urls(sett
 async def test_other_dialects_show_pictures_at_urls_and_a_known_history_is_not_fetched_again(
     settings: Settings, site: Site
 ) -> None:
-    async with fetching(settings, site, chats="remembered") as asked, asked.service.http() as http:
+    async with fetching(settings, site, chats="remember") as asked, asked.service.http() as http:
         image = {"type": "image_url", "image_url": {"url": f"{site.url}/cat.png"}}
         words: list[Any] = [{"role": "user", "content": [image]}]
         await asked.client.chat.completions.create(model="llama-4", messages=words)
@@ -164,7 +166,7 @@ async def test_a_picture_that_cannot_be_taken_is_refused_with_the_reason(
 
 
 async def test_an_allowed_host_with_a_private_address_is_refused_without_that(settings: Settings, site: Site) -> None:
-    async with fetching(settings, site, search_hosts=()) as asked:
+    async with fetching(settings, site, allowed_private_hosts=()) as asked:
         with pytest.raises(BadRequestError, match="no public address") as refused:
             await asked.ask(site.said("cat.png"))
         assert not {"127.0.0.1", "::1"} & set(refused.value.message.split())
@@ -218,8 +220,9 @@ async def test_any_host_may_be_allowed(settings: Settings, site: Site) -> None:
 
 async def test_too_many_urls_are_refused_before_any_is_fetched(settings: Settings, site: Site) -> None:
     async with fetching(settings, site, pictures={"request": 3}) as asked:
-        with pytest.raises(BadRequestError, match="Too many pictures"):
+        with pytest.raises(BadRequestError, match="Too many pictures") as refused:
             await asked.ask([*said(DOG), *site.said("cat.png", "cat.png", "cat.png")])
+    assert refused.value.code == "too_many_images"
     assert not site.asked
 
 

@@ -59,7 +59,7 @@ class Seeing(NamedTuple):
     async def kept(self) -> list[bytes]:
         """The keys of pictures in the store."""
         async with redis.asyncio.from_url(self.settings.redis_url) as client:
-            return sorted([key async for key in client.scan_iter(f"{self.settings.key_prefix}:*:picture:*")])
+            return sorted([key async for key in client.scan_iter(f"{self.settings.redis_prefix}:*:picture:*")])
 
 
 @asynccontextmanager
@@ -119,9 +119,9 @@ async def test_a_picture_that_the_store_lost_leaves_words_for_the_model_and_a_wa
     async with seeing(settings) as asked, redis.asyncio.from_url(settings.redis_url) as client:
         first = await asked.ask(said("What is it?", CAT))
         assert "are gone" not in caplog.text
-        (node,) = [key async for key in client.scan_iter(f"{settings.key_prefix}:*:node:*")]
+        (node,) = [key async for key in client.scan_iter(f"{settings.redis_prefix}:*:node:*")]
         await client.hdel(node, "pictures")
-        report = await checked(settings.redis_url, settings.key_prefix, repair=True)
+        report = await checked(settings.redis_url, settings.redis_prefix, repair=True)
         kept = await asked.kept()
         assert (report.left, len(kept)) == (1, 1)  # a check deletes no picture of which it isn't sure
         await client.delete(*kept)
@@ -227,7 +227,7 @@ async def test_a_prompt_has_only_so_many_pictures(settings: Settings) -> None:
         first = await asked.ask(said("One", CAT, DOG))
         with pytest.raises(BadRequestError) as refused:
             await asked.ask(said("Two", CAT), first)
-        assert refused.value.code == "invalid_image"
+        assert refused.value.code == "too_many_images"
         await asked.ask("Two", first)
 
 
@@ -265,7 +265,7 @@ async def test_a_compaction_keeps_the_newest_pictures_and_lines_for_the_others(s
 
 
 async def test_messages_of_anthropics_api_show_pictures(settings: Settings) -> None:
-    async with seeing(settings, chats="remembered") as asked, asked.service.http() as http:
+    async with seeing(settings, chats="remember") as asked, asked.service.http() as http:
         source = {"type": "base64", "media_type": "image/png", "data": b64encode(CAT).decode()}
         content = [{"type": "text", "text": "Look"}, {"type": "image", "source": source}]
         body = {"model": "llama-4", "max_tokens": 50, "messages": [{"role": "user", "content": content}]}
@@ -279,7 +279,7 @@ async def test_messages_of_anthropics_api_show_pictures(settings: Settings) -> N
 
 
 async def test_chat_completions_show_pictures(settings: Settings) -> None:
-    async with seeing(settings, chats="remembered") as asked:
+    async with seeing(settings, chats="remember") as asked:
         image = {"type": "image_url", "image_url": {"url": url_of(CAT), "detail": "low"}}
         words = [{"role": "user", "content": [{"type": "text", "text": "Look"}, image]}]
         await asked.client.chat.completions.create(model="llama-4", messages=words)  # type: ignore[arg-type]
@@ -295,7 +295,7 @@ async def test_models_that_see_and_that_do_not_go_on_from_each_other(settings: S
         listed = [{"name": each.model, "kind": "chat", "urls": [each.url], "sees": each.sees} for each in (eyes, blind)]
         path = tmp_path / "engines.json"
         path.write_text(json.dumps({"engines": listed}))
-        two = load_settings(redis_url=settings.redis_url, key_prefix=settings.key_prefix, engines=str(path))
+        two = load_settings(redis_url=settings.redis_url, redis_prefix=settings.redis_prefix, engines=str(path))
         async with serving(two) as service, service.client() as client:
             previous: Any = None
             for model, words in (("eyes", said("One", CAT)), ("blind", said("Two", DOG)), ("eyes", "Three")):

@@ -90,10 +90,10 @@ async def test_a_continuation_behind_a_picture_hits_the_prefix_cache_and_another
 async def test_killed_amid_an_answer_about_a_picture_a_worker_s_heir_goes_on_at_the_token(
     settings: Settings, seeing_url: str, tmp_path: Path
 ) -> None:
-    stored = {"redis_url": settings.redis_url, "key_prefix": settings.key_prefix}
+    stored = {"redis_url": settings.redis_url, "redis_prefix": settings.redis_prefix}
     given = QUICK | stored | {"engine": "vllm", "engine_url": seeing_url}
     words, long, events = said(CAT, "Tell me of it"), {"max_output_tokens": 400}, list[Any]()
-    async with serving(load_settings(**given, worker=False)) as service, service.client() as client:
+    async with serving(load_settings(**given, embedded_worker=False)) as service, service.client() as client:
         whole = await ask(client, words, **long)
         stream = await ask(client, words, background=True, stream=True, **long)
         first = await asyncio.to_thread(WorkerProcess, tmp_path / "first", **given)

@@ -166,7 +166,7 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "a function that answers nothing": ({"messages": [{"role": "function", "name": "f"}]}, "messages[0].name", "f"),
     "several answers": ({"n": 2}, "n", "HARMONIUM_CHATS"),
-    "a parameter of vLLM's": ({"echo": True}, "echo", "HARMONIUM_CHATS=passed-on"),
+    "a parameter of vLLM's": ({"echo": True}, "echo", "HARMONIUM_CHATS=pass-on"),
     "a strange member": ({"max_output_tokens": 5}, "max_output_tokens", "Unknown"),
     "two limits": ({"max_tokens": 5, "max_completion_tokens": 5}, "max_tokens", "one of the two"),
     "alternatives of nothing": ({"top_logprobs": 2}, "top_logprobs", "logprobs"),

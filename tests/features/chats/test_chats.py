@@ -34,7 +34,7 @@ def body(messages: Any = HI, **more: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def remembering(settings: Settings) -> Settings:
-    return settings.model_copy(update={"chats": "remembered"})
+    return settings.model_copy(update={"chats": "remember"})
 
 
 @pytest.fixture

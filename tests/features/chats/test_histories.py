@@ -46,7 +46,7 @@ def said(text: str) -> dict[str, Any]:
 async def stored(settings: Settings) -> dict[str, Any]:
     """The turns in the store with their texts, and the words by which they are found."""
     async with Redis.from_url(settings.redis_url, protocol=2) as redis:
-        found = await dump(redis, settings.key_prefix)
+        found = await dump(redis, settings.redis_prefix)
     kept = {key: value for key, value in found.items() if re.search(":(node|messages|response|said):", key)}
     return {key: len(value) if ":node:" in key else value for key, value in kept.items()}
 
@@ -57,7 +57,7 @@ async def remembering(
 ) -> AsyncIterator[tuple[Inside, ScriptedEngine, httpx.AsyncClient]]:
     engine = scripted(*([each] for each in scripts))
     async with (
-        serving(changed(settings, **{"chats": "remembered", **changes}), engine) as inside,
+        serving(changed(settings, **{"chats": "remember", **changes}), engine) as inside,
         inside.http() as http,
     ):
         yield inside, engine, http
@@ -119,7 +119,7 @@ CUTS: dict[str, Step] = {
 @pytest.mark.parametrize("status", list(CUTS))
 async def test_a_turn_that_was_cut_is_continued_unless_it_failed(settings: Settings, status: str) -> None:
     engine = scripted([opened("One, two"), CUTS[status]], [answer("Three.")])
-    async with serving(changed(settings, chats="remembered"), engine) as inside, inside.http() as http:
+    async with serving(changed(settings, chats="remember"), engine) as inside, inside.http() as http:
         if status == "cancelled":
             async with inside.client() as client:
                 id = (await submitted(client, "Count.")).id
@@ -213,7 +213,7 @@ async def test_a_client_that_stores_nothing_reads_what_is_known_and_leaves_it_as
 
 
 async def test_nothing_is_recognised_unless_an_operator_wants_it(settings: Settings) -> None:
-    async with remembering(settings, answer("Hello."), chats="passed-on") as (_, _, http):
+    async with remembering(settings, answer("Hello."), chats="pass-on") as (_, _, http):
         await post(http, "Hi.")
         assert (await post(http, [heard("Hi."), said("Hello."), heard("And?")]))["previous_response_id"] is None
 
@@ -223,7 +223,7 @@ PATHS = [("responses", "input"), ("chat/completions", "messages")]
 
 
 def of_two_tenants(settings: Settings) -> Settings:
-    own = {"redis_url": settings.redis_url, "key_prefix": settings.key_prefix}
+    own = {"redis_url": settings.redis_url, "redis_prefix": settings.redis_prefix}
     return load_settings(**own, api_keys="acme:sk-acme,other:sk-other")
 
 
@@ -326,7 +326,7 @@ async def test_a_turn_with_what_its_client_only_says_was_made_here_is_never_foun
 
 
 def test_a_history_that_is_recognised_is_sent_whole_on_purpose(beside: Callable[..., ServiceBeside]) -> None:
-    http = beside(chats="remembered").http()
+    http = beside(chats="remember").http()
     sent, before = [user("Hello.")], None
     for _ in range(3):
         made = ask(http, input=sent)

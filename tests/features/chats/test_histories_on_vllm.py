@@ -44,7 +44,7 @@ async def test_a_history_over_chat_completions_finds_all_of_its_prompt_cached(
     recorder = Recorder(Vllm(), Access((vllm_url,)))
     function = {"type": "function", "function": {key: WEATHER[key] for key in ("name", "description", "parameters")}}
     messages: list[Any] = []
-    async with serving(changed(settings, chats="remembered"), recorder) as inside, inside.client() as asking:
+    async with serving(changed(settings, chats="remember"), recorder) as inside, inside.client() as asking:
         for number in range(TURNS):
             messages.append({"role": "user", "content": QUESTIONS[number % 2]})
             while messages[-1]["role"] != "assistant":

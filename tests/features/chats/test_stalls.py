@@ -28,11 +28,11 @@ BLOCKS: dict[str, Callable[[], list[Any]]] = {
 async def test_the_loop_never_stops_for_long_while_a_message_of_many_blocks_is_read(
     settings: Settings, name: str
 ) -> None:
-    async with serving(changed(settings, chats="remembered"), scripted([answer("Fine.")])) as inside:
+    async with serving(changed(settings, chats="remember"), scripted([answer("Fine.")])) as inside:
         messages = [{"role": "user", "content": BLOCKS[name]()}]
         body = json.dumps({"model": MODEL, "max_tokens": 16, "messages": messages}).encode()
         assert await least_stall(inside.port, lambda: body, "/v1/messages") < 1
 
 
 async def test_a_run_holds_no_body(settings: Settings) -> None:
-    await check_run(changed(settings, chats="remembered"), "/v1/chat/completions", "messages")
+    await check_run(changed(settings, chats="remember"), "/v1/chat/completions", "messages")

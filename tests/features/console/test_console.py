@@ -67,7 +67,7 @@ async def test_the_tools_that_run_are_told_as_requests_declare_them_and_others_w
         ("code_interpreter", "HARMONIUM_SANDBOX"),
     ]
     (servers := tmp_path / "mcp.toml").write_text('[docs]\nurl = "http://docs.invalid/mcp"\n')
-    found = changed(settings, search="folder", search_folder=str(tmp_path), mcp_servers=str(servers))
+    found = changed(settings, search="folder", search_dir=str(tmp_path), mcp_servers=str(servers))
     with bare() as sandbox:
         async with serving(found, compose=partial(run_in, sandbox)) as inside:
             all_of_them = (await asked(inside, None, "/console/api/tools")).json()["data"]
@@ -104,7 +104,7 @@ async def test_an_administrator_sees_caps_shards_and_servers(settings: Settings)
 
 
 async def test_an_administrator_sees_batches_under_way(settings: Settings) -> None:
-    async with administered(changed(settings, worker=False)) as (inside, _), inside.client(STATIC) as user:
+    async with administered(changed(settings, embedded_worker=False)) as (inside, _), inside.client(STATIC) as user:
         batch = await begun(user, lines({"input": "My secret words."}), metadata={"a": "secret"})
         answered = await asked(inside)
         (shown,) = answered.json()["work"]["batches"]

@@ -37,7 +37,7 @@ async def test_the_output_of_code_and_the_sources_of_a_search_are_told_though_no
     settings: Settings, tmp_path: Path
 ) -> None:
     (tmp_path / "moon.md").write_text("# The moon\n\nIt makes high water. [Tides](https://other.invalid/)")
-    found = changed(settings, search="folder", search_folder=str(tmp_path))
+    found = changed(settings, search="folder", search_dir=str(tmp_path))
     code, searched = (
         called("python code<|message|>print(6 * 7)"),
         called('browser.search code<|message|>{"query":"moon"}'),

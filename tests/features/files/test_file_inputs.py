@@ -112,7 +112,9 @@ async def test_a_picture_by_its_id_is_as_one_that_was_sent(service: Inside) -> N
 
 
 async def test_an_unknown_id_is_refused_as_another_tenants_is(settings: Settings) -> None:
-    keys = load_settings(redis_url=settings.redis_url, key_prefix=settings.key_prefix, api_keys="ada:sk-ada,bob:sk-bob")
+    keys = load_settings(
+        redis_url=settings.redis_url, redis_prefix=settings.redis_prefix, api_keys="ada:sk-ada,bob:sk-bob"
+    )
     async with (
         serving(keys, scripted([answer("Yes.")])) as service,
         service.client("sk-ada") as ada,
@@ -130,7 +132,7 @@ async def test_an_unknown_id_is_refused_as_another_tenants_is(settings: Settings
 
 
 async def test_chats_and_messages_read_files(settings: Settings) -> None:
-    made = load_settings(redis_url=settings.redis_url, key_prefix=settings.key_prefix, chats="remembered")
+    made = load_settings(redis_url=settings.redis_url, redis_prefix=settings.redis_prefix, chats="remember")
     async with (
         serving(made, scripted([answer("Yes.")])) as service,
         service.client() as client,
@@ -203,12 +205,13 @@ async def test_a_request_names_so_many_files(service: Inside, monkeypatch: pytes
     async with service.client() as client:
         id = await upload(client)
         monkeypatch.setattr(inputs, "MOST_FILES", 1)
-        with pytest.raises(BadRequestError, match="can name 1 files"):
+        with pytest.raises(BadRequestError, match="can name 1 files") as many:
             await client.responses.create(model=MODEL, input=named(file_id=id) * 2)
         monkeypatch.setattr(inputs, "MOST_FILES", 2)
         monkeypatch.setattr(inputs, "MOST_BYTES", 2 * len(TEXT) - 1)
-        with pytest.raises(BadRequestError, match="can name 2 files"):
+        with pytest.raises(BadRequestError, match="can name 2 files") as large:
             await client.responses.create(model=MODEL, input=named(file_id=id) * 2)
+        assert (many.value.code, large.value.code) == ("too_many_files", "too_many_file_bytes")
         await client.responses.create(model=MODEL, input=named(file_id=id))
 
 
@@ -284,7 +287,9 @@ async def test_a_new_container_of_a_response_has_copies_of_files(settings: Setti
 
 async def test_no_tenant_keeps_others_from_having_their_files_read(settings: Settings) -> None:
     """A slow PDF takes its time in each of many requests, and another tenant's text is read meanwhile."""
-    keys = load_settings(redis_url=settings.redis_url, key_prefix=settings.key_prefix, api_keys="ada:sk-ada,bob:sk-bob")
+    keys = load_settings(
+        redis_url=settings.redis_url, redis_prefix=settings.redis_prefix, api_keys="ada:sk-ada,bob:sk-bob"
+    )
     begun, goes_on = list[str](), asyncio.Event()
 
     async def slow(self: PdfReading, content: bytes) -> bytes:

@@ -13,6 +13,7 @@ from openai import APIStatusError, AsyncOpenAI, BadRequestError, NotFoundError, 
 
 from service.features.files.routes import MOST_BESIDE
 from service.process import Settings, load_settings
+from tests.support.service.background import changed
 from tests.support.service.inside import Inside, answer, scripted, serving
 from tests.support.service.process import ServiceProcess
 
@@ -93,7 +94,9 @@ def everything(client: AsyncOpenAI, id: str) -> list[Any]:
 
 
 async def test_another_tenants_file_is_as_one_that_never_was(settings: Settings) -> None:
-    keys = load_settings(redis_url=settings.redis_url, key_prefix=settings.key_prefix, api_keys="ada:sk-ada,bob:sk-bob")
+    keys = load_settings(
+        redis_url=settings.redis_url, redis_prefix=settings.redis_prefix, api_keys="ada:sk-ada,bob:sk-bob"
+    )
     async with serving(keys) as service, service.client("sk-ada") as ada, service.client("sk-bob") as bob:
         made = await ada.files.create(file=("mine.txt", TEXT), purpose="user_data")
         told = list[Any]()
@@ -201,7 +204,7 @@ async def test_a_form_that_breaks_is_told_to_its_client_and_not_to_the_log(
 
 @pytest.mark.parametrize("begin", [form(PURPOSE, FILE), b""])
 async def test_a_form_has_a_bound_beside_its_file(settings: Settings, begin: bytes) -> None:
-    small = load_settings(redis_url=settings.redis_url, key_prefix=settings.key_prefix, file_max_bytes=1_000)
+    small = load_settings(redis_url=settings.redis_url, redis_prefix=settings.redis_prefix, max_file_bytes=1_000)
 
     async def endless() -> AsyncIterator[bytes]:
         yield begin + b"\r\n" * ((1_000 + MOST_BESIDE - len(begin)) // 2)
@@ -216,20 +219,29 @@ async def test_a_form_has_a_bound_beside_its_file(settings: Settings, begin: byt
 
 async def test_bounds_are_refused_with_the_setting_that_changes_them(settings: Settings) -> None:
     few = load_settings(
-        redis_url=settings.redis_url, key_prefix=settings.key_prefix, file_max_bytes=100, files_bytes=150
+        redis_url=settings.redis_url, redis_prefix=settings.redis_prefix, max_file_bytes=100, max_tenant_files_bytes=150
     )
     async with serving(few) as service, service.client() as client:
-        with pytest.raises(APIStatusError, match="FILE_MAX_BYTES") as refused:
+        with pytest.raises(APIStatusError, match="MAX_FILE_BYTES") as refused:
             await client.files.create(file=("a.txt", bytes(101)), purpose="batch")
         assert refused.value.status_code == 413
         await client.files.create(file=("a.txt", bytes(100)), purpose="batch")
-        with pytest.raises(BadRequestError, match="FILES_BYTES"):
+        with pytest.raises(BadRequestError, match="MAX_TENANT_FILES_BYTES") as full:
             await client.files.create(file=("a.txt", bytes(100)), purpose="batch")
+        assert full.value.code == "too_many_file_bytes"
+
+
+@pytest.mark.parametrize("name", ["max_file_bytes", "max_tenant_files_bytes"])
+async def test_a_bound_of_0_accepts_only_empty_files(settings: Settings, name: str) -> None:
+    async with serving(changed(settings, **{name: 0})) as service, service.client() as client:
+        assert (await client.files.create(file=("a.txt", b""), purpose="batch")).bytes == 0
+        with pytest.raises(APIStatusError):
+            await client.files.create(file=("b.txt", b"b"), purpose="batch")
 
 
 async def test_a_full_store_is_a_507_that_names_what_to_do(settings: Settings) -> None:
     small = load_settings(
-        redis_url=settings.redis_url, key_prefix=settings.key_prefix, max_bytes=4 << 20, max_chain_bytes=1 << 20
+        redis_url=settings.redis_url, redis_prefix=settings.redis_prefix, max_bytes=4 << 20, max_chain_bytes=1 << 20
     )
     async with serving(small) as service, service.client() as client:
         kept = await client.files.create(file=("a.txt", bytes(1 << 19)), purpose="batch")

@@ -102,9 +102,9 @@ async def test_killed_behind_an_answer_with_pictures_its_heir_shows_and_stores_t
     async with chatting(*says, sees=True) as eyes:
         listed = [{"name": eyes.model, "kind": "chat", "urls": [eyes.url], "sees": True}]
         (tmp_path / "engines.json").write_text(json.dumps({"engines": listed}))
-        stored = {"redis_url": settings.redis_url, "key_prefix": settings.key_prefix, "mcp_allow": fixture.url}
+        stored = {"redis_url": settings.redis_url, "redis_prefix": settings.redis_prefix, "mcp_allow": fixture.url}
         given: dict[str, Any] = QUICK | stored | {"engines": str(tmp_path / "engines.json")}
-        here = load_settings(**given, worker=False)
+        here = load_settings(**given, embedded_worker=False)
         async with serving(here) as service, service.client() as client:
             asked = Seeing(client, eyes, service, settings)
             tool = {"type": "mcp", "server_label": "maths", "server_url": fixture.url, "require_approval": "never"}

@@ -22,12 +22,12 @@ WORDS = " ".join(str(number**3) for number in range(1_000))
 async def test_a_call_whose_log_is_full_is_not_made(settings: Settings, fixture: McpServer) -> None:
     engine = scripted([[token] for token in [*thought(WORDS), *then(call("add", ADD))]])
     before = fixture.began("add")
-    full = allowing(settings, fixture, max_log_bytes=10_000)
+    full = allowing(settings, fixture, max_event_log_bytes=10_000)
     async with serving(full, engine) as inside, inside.client() as client:
         found = await ended(client, (await submitted(client, tools=[server(fixture)])).id)
 
     assert found.error is not None
-    assert (found.status, "HARMONIUM_MAX_LOG_BYTES" in found.error.message) == ("failed", True)
+    assert (found.status, "HARMONIUM_MAX_EVENT_LOG_BYTES" in found.error.message) == ("failed", True)
     assert fixture.began("add") == before
 
 

@@ -64,7 +64,7 @@ async def test_the_next_prompt_begins_with_all_that_was_read_and_sampled(client:
 
 
 async def test_a_chat_completion_goes_on_from_what_was_read_and_sampled(settings: Settings, speaker: Speaker) -> None:
-    remembering = settings.model_copy(update={"chats": "remembered"})
+    remembering = settings.model_copy(update={"chats": "remember"})
     tool: Any = {"type": "function", "function": {key: value for key, value in WEATHER.items() if key != "type"}}
     asked: Any = [{"role": "user", "content": "What is the weather in Paris?"}]
     async with serving(remembering, speaker) as service, service.client() as client:

@@ -63,7 +63,7 @@ def in_base64(part: bytes) -> list[bytes]:
 @pytest.fixture
 async def others(settings: Settings) -> set[bytes]:
     """The keys that other tests left in the store: to read them all took a minute."""
-    own = settings.key_prefix.encode()
+    own = settings.redis_prefix.encode()
     async with connect(settings.redis_url) as redis:
         return {key for key in await redis.keys() if not key.startswith(own)}
 

@@ -63,11 +63,11 @@ async def test_tokens_without_their_text_are_no_answer_however_it_is_made(
 async def test_a_worker_that_is_killed_before_that_is_known_leaves_no_whole_answer(
     settings: Settings, server: SeeingStandin, tmp_path: Path
 ) -> None:
-    store = {"redis_url": settings.redis_url, "key_prefix": settings.key_prefix}
+    store = {"redis_url": settings.redis_url, "redis_prefix": settings.redis_prefix}
     quick = {"lease_seconds": 1.0, "store_timeout_seconds": 0.3}
     engine = {"engine": "vllm", "engine_url": server.url}
     server.deciding.clear()
-    async with serving(changed(settings, worker=False), server) as client:
+    async with serving(changed(settings, embedded_worker=False), server) as client:
         worker = await asyncio.to_thread(WorkerProcess, tmp_path, **store, **quick, **engine)
         response = await ask(client, background=True)
         await until(lambda: server.undecided, SECONDS, "no worker begins")

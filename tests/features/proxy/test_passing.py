@@ -150,7 +150,7 @@ async def test_an_answer_that_takes_too_long_is_told(settings: Settings) -> None
 
 
 async def test_nothing_is_passed_on_where_the_operator_says_so(settings: Settings) -> None:
-    async with standing_before(settings, chats="refused") as behind, behind.inside.http() as http:
+    async with standing_before(settings, chats="refuse") as behind, behind.inside.http() as http:
         for path in (CHAT, "/v1/completions", "/v1/embeddings"):
             assert (await http.post(path, json={"model": "talker"})).status_code == 404
 

@@ -90,7 +90,7 @@ async def test_variables_outlive_a_response_of_one_conversation(settings: Settin
 async def test_words_alone_open_no_container(settings: Settings, sandbox: LocalSandbox, has_id: bool) -> None:
     scripts = [code("x = 20")], [answer("Kept.")], [answer("Yes.")], [code("x")], [answer("So it is.")]
     engine = scripted(*scripts)
-    remembered = changed(settings, chats="remembered")
+    remembered = changed(settings, chats="remember")
     async with serving(remembered, engine, compose=partial(run_in, sandbox)) as service, service.client() as client:
         first = await ask(client, input="Keep 20.")
         history: Any = [{"role": "user", "content": "Keep 20."}, {"role": "assistant", "content": "Kept."}]
@@ -145,7 +145,9 @@ async def test_the_file_that_code_wrote_is_cited_in_the_stream(settings: Setting
 
 
 async def test_another_tenants_container_looks_as_if_it_were_none(settings: Settings, sandbox: LocalSandbox) -> None:
-    keys = load_settings(redis_url=settings.redis_url, key_prefix=settings.key_prefix, api_keys="ada:sk-ada,bob:sk-bob")
+    keys = load_settings(
+        redis_url=settings.redis_url, redis_prefix=settings.redis_prefix, api_keys="ada:sk-ada,bob:sk-bob"
+    )
     engine = scripted([code("1")], [answer("1")])
     async with (
         serving(keys, engine, compose=partial(run_in, sandbox)) as service,

@@ -100,7 +100,9 @@ def everything(client: AsyncOpenAI, id: str) -> list[Any]:
 
 
 async def test_another_tenants_container_looks_as_if_it_were_none(settings: Settings, sandbox: LocalSandbox) -> None:
-    keys = load_settings(redis_url=settings.redis_url, key_prefix=settings.key_prefix, api_keys="ada:sk-ada,bob:sk-bob")
+    keys = load_settings(
+        redis_url=settings.redis_url, redis_prefix=settings.redis_prefix, api_keys="ada:sk-ada,bob:sk-bob"
+    )
     async with (
         serving(keys, scripted([answer("No.")]), compose=partial(run_in, sandbox)) as service,
         service.client("sk-ada") as ada,

@@ -108,7 +108,7 @@ class Sandbox:
 
 @pytest.fixture
 async def records(settings: Settings) -> AsyncIterator[Away]:
-    store = ConversationHistoryStore(connect(settings.redis_url), prefix=settings.key_prefix)
+    store = ConversationHistoryStore(connect(settings.redis_url), prefix=settings.redis_prefix)
     yield Away(store, CONTAINERS)
     await store.close()
 

@@ -187,7 +187,7 @@ KIB = 1024
 CLIENTS = 16
 LIMITS: dict[str, Any] = {
     "max_concurrent_requests": 120,
-    "queue_seconds": 0,
+    "admission_wait_seconds": 0,
     "max_body_bytes": 512 * KIB,
     "send_seconds": SEND_SECONDS,
     "demo_tokens_per_second": 400,

@@ -144,7 +144,7 @@ async def test_sixty_four_frames_may_wait_and_no_more(settings: Settings) -> Non
         for _ in range(65):
             await ws.ask("Next.")
         refusal = (await ws.rest())[-1]
-    assert (refusal["status"], refusal["error"]["code"]) == (429, "queue_full")
+    assert (refusal["status"], refusal["error"]["code"]) == (429, "too_many_pending_frames")
 
 
 async def test_a_cancel_stops_the_engine_and_what_was_said_is_kept(settings: Settings) -> None:

@@ -80,7 +80,7 @@ class Room(NamedTuple):
 async def room(settings: Settings) -> AsyncIterator[Room]:
     """A project, a service account and a key."""
     client = connect(settings.redis_url)
-    history = ConversationHistoryStore(client, prefix=settings.key_prefix)
+    history = ConversationHistoryStore(client, prefix=settings.redis_prefix)
     listening, registry, times = Listening(client), CountedRegistry(history), Times()
     directory = Directory(registry, times)
     project = await directory.create_project(OPS, "Chat")

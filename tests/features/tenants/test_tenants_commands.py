@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("own_store")
 @pytest.fixture
 def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServiceProcess]:
     """A service whose embedded server is in the folder of the commands, which use that."""
-    for name in ("HARMONIUM_REDIS_URL", "HARMONIUM_KEY_PREFIX"):
+    for name in ("HARMONIUM_REDIS_URL", "HARMONIUM_REDIS_PREFIX"):
         monkeypatch.delenv(name)
     process = ServiceProcess(tmp_path, admin_key=ADMIN)
     yield process

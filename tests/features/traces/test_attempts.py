@@ -26,7 +26,7 @@ def start(tmp_path: Path, redis_url: str, receiver: Receiver, monkeypatch: pytes
     """Starts processes over one store, which are traced; they end with the test."""
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
     started: list[Process] = []
-    shared = QUICK | {"redis_url": redis_url, "key_prefix": tmp_path.name, "traces_url": receiver.url}
+    shared = QUICK | {"redis_url": redis_url, "redis_prefix": tmp_path.name, "traces_url": receiver.url}
     shared |= {"demo_tokens_per_second": TOKENS_PER_SECOND}
 
     def starter(kind: Callable[..., Any], *options: str) -> Any:
@@ -59,7 +59,7 @@ async def test_an_attempt_is_a_trace_of_its_own_that_is_linked_to_the_submission
 def test_the_attempts_of_a_worker_that_was_killed_and_of_the_next_one_are_linked_to_one_submission(
     start: Start, receiver: Receiver
 ) -> None:
-    api, first = start(ServiceProcess, "--no-worker"), start(WorkerProcess)
+    api, first = start(ServiceProcess, "--no-embedded-worker"), start(WorkerProcess)
     client = api.client()
     job = client.responses.create(model=MODEL, input="Count to 50.", background=True)
     receiver.wait_for("claim")
@@ -78,7 +78,7 @@ def test_the_attempts_of_a_worker_that_was_killed_and_of_the_next_one_are_linked
 
 
 def test_a_worker_that_leaves_sends_its_last_spans(start: Start, receiver: Receiver) -> None:
-    api, first = start(ServiceProcess, "--no-worker"), start(WorkerProcess)
+    api, first = start(ServiceProcess, "--no-embedded-worker"), start(WorkerProcess)
     api.client().responses.create(model=MODEL, input="Count to 10000.", background=True)
     receiver.wait_for("claim")
     first.stop()

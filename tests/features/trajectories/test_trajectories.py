@@ -20,7 +20,7 @@ AFTER = "x-harmonium-after"
 
 @pytest.fixture
 def noting(settings: Settings) -> Settings:
-    return load_settings(redis_url=settings.redis_url, key_prefix=settings.key_prefix, trajectories=True)
+    return load_settings(redis_url=settings.redis_url, redis_prefix=settings.redis_prefix, trajectories=True)
 
 
 def call(arguments: str) -> list[int]:
@@ -241,7 +241,7 @@ async def test_what_is_no_query_is_refused(settings: Settings, query: dict[str, 
 
 
 async def test_nobody_reads_what_is_anothers(settings: Settings) -> None:
-    two = load_settings(redis_url=settings.redis_url, key_prefix=settings.key_prefix, api_keys="a:key-a,b:key-b")
+    two = load_settings(redis_url=settings.redis_url, redis_prefix=settings.redis_prefix, api_keys="a:key-a,b:key-b")
     async with serving(two, engine_of([answer("Hello.")])) as service, service.client("key-a") as client:
         made = await client.responses.create(model=MODEL, input="Hi")
         async with httpx.AsyncClient(base_url=service.url, headers={"authorization": "Bearer key-b"}) as http:

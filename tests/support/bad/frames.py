@@ -71,7 +71,7 @@ FRAMES: dict[str, BadFrame] = {
         for id, code, words in STEERED
     },
     "a steer that is too long": frame(
-        "too_many_pending_steers",
+        "steer_too_large",
         "input",
         "too long",
         type="response.steer",

@@ -49,7 +49,7 @@ class Aftermath:
         assert isinstance(redis, Redis)
         self._redis = redis
         self._history = ConversationHistoryStore(
-            connect(settings.redis_url), prefix=settings.key_prefix, shards=settings.shards
+            connect(settings.redis_url), prefix=settings.redis_prefix, shards=settings.shards
         )
         self._log = EventLog(self._history)
 
@@ -125,7 +125,7 @@ class Aftermath:
 
     async def left_over(self, *, timed: bool = True) -> list[bytes]:
         """The keys of what is still under way; without those that are `timed`, which go by themselves."""
-        prefix = self._settings.key_prefix.encode()
+        prefix = self._settings.redis_prefix.encode()
         found = [key for family in UNDER_WAY for key in await self._keys(family)]
         shared = [key async for key in self._redis.scan_iter(prefix + b":{??}:*", count=1000)]
         found += [key for key in shared if WAITING.fullmatch(key.removeprefix(prefix)[6:])]
@@ -138,11 +138,11 @@ class Aftermath:
         return max(times, default=0) / 1000
 
     async def complaints(self) -> list[Fault]:
-        report = await checked(self._settings.redis_url, self._settings.key_prefix, self._settings.shards)
+        report = await checked(self._settings.redis_url, self._settings.redis_prefix, self._settings.shards)
         return list(report.faults)
 
     async def _keys(self, family: str) -> list[bytes]:
-        pattern = f"{self._settings.key_prefix}:*:{family}:*"
+        pattern = f"{self._settings.redis_prefix}:*:{family}:*"
         return [key async for key in self._redis.scan_iter(pattern, count=1000)]
 
 

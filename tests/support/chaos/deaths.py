@@ -37,7 +37,7 @@ class Stage:
         """Settings over an empty part of the store."""
         self._parts += 1
         common = STEADY | {"demo_tokens_per_second": TOKENS_PER_SECOND}
-        return load_settings(redis_url=self.redis_url, key_prefix=f"part-{self._parts}", **(common | more))
+        return load_settings(redis_url=self.redis_url, redis_prefix=f"part-{self._parts}", **(common | more))
 
     async def shared(self, opening: Callable[[Path], AbstractContextManager[Shared]]) -> Shared:
         """The value of `opening`, which is entered once for all rows, with a folder of its own."""

@@ -118,7 +118,7 @@ class Store(Process):
 
 
 class Member(Process):
-    """`harmonium serve --no-worker` or `harmonium worker`, which answers probes at a port of its own."""
+    """`harmonium serve --no-embedded-worker` or `harmonium worker`, which answers probes at a port of its own."""
 
     def __init__(self, name: str, folder: Path, command: Sequence[str], port_setting: str, **settings: object) -> None:
         """Nothing is started yet."""
@@ -155,7 +155,9 @@ class Fleet:
         self.store = Store(folder, fsync)
         self.settings: Settings = load_settings(redis_url=self.store.url, **settings)
         given = {"redis_url": self.store.url, **settings}
-        self.apis = [Member(f"api-{n}", folder, ["serve", "--no-worker"], "port", **given) for n in range(apis)]
+        self.apis = [
+            Member(f"api-{n}", folder, ["serve", "--no-embedded-worker"], "port", **given) for n in range(apis)
+        ]
         self.workers = [Member(f"worker-{n}", folder, ["worker"], "worker_port", **given) for n in range(workers)]
         self._began = time.monotonic()
         self._seed = seed

@@ -54,7 +54,7 @@ def serving_everything(folder: Path) -> Iterator[ServiceProcess]:
         service = ServiceProcess(
             folder / "service",
             search="folder",
-            search_folder=str(documents),
+            search_dir=str(documents),
             mcp_servers=str(servers),
             sandbox="local",
         )

@@ -47,7 +47,7 @@ def document() -> Json:
     for on in made["paths"].values():
         for operation in on.values():
             if (here := _MADE_HERE.get(operation["operationId"])) is not None:
-                operation["description"] += f"\n\nWith `HARMONIUM_CHATS=remembered` it is made here: {here}"
+                operation["description"] += f"\n\nWith `HARMONIUM_CHATS=remember` it is made here: {here}"
             _complete(operation, OPERATIONS[operation["operationId"]], known)
     made["security"] = [{"key": []}, {}]
     made["components"] = {
@@ -164,11 +164,11 @@ def _filter(schemas: Schemas) -> Json:
 
 
 def _header(name: str, schemas: Schemas) -> Json:
-    kind: Json = {"type": "string", "enum": ["true", "false"]} if name == "X-Detach" else {"type": "string"}
+    kind: Json = {"type": "string", "enum": ["true", "false"]} if name == "X-Harmonium-Detach" else {"type": "string"}
     return {"name": name, "in": "header", "required": False, "schema": kind, "description": PARAMETERS[name]}
 
 
-_SENT = ("Idempotency-Key", "If-None-Match", "X-Detach")
+_SENT = ("Idempotency-Key", "If-None-Match", "X-Harmonium-Detach")
 _ADDED = {"metadata": _filter} | {name: partial(_header, name) for name in _SENT}
 
 

@@ -97,7 +97,7 @@ OPERATIONS: dict[str, Operation] = {
         (404, *BODY, 422, 429, 504, 507),
         _STREAM,
         streams=True,
-        parameters=(*_KEYED, "X-Detach"),
+        parameters=(*_KEYED, "X-Harmonium-Detach"),
     ),
     "openWebSocket": Operation(None, {101: None}, (426,), "A WebSocket is open: docs/websocket.md."),
     "compactConversation": Operation(

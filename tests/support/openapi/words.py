@@ -21,7 +21,7 @@ TAGS = {
     "Trajectories": "Conversations as data for training.",
     "Conversations": "Conversations with an id, and their items.",
     "Models": "The served models.",
-    "Passed on": "Requests for the engine's server, if it has these endpoints. With `HARMONIUM_CHATS=remembered` "
+    "Passed on": "Requests for the engine's server, if it has these endpoints. With `HARMONIUM_CHATS=remember` "
     "harmonium answers chat completions and messages.",
     "Service": "For operators.",
 }
@@ -64,7 +64,7 @@ PARAMETERS = {
     "erase": "Also erase its content from later turns.",
     "tree": "Delete the whole conversation: all turns before and after it, and all forks.",
     "metadata": "Only conversations with all of these pairs, each written as `metadata[key]=value`.",
-    "X-Detach": "Whether a stored stream continues in the background when its client disconnects.",
+    "X-Harmonium-Detach": "Whether a stored stream continues in the background when its client disconnects.",
     "If-None-Match": "The `ETag` of an earlier answer: returns a 304 without a body if nothing has changed.",
     "Idempotency-Key": "A key with which a repeated request makes nothing twice.",
 }

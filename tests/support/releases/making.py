@@ -52,7 +52,7 @@ SETTINGS: dict[str, Any] = {
     "usage_days": 3660,
     "archive_after_seconds": 0,
     "trajectories": True,
-    "chats": "remembered",
+    "chats": "remember",
 }
 """The settings of each service that serves the fixtures."""
 
@@ -412,7 +412,7 @@ def make(folder: Path, target: Path) -> None:
     (documents := folder / "documents").mkdir()
     (documents / "moon.md").write_text("# The moon\n\nIt makes high water.")
     (servers := folder / "mcp.toml").write_text(MCP_SERVERS)
-    tools = {"search_folder": documents, "search_url": "https://docs.example.com", "mcp_servers": servers}
+    tools = {"search_dir": documents, "search_url": "https://docs.example.com", "mcp_servers": servers}
     service = ServiceProcess(folder, **SETTINGS, **SLOWLY, **UNHEARD, **tools, sandbox="local")
     try:
         with service.redis() as redis:

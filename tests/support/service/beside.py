@@ -17,7 +17,7 @@ class ServiceBeside(Served):
     def __init__(self, folder: Path, redis_url: str, engine: Engine | None = None, **settings: object) -> None:
         """Starts it. `folder` is for its archive; `settings` are those of service/settings/settings.py."""
         super().__init__("")
-        own: dict[str, object] = {"key_prefix": f"beside-{uuid.uuid4().hex}", "data_dir": folder}
+        own: dict[str, object] = {"redis_prefix": f"beside-{uuid.uuid4().hex}", "data_dir": folder}
         own |= {"store_timeout_seconds": 10.0, "lease_seconds": 30.0}
         self._settings = load_settings(**{"redis_url": redis_url, **own, **settings})
         self._engine, self._started = engine, threading.Event()

@@ -15,4 +15,4 @@ def own_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.fixture
 def own_store(own_folder: None, monkeypatch: pytest.MonkeyPatch, redis_url: str) -> None:
     monkeypatch.setenv("HARMONIUM_REDIS_URL", redis_url)
-    monkeypatch.setenv("HARMONIUM_KEY_PREFIX", f"test-{uuid.uuid4().hex}")
+    monkeypatch.setenv("HARMONIUM_REDIS_PREFIX", f"test-{uuid.uuid4().hex}")

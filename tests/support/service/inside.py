@@ -105,7 +105,7 @@ async def serving(
     config.socket_paths = socket_paths()  # type: ignore[attr-defined]
     server = _Server(config)
     task = asyncio.create_task(server.serve([listener]))
-    store = ConversationHistoryStore(connect(settings.redis_url), prefix=settings.key_prefix)
+    store = ConversationHistoryStore(connect(settings.redis_url), prefix=settings.redis_prefix)
     try:
         await until(lambda: server.started or task.done(), START_SECONDS)
         yield Inside(f"http://127.0.0.1:{listener.getsockname()[1]}", store)

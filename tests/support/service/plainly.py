@@ -14,7 +14,7 @@ from tests.support.service.process import MODEL
 
 async def main(url: str) -> None:
     """Serve, and be one's own client."""
-    settings = load_settings(redis_url=url, key_prefix=f"test-{uuid.uuid4().hex}")
+    settings = load_settings(redis_url=url, redis_prefix=f"test-{uuid.uuid4().hex}")
     engine = scripted([answer("One.")], [answer("Two.")], [answer("Three.")])
     async with serving(settings, engine) as service, service.client() as client:
         first = await client.responses.create(model=MODEL, input="1")

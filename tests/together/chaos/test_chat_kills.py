@@ -37,7 +37,7 @@ class Stage:
     def __init__(self, folder: Path, **settings: Any) -> None:
         self._folder, self._settings = folder, settings
         self.workers: list[WorkerProcess] = []
-        self.service = ServiceProcess(folder / "service", "--no-worker", **settings)
+        self.service = ServiceProcess(folder / "service", "--no-embedded-worker", **settings)
         self.client = self.service.client()
         self.next_worker()
 

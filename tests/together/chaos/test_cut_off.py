@@ -38,7 +38,7 @@ meanwhile makes no call.
 async def pass_over(settings: Settings) -> None:
     """Make these seconds pass for all that is known of keyed requests."""
     async with Redis.from_url(settings.redis_url) as redis:
-        keys = [key async for key in redis.scan_iter(f"{settings.key_prefix}:*:keyed:*")]
+        keys = [key async for key in redis.scan_iter(f"{settings.redis_prefix}:*:keyed:*")]
         assert keys
         for key in keys:
             for digits, record in (await redis.hgetall(key)).items():
@@ -96,7 +96,7 @@ def mcp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[McpServer]:
 def part(redis_url: str, mcp: McpServer, **more: Any) -> Settings:
     """Settings over an empty part of the store."""
     prefix = f"test-{uuid.uuid4().hex}"
-    return load_settings(redis_url=redis_url, key_prefix=prefix, worker=False, mcp_allow=mcp.url, **more)
+    return load_settings(redis_url=redis_url, redis_prefix=prefix, embedded_worker=False, mcp_allow=mcp.url, **more)
 
 
 @pytest.mark.parametrize(("step", "asks"), [("beginning a call", False), ("using up", True), ("used up", True)])

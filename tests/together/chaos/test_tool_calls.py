@@ -36,7 +36,7 @@ def test_code_whose_sandbox_dies_is_not_run_again_and_the_next_call_gets_another
         sandbox = SandboxProcess(tmp_path / "sandbox", ending.enter_context(folder_for_all()))
         ending.callback(sandbox.kill)
         settings: dict[str, Any] = QUICK | {"redis_url": store.url, "sandbox": sandbox.listen}
-        api = ServiceProcess(tmp_path / "api", "--no-worker", **settings)
+        api = ServiceProcess(tmp_path / "api", "--no-embedded-worker", **settings)
         ending.callback(api.kill)
         client = api.client()
 

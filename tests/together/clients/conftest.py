@@ -47,8 +47,8 @@ def _serving(folder: Path, mcp: McpServer, library: McpServer, **others: str) ->
         mcp_servers=str(folder / "mcp.toml"),
         sandbox="local",
         search="folder",
-        search_folder=str(folder / "documents"),
-        chats="remembered",
+        search_dir=str(folder / "documents"),
+        chats="remember",
         **others,
     )
     yield service.url

@@ -25,7 +25,7 @@ def test_six_turns_with_tools_are_one_conversation_though_one_was_killed_amid_it
     redis_url: str, tmp_path: Path, name: str
 ) -> None:
     engine = obedient()
-    service = ServiceBeside(tmp_path / "service", redis_url, engine, chats="remembered")
+    service = ServiceBeside(tmp_path / "service", redis_url, engine, chats="remember")
     agent = Agent(KINDS[name], service.url, tmp_path / "home")
     try:
         for turn in (1, 2, 3):

@@ -34,7 +34,7 @@ def judged(form: str, lines: str) -> int:
 
 def test_ids_of_others_clients_are_exact_across_kills_and_others_take_them(tmp_path: Path) -> None:
     service = ServiceProcess(
-        tmp_path / "service", trajectories=True, chats="remembered", demo_tokens_per_second=300, **QUICK
+        tmp_path / "service", trajectories=True, chats="remember", demo_tokens_per_second=300, **QUICK
     )
     agent, parent = Agent(KINDS["anthropic"], service.url, tmp_path / "home"), None
     try:

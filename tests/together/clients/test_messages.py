@@ -108,7 +108,7 @@ def test_the_command_line_runs_a_command_and_reads_what_that_says(url: str, serv
 def test_turns_of_the_command_line_are_one_chain_where_conversations_are_remembered(tmp_path: Path) -> None:
     work = tmp_path / "work"
     work.mkdir()
-    made = ServiceProcess(tmp_path, chats="remembered", api_keys=f"acme:{ACME_KEY}")
+    made = ServiceProcess(tmp_path, chats="remember", api_keys=f"acme:{ACME_KEY}")
     try:
         results = [
             said(made.url, tmp_path, work, f"Count to {turn}.", *(["--continue"] if turn > 1 else []), model=SERVED)
@@ -140,7 +140,7 @@ def test_a_tool_with_a_name_of_95_characters_is_called_among_200(
     servers = {"tides": {"command": sys.executable, "args": [many.__file__, SHORT]}}
     options = ["--mcp-config", json.dumps({"mcpServers": servers}), "--strict-mcp-config", "--allowedTools", LONG]
     engine = obedient()
-    service = ServiceBeside(tmp_path / "service", redis_url, engine, chats="remembered")
+    service = ServiceBeside(tmp_path / "service", redis_url, engine, chats="remember")
     try:
         for more in ([], ["--continue"]):
             result = said(
@@ -191,7 +191,7 @@ SEARCHES: list[dict[str, Any]] = [
 def test_a_session_with_searches_that_began_elsewhere_is_resumed(redis_url: str, tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     engine = obedient()
-    service = ServiceBeside(tmp_path / "service", redis_url, engine, chats="remembered")
+    service = ServiceBeside(tmp_path / "service", redis_url, engine, chats="remember")
     told = service.url, tmp_path, tmp_path / "work"
     try:
         id = said(*told, "My cat is Tom.", model=SERVED)["session_id"]

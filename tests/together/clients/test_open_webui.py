@@ -114,7 +114,7 @@ def test_a_chat_goes_on_has_a_title_and_folds_thoughts(service: ServiceProcess, 
     assert paths(service) == {"path=/v1/responses status=200"}
 
 
-@pytest.mark.parametrize("service", [{"chats": "remembered"}], indirect=True)
+@pytest.mark.parametrize("service", [{"chats": "remember"}], indirect=True)
 def test_a_chat_with_an_answer_made_anew_and_a_message_edited_is_one_tree(
     service: ServiceProcess, tmp_path: Path
 ) -> None:

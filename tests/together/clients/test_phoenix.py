@@ -123,9 +123,9 @@ def test_a_conversation_is_one_session_of_trees_with_the_tokens_of_its_usage(
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", f"openinference.project.name={PROJECT}")
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")
     traces_url = f"{str(phoenix.base_url).rstrip('/')}/v1/traces"
-    shared = {"redis_url": redis_url, "key_prefix": tmp_path.name, "traces_url": traces_url}
+    shared = {"redis_url": redis_url, "redis_prefix": tmp_path.name, "traces_url": traces_url}
     with ExitStack() as started:
-        api = ServiceProcess(tmp_path / "api", "--no-worker", **shared)
+        api = ServiceProcess(tmp_path / "api", "--no-embedded-worker", **shared)
         started.callback(api.stop)
         started.callback(WorkerProcess(tmp_path / "worker", **shared).stop)
         client = api.client()

@@ -239,7 +239,7 @@ def test_the_processes_run_as_the_manifests_say(tmp_path: Path) -> None:
                     "HARMONIUM_REDIS_URL": url,
                     "HARMONIUM_ARCHIVE_URL": archive,
                     "HARMONIUM_MAX_BYTES": "512MiB",
-                    "HARMONIUM_MAX_LOG_BYTES": "128MiB",
+                    "HARMONIUM_MAX_EVENT_LOG_BYTES": "128MiB",
                 },
             )
             assert doctor.exit_code == 0, doctor.output

@@ -70,13 +70,13 @@ BAD: Mapping[str, Mapping[str, str]] = {
     "HarmoniumStoreFull": {'harmonium_store_bytes{shard="0"}': "95x80"} | limit("max_bytes", 100),
     "HarmoniumForgets": labelled("harmonium_turns_removed_total", 'reason="bytes"'),
     "HarmoniumExpiryDoubted": labelled("harmonium_expiry_doubted_total", 'why="clock"'),
-    "HarmoniumLogFull": {'harmonium_log_bytes{shard="0"}': "95x80"} | limit("max_log_bytes", 100),
+    "HarmoniumLogFull": {'harmonium_log_bytes{shard="0"}': "95x80"} | limit("max_event_log_bytes", 100),
     "HarmoniumEngineDown": labelled("harmonium_engine_up", 'server="a"', values="0x80"),
     "HarmoniumEngineFails": labelled("harmonium_engine_errors_total", 'kind="failed"'),
     "HarmoniumQueueStands": {'harmonium_queue_oldest_seconds{shard="0"}': "0+60x80"},
     "HarmoniumQueueFull": labelled("harmonium_queue_jobs", 'shard="0",priority="default"', values="45x80")
     | labelled("harmonium_queue_jobs", 'shard="0",priority="flex"', values="45x80")
-    | limit("max_queued", 100),
+    | limit("max_queued_responses", 100),
     "HarmoniumWorkersDie": {"harmonium_jobs_rescued_total": GROWS},
     "HarmoniumGivesUp": {"harmonium_jobs_attempts_exhausted_total": GROWS},
     "HarmoniumCancelsSlowly": late("harmonium_cancel_seconds"),
@@ -99,7 +99,7 @@ GOOD: Mapping[str, str] = {
     'harmonium_queue_jobs{shard="0",priority="default"}': "5x80",
     'harmonium_build_info{version="1",commit="a"}': STAYS,
     **limit("max_bytes", 100),
-    **limit("max_queued", 100),
+    **limit("max_queued_responses", 100),
     **labelled("harmonium_cancel_seconds_bucket", 'le="0.1"', 'le="+Inf"'),
     **labelled("harmonium_loop_lag_seconds_bucket", 'le="0.1"', 'le="+Inf"'),
 }
@@ -157,7 +157,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
         metrics_key=METRICS_KEY,
         demo_tokens_per_second=400,
         max_concurrent_requests=AT_ONCE // 2,
-        queue_seconds=0.2,
+        admission_wait_seconds=0.2,
         max_responses=KEPT,
         archive_url="none",
     )

@@ -79,7 +79,7 @@ async def test_a_stop_ends_them_where_it_ends_the_text(settings: Settings) -> No
 
 async def test_the_worker_that_takes_over_has_those_of_what_was_said_before(settings: Settings) -> None:
     speak = going_on(SAID, lambda left: [left[:13], Stall()] if len(left) == len(SAID) else [left])
-    async with serving(changed(settings, worker=False), scripted([])) as inside, inside.client() as client:
+    async with serving(changed(settings, embedded_worker=False), scripted([])) as inside, inside.client() as client:
         async with serving(settings, scripted(speak)), opened_stream(client, **SHOWN) as (id, _):
             await said(client, id, "Une")
         async with serving(settings, scripted(speak)):

@@ -143,7 +143,7 @@ async def test_a_large_body_of_another_tenant_is_not_passed_by_many_smaller_ones
 
 async def test_slots_that_one_key_holds_leave_room_for_another(settings: Settings) -> None:
     keys = [ApiKey("acme", SecretStr(ACME_KEY)), ApiKey("globex", SecretStr(GLOBEX_KEY))]
-    settings = settings.model_copy(update={"api_keys": keys, "max_concurrent_requests": 8, "queue_seconds": 0})
+    settings = settings.model_copy(update={"api_keys": keys, "max_concurrent_requests": 8, "admission_wait_seconds": 0})
     async with serving(settings, scripted([answer("Fine.")])) as inside, inside.http() as http:
 
         async def begun(port: int) -> asyncio.StreamWriter:
@@ -210,7 +210,7 @@ def asked(service: ServiceProcess) -> OpenAI:
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Any:
     process = CoreProcess(
-        tmp_path_factory.mktemp("full"), max_concurrent_requests=1, queue_seconds=60, demo_tokens_per_second=50
+        tmp_path_factory.mktemp("full"), max_concurrent_requests=1, admission_wait_seconds=60, demo_tokens_per_second=50
     )
     yield process
     process.stop()
@@ -243,7 +243,7 @@ def test_a_client_that_leaves_while_it_waits_is_seen_at_once(service: ServicePro
 
 
 def test_a_service_that_stops_refuses_those_that_wait_and_ends_the_rest(start: Callable[..., ServiceProcess]) -> None:
-    service = start(max_concurrent_requests=1, queue_seconds=600, demo_tokens_per_second=20)
+    service = start(max_concurrent_requests=1, admission_wait_seconds=600, demo_tokens_per_second=20)
     with ThreadPoolExecutor(1) as aside, asked(service) as patient, held(service, input="Count to 60.") as connection:
         last = aside.submit(lambda: patient.responses.create(**HI))
         waiting(service, 1)

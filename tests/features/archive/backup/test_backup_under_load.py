@@ -153,7 +153,7 @@ async def test_a_server_that_dies_amid_a_backup_is_waited_for(tmp_path: Path) ->
 @contextmanager
 def command(*arguments: str | Path, url: str, prefix: str, archive: str = "none") -> Iterator[subprocess.Popen[bytes]]:
     """`harmonium` with these arguments, in a process of its own."""
-    settings = {"REDIS_URL": url, "KEY_PREFIX": prefix, "ARCHIVE_URL": archive}
+    settings = {"REDIS_URL": url, "REDIS_PREFIX": prefix, "ARCHIVE_URL": archive}
     environment = {**os.environ, **{f"HARMONIUM_{name}": value for name, value in settings.items()}}
     line = [sys.executable, "-m", "service", *map(str, arguments)]
     with subprocess.Popen(

@@ -48,7 +48,7 @@ KEYS = tuple((f"t{number}", f"key-{number}") for number in range(4))
 SETTINGS = {
     "archive_after_seconds": 0,
     "max_trees": 0,
-    "worker": True,
+    "embedded_worker": True,
     "store_timeout_seconds": 10.0,
 }
 
@@ -70,7 +70,7 @@ async def test_an_archive_that_stands_still_holds_up_those_alone_that_need_it(
                 monkeypatch.setenv(name, value)
             where = {
                 "redis_url": redis_url,
-                "key_prefix": prefix,
+                "redis_prefix": prefix,
                 "api_keys": KEYS,
                 "archive_url": through.url,
                 "data_dir": tmp_path,

@@ -109,7 +109,7 @@ async def walk(folder: Path, place: Place, archive: Link | None, size: Size, see
                 await walk.check()
                 redis = connect(fleet.store.url)
                 assert isinstance(redis, Redis)
-                prefix = fleet.settings.key_prefix
+                prefix = fleet.settings.redis_prefix
                 waiting = [f"{prefix}:{{0{shard}}}:unarchived" for shard in range(FEW["shards"])]
                 for each in waiting:
                     await until(lambda key=each: redis.zcard(key), SECONDS, wanted=lambda left: left == 0)

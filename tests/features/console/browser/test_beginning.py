@@ -27,7 +27,7 @@ def test_tools_that_are_here_are_ticks_and_others_are_grey_with_their_settings(
 ) -> None:
     (tmp_path / "moon.md").write_text("# The moon")
     (servers := tmp_path / "mcp.toml").write_text('[docs]\nurl = "http://docs.invalid/mcp"\n')
-    service = start(search="folder", search_folder=str(tmp_path), mcp_servers=str(servers))
+    service = start(search="folder", search_dir=str(tmp_path), mcp_servers=str(servers))
     page = visit(service, "#/new")
     tools = page.get_by_role("group", name="Tools")
     expect(tools.locator("label")).to_have_text(["docs ", "Web search ", "Python HARMONIUM_SANDBOX"])

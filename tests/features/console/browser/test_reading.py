@@ -154,7 +154,7 @@ def test_a_search_that_finds_nothing_says_which_words_are_looked_at(service: Ser
     page = visit(service)
     page.get_by_label("Find words or an id").fill("nobody-said-this")
     page.keyboard.press("Enter")
-    expect(page.locator(".empty")).to_contain_text("unless HARMONIUM_SEARCH_WORDS is all")
+    expect(page.locator(".empty")).to_contain_text("unless HARMONIUM_CATALOGUE_WORDS is all")
 
 
 def test_keys_lead_to_the_search_a_new_conversation_and_their_own_list(service: ServiceProcess, visit: Open) -> None:

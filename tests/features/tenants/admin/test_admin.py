@@ -137,7 +137,7 @@ async def test_a_request_asks_for_the_scopes_of_all_that_it_names(settings: Sett
 
 
 async def test_a_message_that_is_made_here_asks_for_the_scope_of_a_response_too(settings: Settings) -> None:
-    async with administered(changed(settings, chats="remembered")) as (inside, client):
+    async with administered(changed(settings, chats="remember")) as (inside, client):
         project = await client.admin.organization.projects.create(name="Chat")
         keys = client.admin.organization.projects.api_keys
         id, value = await new_key(client, project.id, scopes=["api.model.request"])

@@ -128,7 +128,7 @@ async def test_whose_requests_are_next_follows_a_weight_that_changes_while_they_
         metrics_key=SecretStr(METRICS),
         api_keys=parse_api_keys(f"acme:{STATIC}"),
         max_concurrent_requests=1,
-        queue_seconds=60,
+        admission_wait_seconds=60,
     )
     order: list[str] = []
 

@@ -25,7 +25,7 @@ MESSAGES: Any = [{"role": "user", "content": "hi"}]
 async def two_models(settings: Settings, tmp_path: Path) -> AsyncIterator[tuple[Inside, AsyncOpenAI, str, AsyncOpenAI]]:
     """A service with two models, an administrator of it, a project, and a client with a key of that."""
     async with two_servers(tmp_path) as (path, _, _):
-        where = {"redis_url": settings.redis_url, "key_prefix": settings.key_prefix}
+        where = {"redis_url": settings.redis_url, "redis_prefix": settings.redis_prefix}
         given = load_settings(**where, engines=str(path), admin_key=ADMIN)
         async with serving(given) as inside, admin(inside) as client:
             project = await client.admin.organization.projects.create(name="Chat")

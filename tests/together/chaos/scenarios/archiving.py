@@ -57,11 +57,11 @@ def archive_of(settings: Settings) -> Archive:
 async def grown(stage: Stage, *, older: bool = False, large: bool = False) -> AsyncIterator[tuple[Settings, Trees]]:
     """Trees in a part of the store, of which the archive has a part; or none yet of `older` ones."""
     settings = stage.settings(archive_after_seconds=0)
-    place = stage.folder / settings.key_prefix
+    place = stage.folder / settings.redis_prefix
     settings = settings.model_copy(update={"archive_url": f"sqlite://{place}"})
     await asyncio.to_thread(join, settings)
     archive = archive_of(settings)
-    async with trees(settings.redis_url, settings.key_prefix, archive, older=older, large=large) as made:
+    async with trees(settings.redis_url, settings.redis_prefix, archive, older=older, large=large) as made:
         yield settings, made
 
 

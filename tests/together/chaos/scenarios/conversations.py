@@ -83,7 +83,7 @@ async def queued(client: AsyncOpenAI, id: str) -> str:
 
 async def die(stage: Stage, death: Death, soon: float = 0.0) -> None:
     """A conversation with which others go on after a process died within `soon` seconds of a step."""
-    settings = stage.settings(worker=False)
+    settings = stage.settings(embedded_worker=False)
     async with Aftermath(settings) as aftermath:
         async with serving(settings, WatchedEngine(TOKENS_PER_SECOND)) as inside, inside.client() as client:
             id = (await client.conversations.create(items=[{"role": "user", "content": NAMED[1]}])).id

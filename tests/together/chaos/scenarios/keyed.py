@@ -73,7 +73,7 @@ async def queue(client: AsyncOpenAI, asking: Asking) -> str:
 
 
 async def detach(client: AsyncOpenAI, asking: Asking) -> str:
-    return await stream(client, asking, {"X-Detach": "true"})
+    return await stream(client, asking, {"X-Harmonium-Detach": "true"})
 
 
 async def add(client: AsyncOpenAI, asking: Asking) -> str:
@@ -141,7 +141,7 @@ async def die(stage: Stage, death: tuple[Ask, str], soon: float = 0.0) -> None:
     settings = stage.settings()
     async with serving(settings, WatchedEngine(TOKENS_PER_SECOND)) as inside, inside.client() as client:
         asking = await asked_in(client, ask, f"{ask.__name__} {step}")
-        pid, url = await stage.program.serve(changed(settings, worker=False), step, after=soon)
+        pid, url = await stage.program.serve(changed(settings, embedded_worker=False), step, after=soon)
         async with AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as mortal:
             try:
                 seen = await ask(mortal, asking)
@@ -215,7 +215,7 @@ async def die_around_a_call(stage: Stage, death: Call) -> None:
     name = f"{'approved ' if death.asks else ''}{death.step}".replace(" ", "-") + "-with-a-key"
     async with serving(settings, WatchedEngine(TOKENS_PER_SECOND)) as inside, inside.client() as client:
         asked = await asked_for(client, mcp, name, asks=death.asks)
-        pid, url = await stage.program.serve(changed(settings, worker=False), death.step)
+        pid, url = await stage.program.serve(changed(settings, embedded_worker=False), death.step)
         async with AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as mortal:
             with pytest.raises(openai.APIConnectionError):
                 await asked.at(mortal)

@@ -28,7 +28,7 @@ STORED: dict[str, int | None] = {
 }
 """By the step at which the API dies, how many responses are stored, where that is certain: target and successor."""
 
-SLOW: dict[str, Any] = {"demo_tokens_per_second": 60, "worker": False}
+SLOW: dict[str, Any] = {"demo_tokens_per_second": 60, "embedded_worker": False}
 SECONDS = 30.0
 
 
