@@ -21,8 +21,8 @@ from tests.support.service.scraped import Scraped
 from tests.support.waiting import until
 
 STATES = {
-    0: QueueFigures((0, 0, 3, 1, 7, 8), 12.5, 2, 4096, 5, 70, 8192),
-    1: QueueFigures((0,) * 6, 0.0, 0, 0, 0, 9, 1024),
+    0: QueueFigures((0, 0, 3, 1, 7, 8), 12.5, 2, 4096, 5, 70, 7, 8192),
+    1: QueueFigures((0,) * 6, 0.0, 0, 0, 0, 9, 3, 1024),
 }
 SERVERS = {"10.0.0.5:8000": True, "10.0.0.6:8000": False}
 
@@ -32,7 +32,9 @@ async def shards() -> Mapping[int, QueueFigures]:
 
 
 def exposition(read_shards: scrape.ReadShards, **options: float) -> Exposition:
-    limits = limits_of(load_settings(max_bytes="1GiB", max_responses=0, workers=2, max_concurrent_requests=7))
+    limits = limits_of(
+        load_settings(max_bytes="1GiB", max_responses=0, max_trees=9, workers=2, max_concurrent_requests=7)
+    )
     engines = SimpleNamespace(servers=lambda: SERVERS, loads=dict, waiting=0)
     return Exposition(make_metrics(), read_shards, cast(Engines, engines), limits, **options)
 
@@ -94,6 +96,7 @@ async def test_a_scrape_tells_what_every_shard_holds() -> None:
     assert found.value("harmonium_jobs_running", shard="0") == 2
     assert found.value("harmonium_log_bytes", shard="0") == 4096
     assert found.value("harmonium_store_responses", shard="1") == 9
+    assert found.value("harmonium_store_trees", shard="1") == 3
     assert found.value("harmonium_store_bytes", shard="1") == 1024
     assert found.value("harmonium_webhooks_pending", shard="0") == 5
 
@@ -102,9 +105,11 @@ async def test_a_scrape_tells_which_servers_are_up_and_the_limits_that_are_not_o
     found = Scraped(await told())
     assert found.value("harmonium_engine_up", server="10.0.0.5:8000") == 1
     assert found.value("harmonium_engine_up", server="10.0.0.6:8000") == 0
-    assert found.value("harmonium_limit", setting="max_bytes") == 1 << 30
+    assert found.value("harmonium_limit_bytes", setting="max_bytes") == 1 << 30
     assert found.value("harmonium_limit", setting="max_concurrent_requests") == 14, "of two processes"
+    assert found.value("harmonium_limit", setting="max_trees") == 9
     assert ("max_responses",) not in found.counted("harmonium_limit")
+    assert ("max_bytes",) not in found.counted("harmonium_limit"), "a metric has one unit"
 
 
 async def test_what_holds_the_loop_up_is_counted() -> None:

@@ -56,7 +56,8 @@ def late(name: str, labels: str = "") -> dict[str, str]:
 
 
 def limit(setting: str, value: int) -> dict[str, str]:
-    return labelled("harmonium_limit", f'setting="{setting}"', values=f"{value}x80")
+    name = "harmonium_limit_bytes" if setting.endswith("bytes") else "harmonium_limit"
+    return labelled(name, f'setting="{setting}"', values=f"{value}x80")
 
 
 BAD: Mapping[str, Mapping[str, str]] = {
