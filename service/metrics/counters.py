@@ -157,7 +157,7 @@ class Metrics:
         "requests_waiting", "Requests for a response that wait for one of MAX_CONCURRENT_REQUESTS."
     )
     wait_seconds: Histogram = metric(
-        "request_wait_seconds",
+        "request_wait_duration_seconds",
         "Waiting time of these requests; a request that starts at once is not counted.",
         WAIT_BUCKETS,
     )
@@ -197,7 +197,7 @@ class Metrics:
         kind=STORE_ERRORS,
     )
     store_seconds: Histogram = metric(
-        "store_operation_seconds",
+        "store_operation_duration_seconds",
         "Time of successful operations of the store, including the wait for a connection.",
         OPERATION_BUCKETS,
     )
@@ -207,7 +207,7 @@ class Metrics:
         outcome=CONFIRMS,
     )
     store_confirm_seconds: Histogram = metric(
-        "store_confirm_seconds", "Time of these waits, met or not.", CONFIRM_BUCKETS
+        "store_confirm_duration_seconds", "Time of these waits, met or not.", CONFIRM_BUCKETS
     )
     turns_removed: Counter = metric(
         "turns_removed_total",
@@ -285,17 +285,19 @@ class Metrics:
         "tokens_replayed_total", "Tokens of earlier attempts, read from event logs instead of sampled."
     )
     queue_seconds: Histogram = metric(
-        "job_queue_seconds",
+        "job_queue_duration_seconds",
         "Time from the submission of a background response, or the end of its completion window, to its first claim.",
         QUEUE_BUCKETS,
     )
     run_seconds: Histogram = metric(
-        "job_run_seconds",
+        "job_run_duration_seconds",
         "Time that workers spent on each background response that was started.",
         RUN_BUCKETS,
     )
     cancel_seconds: Histogram = metric(
-        "cancel_seconds", "Time from a request to cancel a background response to the reply.", CANCEL_BUCKETS
+        "job_cancel_duration_seconds",
+        "Time from a request to cancel a background response to the reply.",
+        CANCEL_BUCKETS,
     )
     log_entries: Counter = metric("log_entries_total", "Batches of events written to event logs.")
     log_bytes: Counter = metric("log_written_bytes_total", "Bytes written to event logs.")

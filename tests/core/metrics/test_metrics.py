@@ -61,7 +61,7 @@ def test_a_lag_of_several_processes_is_the_greatest_and_a_number_of_things_the_s
 def test_a_new_metric_gets_its_row_in_the_table_of_its_neighbours_and_a_changed_one_its_own() -> None:
     text = read("docs/metrics.md")
     lines = text.splitlines(keepends=True)
-    without = [line for line in lines if not line.startswith("| `harmonium_cancel_seconds`")]
+    without = [line for line in lines if not line.startswith("| `harmonium_job_cancel_duration_seconds`")]
     assert with_metrics("".join(without)) == text
     changed = text.replace("Open WebSockets.", "Something else.")
     assert changed != text

@@ -64,7 +64,7 @@ async def test_requests_are_counted_by_template_method_and_status(settings: Sett
 
 async def test_responses_tokens_and_operations_of_the_store_are_counted(settings: Settings) -> None:
     async with serving(settings) as inside, inside.http() as http, inside.client() as client:
-        before = (await seen(http)).value("harmonium_store_operation_seconds_count")
+        before = (await seen(http)).value("harmonium_store_operation_duration_seconds_count")
         made = [await client.responses.create(model=MODEL, input=f"Count to {n}.") for n in range(3, 6)]
         made += [await client.responses.create(model=MODEL, input="Count to 900.", max_output_tokens=16)]
         async with client.responses.stream(model=MODEL, input="Count to 7.") as stream:
@@ -81,7 +81,7 @@ async def test_responses_tokens_and_operations_of_the_store_are_counted(settings
     for name in ("time_to_first_token", "time_per_output_token"):
         assert found.value(f"harmonium_{name}_seconds_count", mode="plain") == 4
         assert found.value(f"harmonium_{name}_seconds_count", mode="stream") == 1
-    assert found.value("harmonium_store_operation_seconds_count") > before
+    assert found.value("harmonium_store_operation_duration_seconds_count") > before
     assert found.value("harmonium_engine_up", server="talking") == 1
 
 
@@ -106,7 +106,11 @@ async def test_a_background_response_and_who_follows_it_are_counted(settings: Se
     assert found.value("harmonium_followers") == 0
     assert found.value("harmonium_jobs_running", shard="0") == 0
     assert found.value("harmonium_jobs_submitted_total") == found.value("harmonium_jobs_claimed_total") == 1
-    assert found.value("harmonium_job_queue_seconds_count") == found.value("harmonium_job_run_seconds_count") == 1
+    assert (
+        found.value("harmonium_job_queue_duration_seconds_count")
+        == found.value("harmonium_job_run_duration_seconds_count")
+        == 1
+    )
     assert found.value("harmonium_output_tokens_total") == usage["output_tokens"]
     assert found.value("harmonium_log_entries_total") > 2
 
