@@ -405,8 +405,8 @@ class _Watching(Watcher):
     def archive_asked(self, outcome: str) -> None:
         self._metrics.archive_reads.labels(outcome).inc()
 
-    def archive_moved(self, verb: str, size: int) -> None:
-        self._metrics.archive_bytes.labels(verb).inc(size)
+    def archive_moved(self, direction: str, size: int) -> None:
+        self._metrics.archive_bytes.labels(direction).inc(size)
 
     def archive_failed(self, error: ArchiveUnavailable) -> None:
         self._metrics.archive_errors.labels("refused" if isinstance(error, ArchiveRefused) else "unavailable").inc()
@@ -497,7 +497,7 @@ def open_engines(settings: CoreSettings, engine: Engine | None = None) -> Engine
 
 async def reread(service: Service, taken: bool) -> None:
     """Replace the engines after the files were read again, if they were `taken`."""
-    service.metrics.rereads.labels("taken" if taken else "refused").inc()
+    service.metrics.reloads.labels("applied" if taken else "refused").inc()
     settings = service.tenants.keys.settings
     if not taken or not settings.listed_engines:
         return

@@ -164,8 +164,8 @@ class LogSink:
             self._waiting += len(batch.events)
             self._stop()
         else:
-            self._metrics.log_entries.inc()
-            self._metrics.log_bytes.inc(len(entry.blob))
+            self._metrics.event_log_writes.inc()
+            self._metrics.event_log_bytes.inc(len(entry.blob))
             now = asyncio.get_running_loop().time()
             self._kept.append(_Written(now, after, entry, progress))
             while self._kept[0].at < now - self.timing.kept_seconds:

@@ -25,25 +25,24 @@ PREFIX = "harmonium_"
 
 Mode = Literal["plain", "stream", "background"]
 MODES: tuple[Mode, ...] = ("plain", "stream", "background")
-STATUSES = ("completed", "incomplete", "cancelled", "failed")
+OUTCOMES = ("completed", "incomplete", "cancelled", "failed")
 ENGINE_ERRORS = ("refused", "overloaded", "unavailable", "failed")
 DOUBTS = ("clock", "gap")
 REMOVALS = ("responses", "trees", "bytes", "memory", "idle")
 STORE_ERRORS = ("timeout", "error", "unconfirmed")
 CONFIRMS = ("met", "unmet")
 REFUSALS = ("requests", "followers", "sockets", "bodies", "queue")
-Way = Literal["socket", "background"]
-WAYS: tuple[Way, ...] = ("socket", "background")
+STEERED: tuple[Mode, ...] = ("stream", "background")
 CALLS = ("completed", "failed", "incomplete")
 STEERS = ("accepted", "refused", "applied", "pending", "failed")
 REPEATS = ("returned", "waited", "taken_over", "refused")
 WEBHOOKS = ("delivered", "failed", "given_up")
 BATCHES = ("completed", "failed", "expired", "cancelled")
 LINES = ("completed", "failed")
-REREADS = ("taken", "refused")
+RELOADS = ("applied", "refused")
 LOOKS = ("hit", "miss", "failed", "refused")
 ARCHIVE_ERRORS = ("unavailable", "refused")
-MOVES = ("get", "put")
+DIRECTIONS = ("read", "write")
 
 REQUEST_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 FIRST_TOKEN_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
@@ -174,7 +173,9 @@ class Metrics:
         "or by the queue.",
         limit=REFUSALS,
     )
-    responses: Counter = metric("responses_total", "Ended responses, by mode and status.", mode=MODES, status=STATUSES)
+    responses: Counter = metric(
+        "responses_total", "Ended responses, by mode and outcome.", mode=MODES, outcome=OUTCOMES
+    )
     first_token_seconds: Histogram = metric(
         "time_to_first_token_seconds",
         "Time from the request, or the claim of a background response, to the first token.",
@@ -219,7 +220,7 @@ class Metrics:
         "expiry_doubted_total",
         "Sweeps that expired nothing because of a doubtful clock: it differed from the process's own (clock), or the "
         "last sweep was over an hour ago (gap).",
-        why=DOUBTS,
+        reason=DOUBTS,
     )
     prefix_read: Counter = metric(
         "prefix_read_tokens_total",
@@ -251,16 +252,16 @@ class Metrics:
     )
     steers: Counter = metric(
         "steers_total",
-        "Steers, by way and outcome: first accepted or refused; then applied, failed, or over a WebSocket pending "
-        "until the client sends its calls' outputs.",
-        way=WAYS,
+        "Steers (experimental), by the response's mode: first accepted or refused; then applied, failed, or over a "
+        "WebSocket pending until the client sends its calls' outputs.",
+        mode=STEERED,
         outcome=STEERS,
     )
 
     repeats: Counter = metric(
-        "repeats_total",
-        "Repeated requests with an Idempotency-Key: answered with the first response, at once (returned) or after a "
-        "wait (waited); taken over from a dead or failed request; refused.",
+        "idempotent_repeats_total",
+        "Requests whose Idempotency-Key an earlier one had: answered with its response, at once (returned) or after a "
+        "wait (waited); made in its place, as it had died or failed (taken_over); refused.",
         outcome=REPEATS,
     )
 
@@ -299,23 +300,25 @@ class Metrics:
         "Time from a request to cancel a background response to the reply.",
         CANCEL_BUCKETS,
     )
-    log_entries: Counter = metric("log_entries_total", "Batches of events written to event logs.")
-    log_bytes: Counter = metric("log_written_bytes_total", "Bytes written to event logs.")
+    event_log_writes: Counter = metric(
+        "event_log_writes_total", "Writes to event logs of background responses, each of one or more events."
+    )
+    event_log_bytes: Counter = metric("event_log_written_bytes_total", "Bytes written to event logs.")
     webhooks: Counter = metric(
         "webhook_attempts_total",
         "Attempts to deliver a webhook: delivered, failed with a retry to come, or given up.",
         outcome=WEBHOOKS,
     )
-    batches: Counter = metric("batches_total", "Ended batches, by status.", status=BATCHES)
+    batches: Counter = metric("batches_total", "Ended batches, by outcome.", outcome=BATCHES)
     batch_lines: Counter = metric("batch_lines_total", "Lines of batches in files, by outcome.", outcome=LINES)
     file_bytes: Counter = metric(
-        "file_bytes_total", "Bytes of files that clients downloaded (get) and uploaded (put).", verb=MOVES
+        "file_bytes_total", "Bytes of files that clients downloaded (read) and uploaded (write).", direction=DIRECTIONS
     )
     engine_pauses: Counter = metric("engine_pauses_total", "Pauses of a worker because the engine was down or full.")
-    rereads: Counter = metric(
-        "rereads_total",
-        "Rereads of the files of keys and engines on SIGHUP, taken or refused.",
-        outcome=REREADS,
+    reloads: Counter = metric(
+        "config_reloads_total",
+        "Times that the files of keys and engines were read again on SIGHUP, and applied or refused.",
+        outcome=RELOADS,
     )
 
     archive_reads: Counter = metric(
@@ -325,7 +328,7 @@ class Metrics:
     )
     archive_trees: Counter = metric("archive_trees_total", "Times that a tree's changes were archived.")
     archive_bytes: Counter = metric(
-        "archive_bytes_total", "Bytes of values written to and read from the archive.", verb=MOVES
+        "archive_bytes_total", "Bytes of values read from the archive and written to it.", direction=DIRECTIONS
     )
     archive_errors: Counter = metric(
         "archive_errors_total",

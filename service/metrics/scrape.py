@@ -82,7 +82,7 @@ SHARD_GAUGES = {
         shard=(),
     ),
     "running": Description("jobs_running", "Background responses that a worker holds a lease on.", shard=()),
-    "log_bytes": Description("log_bytes", "Bytes that the server holds for event logs.", shard=()),
+    "log_bytes": Description("event_log_bytes", "Bytes that the server holds for event logs.", shard=()),
     "responses": Description("store_responses", "Stored responses.", shard=()),
     "trees": Description("store_trees", "Stored trees: conversations with all their forks.", shard=()),
     "bytes": Description("store_bytes", "Bytes that the server holds for conversations.", shard=()),

@@ -70,7 +70,7 @@ def test_a_new_metric_gets_its_row_in_the_table_of_its_neighbours_and_a_changed_
 
 async def test_what_may_happen_is_there_at_0_before_it_does() -> None:
     found = Scraped(await told())
-    assert found.value("harmonium_responses_total", mode="background", status="failed") == 0
+    assert found.value("harmonium_responses_total", mode="background", outcome="failed") == 0
     assert found.value("harmonium_webhook_attempts_total", outcome="given_up") == 0
     assert found.value("harmonium_leases_lost_total") == 0
     assert [name for name in found.names() if name.endswith("_created")] == []
@@ -94,7 +94,7 @@ async def test_a_scrape_tells_what_every_shard_holds() -> None:
     assert found.value("harmonium_queue_jobs", shard="0", priority="within_8h") == 8
     assert found.value("harmonium_queue_oldest_seconds", shard="0") == 12.5
     assert found.value("harmonium_jobs_running", shard="0") == 2
-    assert found.value("harmonium_log_bytes", shard="0") == 4096
+    assert found.value("harmonium_event_log_bytes", shard="0") == 4096
     assert found.value("harmonium_store_responses", shard="1") == 9
     assert found.value("harmonium_store_trees", shard="1") == 3
     assert found.value("harmonium_store_bytes", shard="1") == 1024

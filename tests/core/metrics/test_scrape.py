@@ -112,7 +112,7 @@ async def test_a_background_response_and_who_follows_it_are_counted(settings: Se
         == 1
     )
     assert found.value("harmonium_output_tokens_total") == usage["output_tokens"]
-    assert found.value("harmonium_log_entries_total") > 2
+    assert found.value("harmonium_event_log_writes_total") > 2
 
 
 @pytest.mark.parametrize("stream", [False, True])

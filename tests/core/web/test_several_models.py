@@ -181,13 +181,13 @@ def test_the_list_is_read_again_and_a_wrong_one_changes_nothing(start: Start, tm
     assert listed(service) == [ONE]
     path.write_text(demo(OTHER, ONE))
     service.process.send_signal(signal.SIGHUP)
-    wait_until(lambda: metric(service, 'harmonium_rereads_total{outcome="taken"}') == 2)
+    wait_until(lambda: metric(service, 'harmonium_config_reloads_total{outcome="applied"}') == 2)
     assert listed(service) == [OTHER, ONE]
     assert service.client().responses.create(model=OTHER, input="hi").model == OTHER
     path.write_text(demo(ONE, ONE))
     service.process.send_signal(signal.SIGHUP)
     wait_until(lambda: service.log.count(REFUSED) == 1)
-    wait_until(lambda: metric(service, 'harmonium_rereads_total{outcome="refused"}') == 2)
+    wait_until(lambda: metric(service, 'harmonium_config_reloads_total{outcome="refused"}') == 2)
     assert listed(service) == [OTHER, ONE]
     assert f"HARMONIUM_ENGINES={path}: line 5: '{ONE}' is a name of the engine '{ONE}' already" in service.log
     assert service.log.count(AGAIN) == 1
