@@ -83,7 +83,7 @@ class Description:
     """A metric as it is declared: its name, what it tells, and the values that each of its labels may have.
 
     Where all values are known they are given, and there from the start, at 0: another value is refused. A label whose
-    values aren't known has none.
+    values aren't known has none; with one of its values come all series that may be of it.
     """
 
     def __init__(self, name: str, tells: str, buckets: tuple[float, ...] = (), **labels: tuple[str, ...]) -> None:
@@ -100,18 +100,23 @@ class Description:
         if kind is Gauge:
             more["multiprocess_mode"] = "livemax" if self.name.endswith("_seconds") else "livesum"
         metric = kind(self.name, self.tells, tuple(self.labels), registry=registry, **more)
-        known = set(product(*self.labels.values()))
-        if not self.labels or not known:
+        declared = tuple(self.labels.values())
+        if not any(declared):
             return metric
-        find = metric.labels
+        find, made = metric.labels, set[tuple[str, ...]]()
 
         def labels(*values: str) -> Kind:
-            if values not in known:
-                raise ValueError(f"{self.name} has no series for {values}: declare the values in counters.py")
+            if values not in made:
+                rows = set(product(*(known or (value,) for known, value in zip(declared, values, strict=True))))
+                if values not in rows:
+                    raise ValueError(f"{self.name} has no series for {values}: declare the values in counters.py")
+                for row in rows:
+                    find(*row)
+                made.update(rows)
             return find(*values)
 
-        for values in known:
-            find(*values)
+        if all(declared):
+            labels(*(known[0] for known in declared))
         setattr(metric, "labels", labels)  # noqa: B010 (the type has a method there)
         return metric
 
@@ -174,24 +179,33 @@ class Metrics:
         limit=REFUSALS,
     )
     responses: Counter = metric(
-        "responses_total", "Ended responses, by mode and outcome.", mode=MODES, outcome=OUTCOMES
+        "responses_total", "Ended responses, by mode, outcome and model.", mode=MODES, outcome=OUTCOMES, model=()
     )
     first_token_seconds: Histogram = metric(
         "time_to_first_token_seconds",
         "Time from the request, or the claim of a background response, to the first token.",
         FIRST_TOKEN_BUCKETS,
         mode=MODES,
+        model=(),
     )
     per_token_seconds: Histogram = metric(
         "time_per_output_token_seconds",
         "Mean time per token of a response after the first one.",
         PER_TOKEN_BUCKETS,
         mode=MODES,
+        model=(),
     )
-    input_tokens: Counter = metric("input_tokens_total", "Tokens of prompts, cached ones included.")
-    cached_tokens: Counter = metric("cached_tokens_total", "Tokens of prompts that the engine's prefix cache held.")
-    output_tokens: Counter = metric("output_tokens_total", "Sampled tokens, reasoning included.")
-    engine_errors: Counter = metric("engine_errors_total", "Failures of the engine, by kind.", kind=ENGINE_ERRORS)
+    input_tokens: Counter = metric("input_tokens_total", "Tokens of prompts, cached ones included.", model=())
+    cached_tokens: Counter = metric(
+        "cached_tokens_total", "Tokens of prompts that the engine's prefix cache held.", model=()
+    )
+    output_tokens: Counter = metric("output_tokens_total", "Sampled tokens, reasoning included.", model=())
+    engine_errors: Counter = metric(
+        "engine_errors_total",
+        "Failures of the engine, by kind and model; without a model where none was found.",
+        kind=ENGINE_ERRORS,
+        model=(),
+    )
     store_errors: Counter = metric(
         "store_errors_total",
         "Failed operations of the store: no answer in time, an error after all retries, or no confirmation in time.",
@@ -355,26 +369,32 @@ class Metrics:
         count()
         observe(seconds)
 
-    def ended(self, mode: Mode, response: Response, pace: Pace) -> None:
-        """Count a response that has ended, once, with its tokens and their pace."""
-        self.responses.labels(mode, response.status.value).inc()
+    def ended(self, mode: Mode, model: str, response: Response, pace: Pace) -> None:
+        """Count a response of a served model that has ended, once, with its tokens and their pace."""
+        self.responses.labels(mode, response.status.value, model).inc()
+        self.engine_errors.labels("failed", model)  # which is there at 0 from now on
         if pace.first is not None:
-            self.first_token_seconds.labels(mode).observe(pace.first - pace.since)
+            self.first_token_seconds.labels(mode, model).observe(pace.first - pace.since)
         usage = response.usage
         if usage is None:
             return
-        self.input_tokens.inc(usage.input_tokens)
-        self.cached_tokens.inc(usage.input_tokens_details.cached_tokens)
-        self.output_tokens.inc(usage.output_tokens)
+        self.took(model, usage.input_tokens, usage.input_tokens_details.cached_tokens, usage.output_tokens)
         if pace.first is not None and usage.output_tokens > 1:
-            self.per_token_seconds.labels(mode).observe((monotonic() - pace.first) / (usage.output_tokens - 1))
+            self.per_token_seconds.labels(mode, model).observe((monotonic() - pace.first) / (usage.output_tokens - 1))
+
+    def took(self, model: str, read: int, cached: int, sampled: int) -> None:
+        """Count the tokens that a served model read and sampled."""
+        self.input_tokens.labels(model).inc(read)
+        self.cached_tokens.labels(model).inc(cached)
+        self.output_tokens.labels(model).inc(sampled)
 
     def tool_called(self, outcome: str, seconds: float) -> None:
         self.tool_calls.labels(outcome).inc()
         self.tool_seconds.observe(seconds)
 
     def engine_failed(self, failure: EngineError) -> None:
-        self.engine_errors.labels(next(word for kind, word in _FAILURES if isinstance(failure, kind))).inc()
+        kind = next(word for kind, word in _FAILURES if isinstance(failure, kind))
+        self.engine_errors.labels(kind, failure.model).inc()
 
 
 def declarations() -> Iterator[tuple[str, type[Kind], Description]]:

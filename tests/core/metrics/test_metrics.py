@@ -70,17 +70,27 @@ def test_a_new_metric_gets_its_row_in_the_table_of_its_neighbours_and_a_changed_
 
 async def test_what_may_happen_is_there_at_0_before_it_does() -> None:
     found = Scraped(await told())
-    assert found.value("harmonium_responses_total", mode="background", outcome="failed") == 0
+    assert found.value("harmonium_tool_calls_total", outcome="failed") == 0
     assert found.value("harmonium_webhook_attempts_total", outcome="given_up") == 0
     assert found.value("harmonium_leases_lost_total") == 0
     assert [name for name in found.names() if name.endswith("_created")] == []
+
+
+def test_a_new_model_comes_with_all_series_that_may_be_of_it() -> None:
+    metrics = make_metrics()
+    name, model = "harmonium_responses_total", {"model": "gpt-oss-20b"}
+    assert Scraped(generate_latest(metrics.registry).decode()).values(name) == []
+    metrics.responses.labels("plain", "completed", "gpt-oss-20b").inc()
+    found = Scraped(generate_latest(metrics.registry).decode())
+    assert found.value(name, mode="plain", outcome="completed", **model) == 1
+    assert found.value(name, mode="background", outcome="failed", **model) == 0
 
 
 def test_a_value_of_a_label_that_is_not_declared_is_refused_and_makes_no_series() -> None:
     metrics = make_metrics()
     before = generate_latest(metrics.registry)
     for name, _, about in declarations():
-        if about.labels and all(about.labels.values()):
+        if any(about.labels.values()):
             with pytest.raises(ValueError, match=f"{about.name} has no series"):
                 getattr(metrics, name).labels(*("new" for _ in about.labels))
     assert generate_latest(metrics.registry) == before

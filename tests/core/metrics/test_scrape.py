@@ -71,9 +71,9 @@ async def test_responses_tokens_and_operations_of_the_store_are_counted(settings
             made += [await stream.get_final_response()]
         found = await seen(http)
     assert found.counted("harmonium_responses_total") == {
-        ("plain", "completed"): 3,
-        ("plain", "incomplete"): 1,
-        ("stream", "completed"): 1,
+        ("plain", "demo", "completed"): 3,
+        ("plain", "demo", "incomplete"): 1,
+        ("stream", "demo", "completed"): 1,
     }
     usages = [response.usage for response in made if response.usage]
     assert found.value("harmonium_input_tokens_total") == sum(usage.input_tokens for usage in usages)
@@ -99,7 +99,7 @@ async def test_a_background_response_and_who_follows_it_are_counted(settings: Se
             assert (await seen(http)).counted("harmonium_responses_total") == {}
             text += "".join([piece async for piece in pieces])
         usage = parsed(text)[-1]["response"]["usage"]
-        ended = {("background", "completed"): 1}
+        ended = {("background", "demo", "completed"): 1}
         found = await until(
             lambda: seen(http), 10, wanted=lambda found: found.counted("harmonium_responses_total") == ended
         )
@@ -131,8 +131,8 @@ async def test_a_failure_of_the_engine_is_counted_once_by_its_kind(
     async with serving(settings, scripted([fault])) as inside, inside.http() as http:
         await http.post("/v1/responses", json={"model": MODEL, "input": "hi", "stream": stream})
         found = await seen(http)
-    assert found.counted("harmonium_engine_errors_total") == {(kind,): 1}
-    assert found.counted("harmonium_responses_total") == {("stream" if stream else "plain", "failed"): 1}
+    assert found.counted("harmonium_engine_errors_total") == {(kind, MODEL): 1}
+    assert found.counted("harmonium_responses_total") == {("stream" if stream else "plain", MODEL, "failed"): 1}
     assert sum(found.values("harmonium_time_to_first_token_seconds_count")) == 0
 
 
@@ -146,7 +146,7 @@ async def test_a_response_whose_client_went_away_counts_as_cancelled(settings: S
         await seen_with(http, in_progress=1)
         writer.transport.abort()
         found = await seen_with(http, in_progress=0)
-    assert found.counted("harmonium_responses_total") == {("stream" if stream else "plain", "cancelled"): 1}
+    assert found.counted("harmonium_responses_total") == {("stream" if stream else "plain", MODEL, "cancelled"): 1}
 
 
 async def test_a_full_service_still_answers_scrapes_and_counts_whom_it_refused(settings: Settings) -> None:
@@ -200,12 +200,13 @@ async def test_no_tenant_id_word_or_path_is_told(settings: Settings) -> None:
         await http.get(f"/v1/responses/{id}")
         await http.delete(f"/v1/responses/{id}")
         await http.get("/v1/responses/resp_damson")
+        assert (await http.post("/v1/responses", json={**said, "model": "bullace"})).status_code == 404
         await http.get("/v1/rhubarb?sorrel=1", headers={"x-client-request-id": "loquat"})
         await http.request("PROPFIND", "/v1/models")
         text = (await http.get("/metrics", headers=bearer(METRICS_KEY))).text
     assert 'method="other"' in text
-    secrets = ("acme", "globex", id[5:], "damson", "marmalade", "quince", "medlar", "rhubarb", "loquat")
-    assert [word for word in (*secrets, "sorrel", "PROPFIND", "sk-", MODEL) if word in text] == []
+    secrets = ("acme", "globex", id[5:], "damson", "marmalade", "quince", "medlar", "rhubarb", "loquat", "bullace")
+    assert [word for word in (*secrets, "sorrel", "PROPFIND", "sk-") if word in text] == []
 
 
 def test_a_scrape_is_answered_while_the_store_hangs_and_tells_what_failed(start: Start) -> None:
