@@ -248,7 +248,7 @@ class LogSink:
             outcome, next_one = "applied", successor.turn.id
             self._metrics.jobs_submitted.inc()
         self._metrics.steers.labels("background", outcome).inc(len(steers))
-        event(logger, logging.INFO, f"steers {outcome}", response_id=id, steers=len(steers), successor=next_one)
+        event(logger, logging.INFO, f"steers {outcome}", response_id=id, steers=len(steers), successor_id=next_one)
 
     async def _complete(self, work: Callable[[], Awaitable[T]]) -> T:
         """Do `work` on the log, again while the store is away; where the log's end is lost, write that again first.

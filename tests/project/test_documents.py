@@ -40,6 +40,7 @@ from tests.support.documents import (
     with_experimental,
     with_settings,
 )
+from tests.support.logged import log_fields, log_messages
 
 RESPONSE_ID = "resp_" + 48 * "0"
 TOOLS = Rules(callees=(Callee("f"), Callee("c", "custom")))
@@ -138,6 +139,15 @@ def test_every_error_code_has_its_row_beside_the_statuses_it_comes_with_and_no_r
     found = {(status, code) for status, code in raised() if status is not None}
     assert len(found) > 10
     assert found <= table
+
+
+def test_every_field_of_a_log_line_has_its_row_and_no_other() -> None:
+    text = section(read("docs/operating.md"), "The log")
+    table = [(row[0].strip("`"), row[1]) for row in rows(text)]
+    assert sorted(name for name, _ in table) == sorted(log_fields())
+    assert {kind for _, kind in table} == {"string", "integer", "number"}
+    kept = re.findall(r"`([^`]+)`", text.split("stay as they are:")[1].split("\n\n")[0])
+    assert set(kept) <= log_messages()
 
 
 def test_every_event_is_in_the_document_and_no_other() -> None:
