@@ -40,7 +40,7 @@ from tests.support.documents import (
     with_experimental,
     with_settings,
 )
-from tests.support.logged import log_fields, log_messages
+from tests.support.logged import attributes, log_fields, log_messages
 
 RESPONSE_ID = "resp_" + 48 * "0"
 TOOLS = Rules(callees=(Callee("f"), Callee("c", "custom")))
@@ -148,6 +148,11 @@ def test_every_field_of_a_log_line_has_its_row_and_no_other() -> None:
     assert {kind for _, kind in table} == {"string", "integer", "number"}
     kept = re.findall(r"`([^`]+)`", text.split("stay as they are:")[1].split("\n\n")[0])
     assert set(kept) <= log_messages()
+
+
+def test_every_attribute_of_our_own_has_its_row_and_no_other() -> None:
+    table = rows(section(read("docs/metrics.md"), "Traces"))
+    assert {row[0].strip("`") for row in table if row[0].startswith("`harmonium.")} == attributes()
 
 
 def test_every_event_is_in_the_document_and_no_other() -> None:

@@ -1,4 +1,4 @@
-"""The fields of log lines, as the code gives them: read from the calls, so that no document lacks one."""
+"""The fields of log lines and the attributes of spans, read from the calls, so that no document lacks one."""
 
 import ast
 from collections.abc import Iterator
@@ -25,6 +25,12 @@ def log_messages() -> set[str]:
     calls = (each for tree in _trees() for each in ast.walk(tree) if isinstance(each, ast.Call))
     given = (each.args[2] for each in calls if _name(each.func) == "event" and _logs(each) and len(each.args) > 2)
     return {message for each in given for message in _constants(each)}
+
+
+def attributes() -> set[str]:
+    """The attributes of spans that have names of our own."""
+    keys = {key for tree in _trees() for key in _keys(tree)}
+    return {key for key in keys if key.startswith("harmonium.")}
 
 
 def _trees() -> Iterator[ast.Module]:
