@@ -166,7 +166,7 @@ class QueuedHandler(logging.Handler):
         dropped, self._dropped = self._dropped, 0
         self.release()
         if dropped:
-            record = _record(logger, logging.WARNING, "log lines dropped", {"lines": dropped})
+            record = _record(logger, logging.WARNING, "log lines dropped", {"dropped_lines": dropped})
             self._stream.write(self.format(record) + "\n")
 
 

@@ -380,7 +380,7 @@ class _Watching(Watcher):
         event(logger, logging.ERROR, message, url=self._url, reason=str(failure), remedy=DOCTOR)
 
     def back(self, seconds: float, failure: StoreUnavailable) -> None:
-        event(logger, logging.WARNING, "the store is back", seconds=seconds)
+        event(logger, logging.WARNING, "the store is back", away_seconds=seconds)
         if could_not_save(failure):
             remedy = "Run BGREWRITEAOF before a restart: a write that was cut short can prevent the "
             event(logger, logging.ERROR, "the store could not save", remedy=f"{remedy}start.")
@@ -400,13 +400,13 @@ class _Watching(Watcher):
         self._metrics.archive_trees.inc(trees)
 
     def not_archived(self, root: str, reason: str) -> None:
-        event(logger, logging.ERROR, "a conversation can't be archived", root=root, reason=reason)
+        event(logger, logging.ERROR, "a conversation can't be archived", root_id=root, reason=reason)
 
     def archive_asked(self, outcome: str) -> None:
         self._metrics.archive_reads.labels(outcome).inc()
 
-    def archive_moved(self, verb: str, size: int) -> None:
-        self._metrics.archive_bytes.labels(verb).inc(size)
+    def archive_moved(self, direction: str, size: int) -> None:
+        self._metrics.archive_bytes.labels(direction).inc(size)
 
     def archive_failed(self, error: ArchiveUnavailable) -> None:
         self._metrics.archive_errors.labels("refused" if isinstance(error, ArchiveRefused) else "unavailable").inc()
@@ -497,7 +497,7 @@ def open_engines(settings: CoreSettings, engine: Engine | None = None) -> Engine
 
 async def reread(service: Service, taken: bool) -> None:
     """Replace the engines after the files were read again, if they were `taken`."""
-    service.metrics.rereads.labels("taken" if taken else "refused").inc()
+    service.metrics.reloads.labels("applied" if taken else "refused").inc()
     settings = service.tenants.keys.settings
     if not taken or not settings.listed_engines:
         return

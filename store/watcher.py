@@ -41,8 +41,8 @@ class Watcher:
     def archive_asked(self, outcome: str) -> None:
         """The archive was asked for a turn."""
 
-    def archive_moved(self, verb: str, size: int) -> None:
-        """A value of so many bytes was read (`get`) or stored (`put`)."""
+    def archive_moved(self, direction: str, size: int) -> None:
+        """A value of so many bytes was read (`read`) or stored (`write`)."""
 
     def archive_failed(self, error: ArchiveUnavailable) -> None:
         """A call of the archive failed."""

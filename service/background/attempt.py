@@ -84,9 +84,9 @@ class AttemptOutcome(Enum):
     """The outcome of an attempt."""
 
     ENDED = "ended"  # the response has ended, and is stored
-    HANDED_BACK = "handed back"  # the process is leaving, or the log lost its end, and somebody else goes on
-    ENGINE_AWAY = "engine away"  # the engine is down or has no room, and somebody goes on when it is back
-    ENGINE_FAILED = "engine failed"  # the engine failed with this one, or a bug has struck, and somebody tries again
+    HANDED_BACK = "handed_back"  # the process is leaving, or the log lost its end, and somebody else goes on
+    ENGINE_AWAY = "engine_away"  # the engine is down or has no room, and somebody goes on when it is back
+    ENGINE_FAILED = "engine_failed"  # the engine failed with this one, or a bug has struck, and somebody tries again
     LOST = "lost"  # somebody else has the lease, or the response has ended
 
 

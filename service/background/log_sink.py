@@ -164,8 +164,8 @@ class LogSink:
             self._waiting += len(batch.events)
             self._stop()
         else:
-            self._metrics.log_entries.inc()
-            self._metrics.log_bytes.inc(len(entry.blob))
+            self._metrics.event_log_writes.inc()
+            self._metrics.event_log_bytes.inc(len(entry.blob))
             now = asyncio.get_running_loop().time()
             self._kept.append(_Written(now, after, entry, progress))
             while self._kept[0].at < now - self.timing.kept_seconds:
@@ -248,7 +248,7 @@ class LogSink:
             outcome, next_one = "applied", successor.turn.id
             self._metrics.jobs_submitted.inc()
         self._metrics.steers.labels("background", outcome).inc(len(steers))
-        event(logger, logging.INFO, f"steers {outcome}", response_id=id, steers=len(steers), successor=next_one)
+        event(logger, logging.INFO, f"steers {outcome}", response_id=id, steers=len(steers), successor_id=next_one)
 
     async def _complete(self, work: Callable[[], Awaitable[T]]) -> T:
         """Do `work` on the log, again while the store is away; where the log's end is lost, write that again first.

@@ -103,7 +103,7 @@ async def sweep_for_ever(service: Service, layout: Layout) -> None:
             doubt = await store.sweep()  # at first before any wait: until then nobody has doubted the time
             if doubt is not None and doubt.trees:
                 message = "no conversation expires: the clock may be wrong"
-                logs.event(logger, logging.WARNING, message, why=doubt.why, conversations=doubt.trees)
+                logs.event(logger, logging.WARNING, message, reason=doubt.why, conversations=doubt.trees)
                 service.metrics.expiry_doubted.labels(doubt.why).inc()
             await service.jobs.expire_logs()
             await service.know_ids()

@@ -168,7 +168,7 @@ class Worker:
                 self._given[shard, one.tenant] += 1
                 attempt.give_way()
                 message = "response paused for another tenant's"
-                logs.event(logger, logging.INFO, message, response_id=attempt.id, tenant=tenant, to=one.tenant)
+                logs.event(logger, logging.INFO, message, response_id=attempt.id, tenant=tenant, to_tenant=one.tenant)
 
     def _to_give_way(self, one: WaitingTenant, places: Counter[str]) -> Attempt | None:
         """The newest attempt of the tenant with the most places, whose priority isn't above the waiting job's; one that
@@ -325,8 +325,8 @@ class Worker:
             response_id=attempt.id,
             tenant=attempt.job.lease.tenant,
             outcome=outcome.value,
-            status=status,
-            epoch=attempt.job.epoch,
+            response_status=status,
+            attempt_number=attempt.job.epoch,
             waited_ms=round(attempt.job.waited_seconds * 1000, 1),
         )
         if outcome is AttemptOutcome.ENDED:

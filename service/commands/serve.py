@@ -574,7 +574,7 @@ async def _fetch(url: str, path: str, seconds: float) -> bytes:
 def _tell_stopping(settings: CoreSettings) -> None:
     """Say that it stops, and what may take a while. Never call it in the handler of a signal, which may not log."""
     remedy = "Ctrl-C again closes all connections at once"
-    logs.event(logger, logging.INFO, "stopping", most_seconds=settings.shutdown_seconds, remedy=remedy)
+    logs.event(logger, logging.INFO, "stopping", limit_seconds=settings.shutdown_seconds, remedy=remedy)
 
 
 def configure_logs(settings: CoreSettings) -> Callable[[], None]:

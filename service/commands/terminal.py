@@ -83,8 +83,10 @@ def _request(fields: Mapping[str, logs.Value]) -> list[LinePart]:
         made = f"→{fields['output_tokens']}" if "output_tokens" in fields else ""
         cached = f" ({fields['cached_tokens']} cached)" if fields.get("cached_tokens") else ""
         parts.append(LinePart(f"{fields['input_tokens']}{made} tokens{cached}"))
-    if (outcome := fields.get("outcome")) not in (None, "completed"):
-        parts.append(LinePart(logs.escape(str(outcome)), "red" if outcome == "failed" else "yellow"))
+    if (status := fields.get("response_status")) not in (None, "completed"):
+        parts.append(LinePart(logs.escape(str(status)), "red" if status == "failed" else "yellow"))
+    if "broke_off" in fields:
+        parts.append(LinePart("broken off", "yellow"))
     parts += [
         LinePart(logs.escape(str(fields[name])), "yellow") for name in ("code", "param", "client") if name in fields
     ]
@@ -95,10 +97,15 @@ def _request(fields: Mapping[str, logs.Value]) -> list[LinePart]:
 
 def _attempt(fields: Mapping[str, logs.Value]) -> list[LinePart]:
     """The pieces about a worker's attempt at a background response, with its status, or how the attempt ended."""
-    status = str(fields.get("status") or fields.get("outcome"))
+    status = str(fields.get("response_status") or fields.get("outcome"))
     style = {"completed": "green", "failed": "red"}.get(status, "yellow")
     response = LinePart(_short(logs.escape(str(fields.get("response_id")))), "dim")
-    return [LinePart("background", "bold"), LinePart(logs.escape(status), style), *_tenant(fields), response]
+    return [
+        LinePart("background", "bold"),
+        LinePart(logs.escape(status).replace("_", " "), style),
+        *_tenant(fields),
+        response,
+    ]
 
 
 def _tenant(fields: Mapping[str, logs.Value]) -> list[LinePart]:

@@ -17,6 +17,7 @@ import msgspec
 from service.engine.port import (
     Between,
     Engine,
+    EngineError,
     EngineRefused,
     EngineUnavailable,
     Generation,
@@ -118,7 +119,8 @@ class Engines:
             if offer.names and not may(offer.names):
                 continue
             if offer.card is None:
-                await member.engine.check()
+                with _of_model(member):
+                    await member.engine.check()
                 offer = ModelOffer(_offer(member, self._named).names, member.card)
             if (not name or name in offer.names) and may(offer.names):
                 return offer.card
@@ -188,7 +190,7 @@ class Engines:
         """
         member = self._serving(generation.model)
         asked = msgspec.structs.replace(generation, model=member.known_as(generation.model))
-        with self._using(member.engine):
+        with self._using(member):
             self._under_way[generation.id] = member.engine
             try:
                 await member.engine.sample(asked, take, between)
@@ -199,7 +201,7 @@ class Engines:
         member = self._serving(model)
         if not isinstance(member.engine, Renderer):
             raise EngineRefused(f"the engine of '{model}' knows no chat template")
-        with self._using(member.engine):
+        with self._using(member):
             return await member.engine.render(transcript, member.known_as(model))
 
     def passes_on(self, model: str) -> bool:
@@ -214,7 +216,7 @@ class Engines:
         if not isinstance(member.engine, PassesOn):
             raise NotServed(f"this process has no servers of the model {passed.model[:100]!r}")
         asked = msgspec.structs.replace(passed, model=member.known_as(passed.model))
-        with self._using(member.engine):
+        with self._using(member):
             async with member.engine.pass_on(asked) as reply:
                 yield reply
 
@@ -246,10 +248,12 @@ class Engines:
             await asyncio.gather(*(engine.close() for engine in engines))
 
     @contextmanager
-    def _using(self, engine: Engine) -> Generator[None]:
+    def _using(self, member: Member) -> Generator[None]:
+        engine = member.engine
         self._running[engine] += 1
         try:
-            yield
+            with _of_model(member):
+                yield
         finally:
             self._running[engine] -= 1
             self._ended[engine] = monotonic()
@@ -277,6 +281,17 @@ class Engines:
         """The engine of a model by its id; one that leaves where no other has it."""
         members = (*self.members, *self._leaving)
         return next((each for each in members if not model or not each.name or model == each.name), None)
+
+
+@contextmanager
+def _of_model(member: Member) -> Generator[None]:
+    """Have failures say for which model they are."""
+    try:
+        yield
+    except EngineError as error:
+        with suppress(EngineUnavailable):
+            error.model = member.name or member.card.id
+        raise
 
 
 def _offer(member: Member, named: Mapping[str, Member]) -> ModelOffer:

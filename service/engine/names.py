@@ -89,7 +89,7 @@ class HostNames:
         known = self._known.get(url, ())
         if url not in self._failed:
             self._failed.add(url)
-            event(logger, logging.WARNING, "a name can't be looked up", url=url, reason=reason, known=len(known))
+            event(logger, logging.WARNING, "a name can't be looked up", url=url, reason=reason, addresses=len(known))
         return known
 
 

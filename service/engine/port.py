@@ -288,9 +288,12 @@ class ModelCard(msgspec.Struct, frozen=True):
 
 
 class EngineError(Exception):
-    """The engine failed while it worked on a request. `status` is the HTTP status that fits."""
+    """The engine failed while it worked on a request. `status` is the HTTP status that fits, and `model` the id of the
+    served model that it was for, where that is known.
+    """
 
     status = 500
+    model = ""
 
 
 class EngineRefused(EngineError):

@@ -25,25 +25,24 @@ PREFIX = "harmonium_"
 
 Mode = Literal["plain", "stream", "background"]
 MODES: tuple[Mode, ...] = ("plain", "stream", "background")
-STATUSES = ("completed", "incomplete", "cancelled", "failed")
+OUTCOMES = ("completed", "incomplete", "cancelled", "failed")
 ENGINE_ERRORS = ("refused", "overloaded", "unavailable", "failed")
 DOUBTS = ("clock", "gap")
 REMOVALS = ("responses", "trees", "bytes", "memory", "idle")
 STORE_ERRORS = ("timeout", "error", "unconfirmed")
 CONFIRMS = ("met", "unmet")
 REFUSALS = ("requests", "followers", "sockets", "bodies", "queue")
-Way = Literal["socket", "background"]
-WAYS: tuple[Way, ...] = ("socket", "background")
+STEERED: tuple[Mode, ...] = ("stream", "background")
 CALLS = ("completed", "failed", "incomplete")
 STEERS = ("accepted", "refused", "applied", "pending", "failed")
 REPEATS = ("returned", "waited", "taken_over", "refused")
 WEBHOOKS = ("delivered", "failed", "given_up")
 BATCHES = ("completed", "failed", "expired", "cancelled")
 LINES = ("completed", "failed")
-REREADS = ("taken", "refused")
+RELOADS = ("applied", "refused")
 LOOKS = ("hit", "miss", "failed", "refused")
 ARCHIVE_ERRORS = ("unavailable", "refused")
-MOVES = ("get", "put")
+DIRECTIONS = ("read", "write")
 
 REQUEST_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 FIRST_TOKEN_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
@@ -84,7 +83,7 @@ class Description:
     """A metric as it is declared: its name, what it tells, and the values that each of its labels may have.
 
     Where all values are known they are given, and there from the start, at 0: another value is refused. A label whose
-    values aren't known has none.
+    values aren't known has none; with one of its values come all series that may be of it.
     """
 
     def __init__(self, name: str, tells: str, buckets: tuple[float, ...] = (), **labels: tuple[str, ...]) -> None:
@@ -101,18 +100,23 @@ class Description:
         if kind is Gauge:
             more["multiprocess_mode"] = "livemax" if self.name.endswith("_seconds") else "livesum"
         metric = kind(self.name, self.tells, tuple(self.labels), registry=registry, **more)
-        known = set(product(*self.labels.values()))
-        if not self.labels or not known:
+        declared = tuple(self.labels.values())
+        if not any(declared):
             return metric
-        find = metric.labels
+        find, made = metric.labels, set[tuple[str, ...]]()
 
         def labels(*values: str) -> Kind:
-            if values not in known:
-                raise ValueError(f"{self.name} has no series for {values}: declare the values in counters.py")
+            if values not in made:
+                rows = set(product(*(known or (value,) for known, value in zip(declared, values, strict=True))))
+                if values not in rows:
+                    raise ValueError(f"{self.name} has no series for {values}: declare the values in counters.py")
+                for row in rows:
+                    find(*row)
+                made.update(rows)
             return find(*values)
 
-        for values in known:
-            find(*values)
+        if all(declared):
+            labels(*(known[0] for known in declared))
         setattr(metric, "labels", labels)  # noqa: B010 (the type has a method there)
         return metric
 
@@ -157,7 +161,7 @@ class Metrics:
         "requests_waiting", "Requests for a response that wait for one of MAX_CONCURRENT_REQUESTS."
     )
     wait_seconds: Histogram = metric(
-        "request_wait_seconds",
+        "request_wait_duration_seconds",
         "Waiting time of these requests; a request that starts at once is not counted.",
         WAIT_BUCKETS,
     )
@@ -174,30 +178,41 @@ class Metrics:
         "or by the queue.",
         limit=REFUSALS,
     )
-    responses: Counter = metric("responses_total", "Ended responses, by mode and status.", mode=MODES, status=STATUSES)
+    responses: Counter = metric(
+        "responses_total", "Ended responses, by mode, outcome and model.", mode=MODES, outcome=OUTCOMES, model=()
+    )
     first_token_seconds: Histogram = metric(
         "time_to_first_token_seconds",
         "Time from the request, or the claim of a background response, to the first token.",
         FIRST_TOKEN_BUCKETS,
         mode=MODES,
+        model=(),
     )
     per_token_seconds: Histogram = metric(
         "time_per_output_token_seconds",
         "Mean time per token of a response after the first one.",
         PER_TOKEN_BUCKETS,
         mode=MODES,
+        model=(),
     )
-    input_tokens: Counter = metric("input_tokens_total", "Tokens of prompts, cached ones included.")
-    cached_tokens: Counter = metric("cached_tokens_total", "Tokens of prompts that the engine's prefix cache held.")
-    output_tokens: Counter = metric("output_tokens_total", "Sampled tokens, reasoning included.")
-    engine_errors: Counter = metric("engine_errors_total", "Failures of the engine, by kind.", kind=ENGINE_ERRORS)
+    input_tokens: Counter = metric("input_tokens_total", "Tokens of prompts, cached ones included.", model=())
+    cached_tokens: Counter = metric(
+        "cached_tokens_total", "Tokens of prompts that the engine's prefix cache held.", model=()
+    )
+    output_tokens: Counter = metric("output_tokens_total", "Sampled tokens, reasoning included.", model=())
+    engine_errors: Counter = metric(
+        "engine_errors_total",
+        "Failures of the engine, by kind and model; without a model where none was found.",
+        kind=ENGINE_ERRORS,
+        model=(),
+    )
     store_errors: Counter = metric(
         "store_errors_total",
         "Failed operations of the store: no answer in time, an error after all retries, or no confirmation in time.",
         kind=STORE_ERRORS,
     )
     store_seconds: Histogram = metric(
-        "store_operation_seconds",
+        "store_operation_duration_seconds",
         "Time of successful operations of the store, including the wait for a connection.",
         OPERATION_BUCKETS,
     )
@@ -207,7 +222,7 @@ class Metrics:
         outcome=CONFIRMS,
     )
     store_confirm_seconds: Histogram = metric(
-        "store_confirm_seconds", "Time of these waits, met or not.", CONFIRM_BUCKETS
+        "store_confirm_duration_seconds", "Time of these waits, met or not.", CONFIRM_BUCKETS
     )
     turns_removed: Counter = metric(
         "turns_removed_total",
@@ -219,7 +234,7 @@ class Metrics:
         "expiry_doubted_total",
         "Sweeps that expired nothing because of a doubtful clock: it differed from the process's own (clock), or the "
         "last sweep was over an hour ago (gap).",
-        why=DOUBTS,
+        reason=DOUBTS,
     )
     prefix_read: Counter = metric(
         "prefix_read_tokens_total",
@@ -251,16 +266,16 @@ class Metrics:
     )
     steers: Counter = metric(
         "steers_total",
-        "Steers, by way and outcome: first accepted or refused; then applied, failed, or over a WebSocket pending "
-        "until the client sends its calls' outputs.",
-        way=WAYS,
+        "Steers (experimental), by the response's mode: first accepted or refused; then applied, failed, or over a "
+        "WebSocket pending until the client sends its calls' outputs.",
+        mode=STEERED,
         outcome=STEERS,
     )
 
     repeats: Counter = metric(
-        "repeats_total",
-        "Repeated requests with an Idempotency-Key: answered with the first response, at once (returned) or after a "
-        "wait (waited); taken over from a dead or failed request; refused.",
+        "idempotent_repeats_total",
+        "Requests whose Idempotency-Key an earlier one had: answered with its response, at once (returned) or after a "
+        "wait (waited); made in its place, as it had died or failed (taken_over); refused.",
         outcome=REPEATS,
     )
 
@@ -285,35 +300,39 @@ class Metrics:
         "tokens_replayed_total", "Tokens of earlier attempts, read from event logs instead of sampled."
     )
     queue_seconds: Histogram = metric(
-        "job_queue_seconds",
+        "job_queue_duration_seconds",
         "Time from the submission of a background response, or the end of its completion window, to its first claim.",
         QUEUE_BUCKETS,
     )
     run_seconds: Histogram = metric(
-        "job_run_seconds",
+        "job_run_duration_seconds",
         "Time that workers spent on each background response that was started.",
         RUN_BUCKETS,
     )
     cancel_seconds: Histogram = metric(
-        "cancel_seconds", "Time from a request to cancel a background response to the reply.", CANCEL_BUCKETS
+        "job_cancel_duration_seconds",
+        "Time from a request to cancel a background response to the reply.",
+        CANCEL_BUCKETS,
     )
-    log_entries: Counter = metric("log_entries_total", "Batches of events written to event logs.")
-    log_bytes: Counter = metric("log_written_bytes_total", "Bytes written to event logs.")
+    event_log_writes: Counter = metric(
+        "event_log_writes_total", "Writes to event logs of background responses, each of one or more events."
+    )
+    event_log_bytes: Counter = metric("event_log_written_bytes_total", "Bytes written to event logs.")
     webhooks: Counter = metric(
         "webhook_attempts_total",
         "Attempts to deliver a webhook: delivered, failed with a retry to come, or given up.",
         outcome=WEBHOOKS,
     )
-    batches: Counter = metric("batches_total", "Ended batches, by status.", status=BATCHES)
+    batches: Counter = metric("batches_total", "Ended batches, by outcome.", outcome=BATCHES)
     batch_lines: Counter = metric("batch_lines_total", "Lines of batches in files, by outcome.", outcome=LINES)
     file_bytes: Counter = metric(
-        "file_bytes_total", "Bytes of files that clients downloaded (get) and uploaded (put).", verb=MOVES
+        "file_bytes_total", "Bytes of files that clients downloaded (read) and uploaded (write).", direction=DIRECTIONS
     )
     engine_pauses: Counter = metric("engine_pauses_total", "Pauses of a worker because the engine was down or full.")
-    rereads: Counter = metric(
-        "rereads_total",
-        "Rereads of the files of keys and engines on SIGHUP, taken or refused.",
-        outcome=REREADS,
+    reloads: Counter = metric(
+        "config_reloads_total",
+        "Times that the files of keys and engines were read again on SIGHUP, and applied or refused.",
+        outcome=RELOADS,
     )
 
     archive_reads: Counter = metric(
@@ -323,7 +342,7 @@ class Metrics:
     )
     archive_trees: Counter = metric("archive_trees_total", "Times that a tree's changes were archived.")
     archive_bytes: Counter = metric(
-        "archive_bytes_total", "Bytes of values written to and read from the archive.", verb=MOVES
+        "archive_bytes_total", "Bytes of values read from the archive and written to it.", direction=DIRECTIONS
     )
     archive_errors: Counter = metric(
         "archive_errors_total",
@@ -350,26 +369,32 @@ class Metrics:
         count()
         observe(seconds)
 
-    def ended(self, mode: Mode, response: Response, pace: Pace) -> None:
-        """Count a response that has ended, once, with its tokens and their pace."""
-        self.responses.labels(mode, response.status.value).inc()
+    def ended(self, mode: Mode, model: str, response: Response, pace: Pace) -> None:
+        """Count a response of a served model that has ended, once, with its tokens and their pace."""
+        self.responses.labels(mode, response.status.value, model).inc()
+        self.engine_errors.labels("failed", model)  # which is there at 0 from now on
         if pace.first is not None:
-            self.first_token_seconds.labels(mode).observe(pace.first - pace.since)
+            self.first_token_seconds.labels(mode, model).observe(pace.first - pace.since)
         usage = response.usage
         if usage is None:
             return
-        self.input_tokens.inc(usage.input_tokens)
-        self.cached_tokens.inc(usage.input_tokens_details.cached_tokens)
-        self.output_tokens.inc(usage.output_tokens)
+        self.took(model, usage.input_tokens, usage.input_tokens_details.cached_tokens, usage.output_tokens)
         if pace.first is not None and usage.output_tokens > 1:
-            self.per_token_seconds.labels(mode).observe((monotonic() - pace.first) / (usage.output_tokens - 1))
+            self.per_token_seconds.labels(mode, model).observe((monotonic() - pace.first) / (usage.output_tokens - 1))
+
+    def took(self, model: str, read: int, cached: int, sampled: int) -> None:
+        """Count the tokens that a served model read and sampled."""
+        self.input_tokens.labels(model).inc(read)
+        self.cached_tokens.labels(model).inc(cached)
+        self.output_tokens.labels(model).inc(sampled)
 
     def tool_called(self, outcome: str, seconds: float) -> None:
         self.tool_calls.labels(outcome).inc()
         self.tool_seconds.observe(seconds)
 
     def engine_failed(self, failure: EngineError) -> None:
-        self.engine_errors.labels(next(word for kind, word in _FAILURES if isinstance(failure, kind))).inc()
+        kind = next(word for kind, word in _FAILURES if isinstance(failure, kind))
+        self.engine_errors.labels(kind, failure.model).inc()
 
 
 def declarations() -> Iterator[tuple[str, type[Kind], Description]]:

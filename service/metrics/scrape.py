@@ -46,7 +46,8 @@ _as_openmetrics = cast(Callable[[Collector], bytes], openmetrics.generate_latest
 ReadShards = Callable[[], Awaitable[Mapping[int, QueueFigures]]]
 """Reads what every shard holds, by its number. Raises StoreError."""
 
-SHARD_LIMITS = ("max_responses", "max_bytes", "max_queued_responses", "max_event_log_bytes")
+SHARD_COUNTS = ("max_responses", "max_trees", "max_queued_responses")
+SHARD_BYTES = ("max_bytes", "max_event_log_bytes")
 BUILD = Description("build_info", "Always 1; the build is its labels.", **dict.fromkeys(Build._fields, ()))
 ENGINE_UP = Description(
     "engine_up",
@@ -64,12 +65,13 @@ ENGINE_ROOM = Description(
 ENGINE_WAITING = Description("engine_waiting", "Generations of this process that wait for room at a server.")
 LIMIT = Description(
     "limit",
-    "Limits that aren't off, each of a shard, or of all processes behind the port together.",
+    "Limits of numbers that aren't off, each of a shard, or of all processes behind the port together; some are fixed.",
     setting=(
-        *(*SHARD_LIMITS, "max_webhooks_pending", "max_concurrent_requests"),
+        *(*SHARD_COUNTS, "max_webhooks_pending", "max_concurrent_requests"),
         *("max_queued_requests", "max_followers", "max_sockets"),
     ),
 )
+LIMIT_BYTES = Description("limit_bytes", "Limits of bytes that aren't off, each of a shard.", setting=SHARD_BYTES)
 STORE_UP = Description("store_up", "1, or 0 if the shards can't be read now; then their metrics are missing.")
 LEVELS = ("resumed", *(priority.name.lower() for priority in Priority))
 QUEUED = Description("queue_jobs", "Background responses that wait for a worker.", shard=(), priority=LEVELS)
@@ -80,8 +82,9 @@ SHARD_GAUGES = {
         shard=(),
     ),
     "running": Description("jobs_running", "Background responses that a worker holds a lease on.", shard=()),
-    "log_bytes": Description("log_bytes", "Bytes that the server holds for event logs.", shard=()),
+    "log_bytes": Description("event_log_bytes", "Bytes that the server holds for event logs.", shard=()),
     "responses": Description("store_responses", "Stored responses.", shard=()),
+    "trees": Description("store_trees", "Stored trees: conversations with all their forks.", shard=()),
     "bytes": Description("store_bytes", "Bytes that the server holds for conversations.", shard=()),
     "pending": Description("webhooks_pending", "Webhooks that no receiver has accepted yet.", shard=()),
 }
@@ -94,6 +97,7 @@ SCRAPED = (
     ENGINE_ROOM,
     ENGINE_WAITING,
     LIMIT,
+    LIMIT_BYTES,
     STORE_UP,
     QUEUED,
     *SHARD_GAUGES.values(),
@@ -194,7 +198,10 @@ class Exposition:
         yield _family(ENGINE_TOKENS, {(name,): load.tokens for name, load in loads.items()})
         yield _family(ENGINE_ROOM, {(name,): load.room for name, load in loads.items() if load.room})
         yield _family(ENGINE_WAITING, {(): self._engines.waiting})
-        yield _family(LIMIT, {(name,): limit for name, limit in self._limits.items()})
+        for about in (LIMIT, LIMIT_BYTES):
+            yield _family(
+                about, {(name,): most for name, most in self._limits.items() if name in about.labels["setting"]}
+            )
         yield _family(STORE_UP, {(): float(shards is not None)})
         if shards is not None:
             yield from _of_shards(shards)
@@ -210,7 +217,7 @@ class Exposition:
 
 
 def limits_of(settings: CoreSettings) -> dict[str, float]:
-    found = {name: getattr(settings, name) for name in SHARD_LIMITS} | {
+    found = {name: getattr(settings, name) for name in (*SHARD_COUNTS, *SHARD_BYTES)} | {
         "max_webhooks_pending": JobLimits().pending,
         "max_concurrent_requests": settings.workers * settings.max_concurrent_requests,
         "max_queued_requests": settings.workers * MAX_QUEUED_REQUESTS,

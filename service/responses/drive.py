@@ -217,7 +217,9 @@ class Driver:
         if isinstance(run.failure, EngineError):
             self.metrics.engine_failed(run.failure)
         elif run.failure is None and run.ending is Ending.ERROR and self.machine.fault is None:
-            self.metrics.engine_failed(EngineError("it ended without a reason"))
+            failure = EngineError("it ended without a reason")
+            failure.model = self.plan.generation.model
+            self.metrics.engine_failed(failure)
 
     async def end(self, outlet: Outlet, ending: Ending, error: ResponseError | None) -> list[Event]:
         """End the response in this way, and store its turn; the terminal events. Those that close it go out before. A
@@ -233,7 +235,7 @@ class Driver:
         last = terminal[-1]
         assert isinstance(last, Terminal)
         self.response = last.response
-        self.metrics.ended(self.mode, self.response, self._pace)
+        self.metrics.ended(self.mode, self.plan.generation.model, self.response, self._pace)
         if self._span.kept:
             self._tell(self.response)
         return terminal

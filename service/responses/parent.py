@@ -289,5 +289,5 @@ async def _recognise(
                     known = parent, seen.ends[number][1]
         share = known[1] / len(seen.items) if known is not None else 0.0
         service.metrics.recognised_ratio.observe(share)
-        span.note({"harmonium.recognised.share": share})
+        span.note({"harmonium.recognised.ratio": share})
     return known

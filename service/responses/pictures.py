@@ -120,7 +120,7 @@ class Pictures:
         found |= self._given
         if gone := [digest for digest, key in wanted.items() if key not in found]:
             event(
-                logger, logging.WARNING, "pictures of a conversation are gone", response_id=self._id, number=len(gone)
+                logger, logging.WARNING, "pictures of a conversation are gone", response_id=self._id, pictures=len(gone)
             )
         return {digest: await in_steps(data_url(found[key])) for digest, key in wanted.items() if key in found}
 

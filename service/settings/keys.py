@@ -95,7 +95,7 @@ def warn_of_short(settings: CoreSettings) -> None:
     short = with_short_keys(settings)
     if short:
         message = f"API keys of fewer than {LEAST_KEY_CHARS} characters can be guessed"
-        event(logger, logging.WARNING, message, tenants=", ".join(short), remedy="openssl rand -hex 32 makes one")
+        event(logger, logging.WARNING, message, tenant_names=", ".join(short), remedy="openssl rand -hex 32 makes one")
 
 
 def _digests(key: SecretStr) -> frozenset[bytes]:

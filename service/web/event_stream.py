@@ -219,7 +219,7 @@ class EventStream(HttpResponse):
                     id, reason = following.id, str(failure)
                     event(logger, logging.WARNING, "a stream was broken off", response_id=id, reason=reason)
         if not following.over and self._exchange.facts.get("client") != "gone":
-            self._exchange.facts["outcome"] = "broken off"
+            self._exchange.facts["broke_off"] = "the rest of the events can't be had"
 
     async def _send(self, batch: list[Event], send: Send) -> bool:
         buffer, last = bytearray(), batch[-1]
@@ -232,7 +232,7 @@ class EventStream(HttpResponse):
 
 
 def note_outcome(exchange: Exchange, response: Response) -> None:
-    exchange.facts["outcome"] = response.status.value
+    exchange.facts["response_status"] = response.status.value
     if response.usage is not None:
         exchange.facts["input_tokens"] = response.usage.input_tokens
         exchange.facts["cached_tokens"] = response.usage.input_tokens_details.cached_tokens

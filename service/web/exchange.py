@@ -224,7 +224,7 @@ class Exchange:
         failed is a warning, as its status may be 200.
         """
         seconds = monotonic() - self.at
-        if level == logging.INFO and self.facts.get("outcome") == "failed":
+        if level == logging.INFO and self.facts.get("response_status") == "failed":
             level = logging.WARNING
         if level is not None:
             logs.event(logger, level, "request", **self._fields(seconds), **also)
@@ -270,7 +270,7 @@ class Exchange:
         }
         span.note(facts)
         if client := self.facts.get("client"):
-            span.fail(f"client {client}".replace(" ", "_"), fault=False)
+            span.fail(f"client_{client}", fault=False)
         elif self.status >= 400:
             span.fail(str(self.facts.get("code") or self.status), fault=self.status >= 500)
         span.end()

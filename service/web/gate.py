@@ -81,7 +81,7 @@ class Gate:
                 finally:
                     await exchange.leave()
         except asyncio.CancelledError:  # the server stops, and the time for that is over; the turn is stored
-            exchange.facts["client"] = "cut off"
+            exchange.facts["client"] = "cut_off"
             if not exchange.status:
                 await exchange.answer_to(stopping())(scope, receive, answer)
             elif BREAK_OFF in scope.get("extensions", {}):

@@ -115,7 +115,7 @@ class Archive:
         checked_key(key)
         found = await self._carried_out("get", lambda: self._backend.get(key))
         if found is not None:
-            self._watcher.archive_moved("get", len(found.value))
+            self._watcher.archive_moved("read", len(found.value))
         return found
 
     async def put(self, key: str, value: bytes, *, only_if: str | None) -> str | None:
@@ -128,7 +128,7 @@ class Archive:
             raise ValueError(f"a value of {len(value):,} bytes is larger than {MOST_VALUE_BYTES:,}")
         etag = await self._carried_out("put", lambda: self._backend.put(key, value, only_if))
         if etag is not None:
-            self._watcher.archive_moved("put", len(value))
+            self._watcher.archive_moved("write", len(value))
         return etag
 
     async def delete(self, *keys: str) -> None:

@@ -127,7 +127,7 @@ class Finished(msgspec.Struct, frozen=True):
 class QueueFigures(msgspec.Struct, frozen=True):
     """The figures of a shard: how many jobs wait at each level, how long the oldest without hours has waited
     (seconds), how many are leased, the bytes of all event logs, how many webhooks wait, and the stored responses and
-    their bytes in the server's memory."""
+    trees with their bytes in the server's memory."""
 
     waiting: tuple[int, ...]
     oldest_seconds: float
@@ -135,6 +135,7 @@ class QueueFigures(msgspec.Struct, frozen=True):
     log_bytes: int
     pending: int
     responses: int
+    trees: int
     bytes: int
 
 

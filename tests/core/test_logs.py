@@ -109,6 +109,6 @@ def test_a_reader_that_stalls_stops_nobody_and_the_loss_is_counted() -> None:
         handler.close()
         writer.close()
         pump.join(5)
-    losses = [int(line.rpartition("lines=")[2]) for line in received if "log lines dropped" in line]
+    losses = [int(line.rpartition("dropped_lines=")[2]) for line in received if "log lines dropped" in line]
     assert sum(losses) > 0
     assert sum(losses) + len(received) - len(losses) == 1000

@@ -41,6 +41,7 @@ from tests.support.documents import (
     with_experimental,
     with_settings,
 )
+from tests.support.logged import attributes, log_fields, log_messages
 
 RESPONSE_ID = "resp_" + 48 * "0"
 TOOLS = Rules(callees=(Callee("f"), Callee("c", "custom")))
@@ -123,10 +124,10 @@ def test_whatever_is_experimental_is_in_the_one_table_and_marked_where_it_has_a_
     text = read("docs/configuration.md")
     assert with_experimental(text) == text, "run: python -m tests.support.documents"
     marked = experimental()
-    assert set(marked.values()) == {"setting", "route", "dialect", "command", "option"}
+    assert set(marked.values()) == {"setting", "route", "dialect", "metric", "command", "option"}
     assert {"HARMONIUM_MODEL", "POST /v1/responses", "harmonium ask"}.isdisjoint(marked)
     elsewhere = [name.split() for name, kind in marked.items() if kind != "setting"]
-    every = [" ".join(row) for name in ("api", "cli") for row in rows(read(f"docs/{name}.md"))]
+    every = [" ".join(row) for name in ("api", "cli", "metrics") for row in rows(read(f"docs/{name}.md"))]
     shown = [row for row in every if "experimental" in row]
     for name in elsewhere:
         assert any(all(word in row for word in name) for row in shown), name
@@ -158,6 +159,20 @@ def test_every_header_that_is_no_browser_s_is_in_the_tables() -> None:
     assert {"x-harmonium-after", "x-harmonium-detach", "openai-project"} <= own
     assert own - shown == set()
     assert {name for name in own if name.startswith("x-harmonium-")} - {"x-harmonium-detach"} <= {*EXPOSED_HEADERS}
+
+
+def test_every_field_of_a_log_line_has_its_row_and_no_other() -> None:
+    text = section(read("docs/operating.md"), "The log")
+    table = [(row[0].strip("`"), row[1]) for row in rows(text)]
+    assert sorted(name for name, _ in table) == sorted(log_fields())
+    assert {kind for _, kind in table} == {"string", "integer", "number"}
+    kept = re.findall(r"`([^`]+)`", text.split("stay as they are:")[1].split("\n\n")[0])
+    assert set(kept) <= log_messages()
+
+
+def test_every_attribute_of_our_own_has_its_row_and_no_other() -> None:
+    table = rows(section(read("docs/metrics.md"), "Traces"))
+    assert {row[0].strip("`") for row in table if row[0].startswith("`harmonium.")} == attributes()
 
 
 def test_every_event_is_in_the_document_and_no_other() -> None:

@@ -170,6 +170,7 @@ def experimental() -> dict[str, str]:
     for route in all_routes():
         if route.include_in_schema and route.openapi_extra == EXPERIMENTAL:
             marked |= {f"{method} {route.path}": "route" for method in route.methods or ()}
+    marked |= {about.name: "metric" for _, _, about in declarations() if _MARK in about.tells}
     marked |= {dialect.prefix: "dialect" for dialect in also_spoken() if not dialect.stable}
     for command in vars(get_command(app))["commands"].values():
         marked |= {f"harmonium {name}": kind for name, kind, words in _helps(command) if _MARK in words}

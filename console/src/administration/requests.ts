@@ -88,6 +88,7 @@ export interface AuditEntry {
 /** What a shard of the store holds; `waiting` by the levels of its queue. */
 export interface Shard {
   responses: number;
+  trees: number;
   bytes: number;
   log_bytes: number;
   pending: number;

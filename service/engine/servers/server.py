@@ -307,7 +307,7 @@ class EngineServer:
                 self.room = self.others_running = self.others_tokens = 0
                 self.away_since = None
                 facts, url = self.facts, self.url
-                told = {"model": facts.model, "context_tokens": facts.context_tokens, "endpoint": str(facts.endpoint)}
+                told = {"model": facts.model, "context_tokens": facts.context_tokens, "path": str(facts.endpoint)}
                 event(logger, logging.INFO, f"{name} server is up", url=url, **told, version=facts.version or None)
                 if facts.advice:
                     event(logger, logging.WARNING, f"{name} server lacks something", url=url, advice=facts.advice)

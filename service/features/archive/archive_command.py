@@ -515,8 +515,8 @@ def _add_to_log(settings: CoreSettings, type: str, id: str, data: Mapping[str, o
     try:
         on_store(settings, add)
     except OSError as error:
-        why = {"type": type, "id": id, "reason": str(error)}
-        event(logger, logging.WARNING, "no entry was made in the audit log", **why)
+        message = "no entry was made in the audit log"
+        event(logger, logging.WARNING, message, event_type=type, object_id=id, reason=str(error))
 
 
 def _waiting(found: ArchiveStatus) -> list[str]:

@@ -58,7 +58,7 @@ def _tell_of_going_back(number: int, done: Reconciled) -> None:
         logger,
         logging.WARNING,
         "Redis lost its last changes: deletions are repeated",
-        shard=f"{number:02x}",
+        shard=number,
         conversations=done.trees,
         deleted=done.deleted,
         moved=done.moved,

@@ -188,11 +188,11 @@ class Batches:
             pass  # whoever holds it goes on
         except* NewerFormat:
             self._newer.add(run.id)
-            logs.event(logger, logging.WARNING, "a batch needs a later release", batch=run.id)
+            logs.event(logger, logging.WARNING, "a batch needs a later release", batch_id=run.id)
         except* (StoreError, EngineError, TimeoutError) as errors:
-            logs.event(logger, logging.WARNING, "a batch waits", batch=run.id, reason=str(errors.exceptions[0]))
+            logs.event(logger, logging.WARNING, "a batch waits", batch_id=run.id, reason=str(errors.exceptions[0]))
         except* Exception:
-            logger.exception("work on a batch failed", extra={"fields": {"batch": run.id}})
+            logger.exception("work on a batch failed", extra={"fields": {"batch_id": run.id}})
         finally:
             del self._runs[run.tenant]
 
@@ -358,7 +358,7 @@ class BatchRun:
                     await self._submit(request, id)
         except Exception as error:
             if not isinstance(error, ApiError | EngineError | StoreError):
-                logger.exception("a line of a batch can't be queued", extra={"fields": {"batch": self.id}})
+                logger.exception("a line of a batch can't be queued", extra={"fields": {"batch_id": self.id}})
             elif refusal_of(error).retry:
                 if isinstance(error, EngineError):
                     await self._put_off(place)
@@ -534,8 +534,9 @@ class BatchRun:
         now = self._store.clock()
         await self._change(lambda record: replace(record.with_status(status, now).showing(**shown), holder=""))
         self._service.metrics.batches.labels(status).inc()
-        counts = msgspec.structs.asdict(self._shown.request_counts)
-        logs.event(logger, logging.INFO, "batch ended", batch=self.id, status=status, **counts)
+        shown = self._shown.request_counts
+        counts = {"lines": shown.total, "completed_lines": shown.completed, "failed_lines": shown.failed}
+        logs.event(logger, logging.INFO, "batch ended", batch_id=self.id, batch_status=status, **counts)
 
 
 def endpoints_of(service: Service) -> Mapping[str, Translate]:

@@ -113,5 +113,11 @@ async def make_whole(cataloguer: Cataloguer, only: Sequence[str] = SHARDS, *, an
         event(logger, logging.INFO, "the catalogue of the archive is complete", conversations=made)
     if (left := await cataloguer.unread()) and left != unread:
         message = "the list lacks shards of the archive that can't be read"
-        event(logger, logging.ERROR, message, shards=" ".join(left), remedy="`harmonium archive verify` says why")
+        event(
+            logger,
+            logging.ERROR,
+            message,
+            shards=" ".join(str(int(shard, 16)) for shard in left),
+            remedy="`harmonium archive verify` says why",
+        )
     return made

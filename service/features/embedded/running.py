@@ -40,7 +40,7 @@ def own_server(folder: Path) -> Generator[str]:
         status = server.wait()
         if not stopping.is_set():
             lost.append(status)
-            event(logger, logging.ERROR, "the embedded server ended by itself", status=status)
+            event(logger, logging.ERROR, "the embedded server ended by itself", exit_status=status)
             os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=watch, name="embedded server's end", daemon=True).start()

@@ -198,7 +198,7 @@ async def search(call: HostedCall, server: ToolServer) -> Outcome:
 
 def _log(call: HostedCall, why: str) -> None:
     """Log the reason of a failure, which the item has no place for, without a word of the server's."""
-    event(logger, logging.WARNING, "a search of files failed", server=call.tool.server, reason=why)
+    event(logger, logging.WARNING, "a search of files failed", tool_server=call.tool.server, reason=why)
 
 
 def _show(found: list[_Result]) -> Iterator[dict[str, Any]]:

@@ -119,7 +119,7 @@ async def create(request: UploadsAside) -> Response:
         raise _full(error) from None
     except FileGone:
         raise unavailable("The file could not be stored completely. Send it again.") from None
-    request.service.metrics.file_bytes.labels("put").inc(made.bytes)
+    request.service.metrics.file_bytes.labels("write").inc(made.bytes)
     return JsonResponse(resource_of(made))
 
 
@@ -151,7 +151,7 @@ async def content(request: Aside, file_id: str) -> Response:
         raise no_file(file_id) from None
 
     async def whole() -> AsyncGenerator[bytes]:
-        sent = request.service.metrics.file_bytes.labels("get")
+        sent = request.service.metrics.file_bytes.labels("read")
         sent.inc(len(first))
         yield first
         async for piece in pieces:

@@ -175,7 +175,7 @@ class LlamaLocalEngine(ServersEngine):
         while self._process is not None:
             status = await self._process.wait()
             failures += 1
-            event(logger, logging.ERROR, "llama.cpp ended; starting it again", status=status)
+            event(logger, logging.ERROR, "llama.cpp ended; starting it again", exit_status=status)
             await asyncio.sleep(AGAIN.seconds(failures))
             try:
                 await self._launch()

@@ -340,7 +340,7 @@ class Pipes(Heard):
 
     def _log(self, what: str) -> None:
         said = self._redaction.text(self._complaint.decode(errors="replace"))
-        event(logger, logging.WARNING, what, server=self._label, reason=self.failure, said=said)
+        event(logger, logging.WARNING, what, tool_server=self._label, reason=self.failure, last_words=said)
 
     async def _read(self, process: Process, say: "ObjectSendStream[SessionMessage | Exception]") -> None:
         """Hand on the program's messages, until it ends or says too much. A line that isn't JSON isn't meant for us."""

@@ -22,9 +22,8 @@ async def warn_of_redis(settings: CoreSettings) -> None:
     examined = await examine(str(settings.redis_url), *terms)
     for each in judge(expected_of(settings), examined):
         if each.level is not Level.OK:
-            where = {"node": each.node} if each.node else {}
             message = f"the Redis, {each.what}: {each.now}"
-            event(logger, logging.WARNING, message, level=each.level, **where, why=each.why, remedy=each.remedy)
+            event(logger, logging.WARNING, message, node=each.node or None, reason=each.why, remedy=each.remedy)
 
 
 async def warn_of_default(settings: CoreSettings, store: ConversationHistoryStore) -> None:

@@ -305,7 +305,7 @@ class PassedAnswer(HttpResponse):
                     await (self._stream(reply, send) if stream else self._whole(reply, send))
                 finally:
                     self._count(reply)
-            facts["outcome"] = "completed"
+            facts["response_status"] = "completed"
             return True
         except TimeoutError:
             message = f"The answer took longer than {seconds:g} s. Ask for less output."
@@ -319,7 +319,7 @@ class PassedAnswer(HttpResponse):
             failure = refusal_of(error)
         if not self._exchange.status:
             raise failure
-        facts["outcome"] = "failed"
+        facts["response_status"] = "failed"
         if stream:
             told = bytes(self._exchange.answer_to(failure).body)
             last = (b"event: error\n" if self._passed.path == Endpoint.MESSAGES else b"") + DATA + told + b"\n\n"
@@ -369,9 +369,7 @@ class PassedAnswer(HttpResponse):
         self._usage = usage = reply.usage
         if usage is None:
             return
-        metrics = self._exchange.metrics
         self._admitted.slot.served(usage.input_tokens, usage.output_tokens)
         self._exchange.facts.update(msgspec.structs.asdict(usage))
-        metrics.input_tokens.inc(usage.input_tokens)
-        metrics.cached_tokens.inc(usage.cached_tokens)
-        metrics.output_tokens.inc(usage.output_tokens)
+        tokens = (usage.input_tokens, usage.cached_tokens, usage.output_tokens)
+        self._exchange.metrics.took(self._passed.model, *tokens)

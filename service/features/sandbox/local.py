@@ -306,9 +306,9 @@ class LocalSandbox(Sandbox):
             await session.wait_for_end()
             await asyncio.to_thread(folders.remove_tree, session.home)
             level = logging.DEBUG if session.tenant == TENANT else logging.INFO
-            logs.event(logger, level, "sandbox session ended", tenant=session.tenant, why=session.why)
+            logs.event(logger, level, "sandbox session ended", tenant=session.tenant, reason=session.why)
         except OSError as error:
-            logs.event(logger, logging.ERROR, "a sandbox folder was not deleted", error=type(error).__name__)
+            logs.event(logger, logging.ERROR, "a sandbox folder was not deleted", reason=type(error).__name__)
         finally:
             del self._sessions[name]
             self._give_back(place, session.tenant)

@@ -113,7 +113,7 @@ class SocketConnection:
             for lane in self._lanes.values():
                 lane.close()
             self._wire.use_no_more()
-            self._exchange.facts["creates"] = self._creates
+            self._exchange.facts["responses"] = self._creates
 
     # --- frames ---
 

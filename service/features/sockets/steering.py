@@ -134,7 +134,7 @@ class Steering:
 
 def count_steers(metrics: Metrics, outcome: str, steers: int = 1) -> None:
     """Count what became of steers."""
-    metrics.steers.labels("socket", outcome).inc(steers)
+    metrics.steers.labels("stream", outcome).inc(steers)
 
 
 def failure_of(sent: SentSteer, why: NotSteered, number: int = 0, id: str | None = None) -> bytes:

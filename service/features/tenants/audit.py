@@ -86,7 +86,7 @@ class AuditEvent(msgspec.Struct, frozen=True):
     def log(self, actor: Actor) -> None:
         """Say it in the log."""
         project = None if self.project is None else self.project.id
-        event(logger, logging.INFO, self.type, id=self.id, project=project, actor=actor.address or actor.id)
+        event(logger, logging.INFO, self.type, object_id=self.id, project_id=project, actor=actor.address or actor.id)
 
 
 async def note(registry: Registry, share: str, actor: Actor, happened: AuditEvent) -> None:
@@ -97,8 +97,8 @@ async def note(registry: Registry, share: str, actor: Actor, happened: AuditEven
     try:
         await registry.note(share, happened.record(actor))
     except StoreError as error:
-        left_out = {"type": happened.type, "id": happened.id, "reason": type(error).__name__}
-        event(logger, logging.WARNING, "no entry was made in the audit log", **left_out)
+        message, reason = "no entry was made in the audit log", type(error).__name__
+        event(logger, logging.WARNING, message, event_type=happened.type, object_id=happened.id, reason=reason)
 
 
 def done_by(entry: dict[str, Any]) -> str:

@@ -170,4 +170,4 @@ class Tally:
 
 
 def _note_loss(why: str) -> None:
-    event(logger, logging.WARNING, "usage is not counted", why=why)
+    event(logger, logging.WARNING, "usage is not counted", reason=why)

@@ -277,7 +277,7 @@ class OtelTracer(Tracer):
         closing.start()
         await asyncio.to_thread(closing.join, CLOSE_SECONDS)
         if closing.is_alive():
-            event(logger, logging.WARNING, "the last spans were not sent before the end", seconds=CLOSE_SECONDS)
+            event(logger, logging.WARNING, "the last spans were not sent before the end", limit_seconds=CLOSE_SECONDS)
 
 
 def open_tracer(url: str, headers: str, bounds: TraceBounds, *, name: str, version: str) -> Tracer:

@@ -104,7 +104,7 @@ class VllmLocalEngine:
             "the model is loaded",
             model=self.model.id,
             context_tokens=self.model.context_tokens,
-            seconds=time.monotonic() - began,
+            load_seconds=time.monotonic() - began,
         )
 
     async def check(self) -> None:

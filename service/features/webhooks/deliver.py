@@ -268,7 +268,7 @@ class Deliverer:
     async def _deliver(self, webhook: Webhook) -> None:
         """Send a webhook, and store the outcome; where that fails, it is sent again when its hold is over."""
         about = {"tenant": webhook.tenant, "response_id": webhook.id}
-        facts = about | {"type": event_type(webhook), "tries": webhook.tries}
+        facts = about | {"event_type": event_type(webhook), "tries": webhook.tries}
         try:
             try:
                 await self.receiver.send(webhook)
@@ -294,5 +294,5 @@ class Deliverer:
             return
         delay = min(left, max(self.timing.retry.seconds(webhook.tries), error.wait_seconds))
         self.count("failed")
-        event(logger, logging.INFO, "webhook not accepted", **facts, reason=str(error), seconds=delay)
+        event(logger, logging.INFO, "webhook not accepted", **facts, reason=str(error), retry_seconds=delay)
         await self.outbox.later(webhook, max(1, round(delay * 1000)))

@@ -152,7 +152,7 @@ async def _answer_queued(request: Received, maker: Maker, made: Queued, *, waits
     if stream:
         request.admitted.slot.take_follower()
     response, events = await submit(maker, made, waits=waits)
-    exchange.facts["outcome"] = response.status.value
+    exchange.facts["response_status"] = response.status.value
     if not stream:
         return exchange.dialect.answer(response)
     return request.follow(response.id, begun=events, obfuscate=obfuscate)

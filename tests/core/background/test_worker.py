@@ -275,7 +275,7 @@ async def test_a_lease_that_somebody_else_took_over_is_counted_as_lost(redis_url
     async with opened_service(redis_url, scripted([opened("I"), Stall()]), lease_seconds=LEASE_SECONDS) as service:
         id, counted = await queued(service), service.metrics.registry.get_sample_value
         async with working(service, Timing(poll_seconds=600.0)) as worker:
-            await until(lambda: counted("harmonium_log_entries_total"), SECONDS)
+            await until(lambda: counted("harmonium_event_log_writes_total"), SECONDS)
 
             async def taken_over() -> object:
                 async with service.store.server.operation() as operation:
@@ -307,7 +307,7 @@ async def test_a_job_whose_log_is_of_a_later_release_is_left_to_who_can_read_it_
     async with opened_service(redis_url, engine, max_attempts=2, lease_seconds=LEASE_SECONDS) as service:
         id = await queued(service)
         async with working(service):
-            await until(lambda: service.metrics.registry.get_sample_value("harmonium_log_entries_total"), SECONDS)
+            await until(lambda: service.metrics.registry.get_sample_value("harmonium_event_log_writes_total"), SECONDS)
         await changed_log(service, id, FORMAT + 1)
         async with working(service) as worker:
             for _ in range(5):  # as many claims as would end it, and more

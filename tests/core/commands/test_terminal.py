@@ -19,7 +19,7 @@ def line(message: str, **fields: Any) -> str:
 
 @pytest.mark.parametrize("evil", ["\x1b[2J", "\n00:00:00 forged", "\u202e"])
 def test_nothing_breaks_out_of_a_line_or_reaches_the_terminal(evil: str) -> None:
-    names = ("method", "path", "tenant", "code", "param", "client", "outcome", "response_id")
+    names = ("method", "path", "tenant", "code", "param", "client", "response_status", "response_id")
     of_request: Any = {"status": 200, "ms": 7.4, **dict.fromkeys(names, evil)}
     written = [line(evil, reason=evil, **{evil: "x"}), line("request", **of_request)]
     assert all(text.replace("…", "").isascii() and text.isprintable() for text in written)

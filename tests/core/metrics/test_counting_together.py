@@ -74,7 +74,7 @@ class Pair:
         for _ in range(10):
             with httpx.Client(base_url=self.service.url, timeout=30, trust_env=False, verify=False) as http:
                 found = scraped(http)
-            assert found.counted("harmonium_responses_total") == {("plain", "incomplete"): len(self.usages)}
+            assert found.counted("harmonium_responses_total") == {("plain", "demo", "incomplete"): len(self.usages)}
             assert found.value("harmonium_time_to_first_token_seconds_count", mode="plain") == len(self.usages)
             assert found.value("harmonium_output_tokens_total") == sum(each["output_tokens"] for each in self.usages)
             assert found.labels("process_resident_memory_bytes", "process") == {"0", "1"}

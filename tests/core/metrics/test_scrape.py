@@ -64,16 +64,16 @@ async def test_requests_are_counted_by_template_method_and_status(settings: Sett
 
 async def test_responses_tokens_and_operations_of_the_store_are_counted(settings: Settings) -> None:
     async with serving(settings) as inside, inside.http() as http, inside.client() as client:
-        before = (await seen(http)).value("harmonium_store_operation_seconds_count")
+        before = (await seen(http)).value("harmonium_store_operation_duration_seconds_count")
         made = [await client.responses.create(model=MODEL, input=f"Count to {n}.") for n in range(3, 6)]
         made += [await client.responses.create(model=MODEL, input="Count to 900.", max_output_tokens=16)]
         async with client.responses.stream(model=MODEL, input="Count to 7.") as stream:
             made += [await stream.get_final_response()]
         found = await seen(http)
     assert found.counted("harmonium_responses_total") == {
-        ("plain", "completed"): 3,
-        ("plain", "incomplete"): 1,
-        ("stream", "completed"): 1,
+        ("plain", "demo", "completed"): 3,
+        ("plain", "demo", "incomplete"): 1,
+        ("stream", "demo", "completed"): 1,
     }
     usages = [response.usage for response in made if response.usage]
     assert found.value("harmonium_input_tokens_total") == sum(usage.input_tokens for usage in usages)
@@ -81,7 +81,7 @@ async def test_responses_tokens_and_operations_of_the_store_are_counted(settings
     for name in ("time_to_first_token", "time_per_output_token"):
         assert found.value(f"harmonium_{name}_seconds_count", mode="plain") == 4
         assert found.value(f"harmonium_{name}_seconds_count", mode="stream") == 1
-    assert found.value("harmonium_store_operation_seconds_count") > before
+    assert found.value("harmonium_store_operation_duration_seconds_count") > before
     assert found.value("harmonium_engine_up", server="talking") == 1
 
 
@@ -99,16 +99,20 @@ async def test_a_background_response_and_who_follows_it_are_counted(settings: Se
             assert (await seen(http)).counted("harmonium_responses_total") == {}
             text += "".join([piece async for piece in pieces])
         usage = parsed(text)[-1]["response"]["usage"]
-        ended = {("background", "completed"): 1}
+        ended = {("background", "demo", "completed"): 1}
         found = await until(
             lambda: seen(http), 10, wanted=lambda found: found.counted("harmonium_responses_total") == ended
         )
     assert found.value("harmonium_followers") == 0
     assert found.value("harmonium_jobs_running", shard="0") == 0
     assert found.value("harmonium_jobs_submitted_total") == found.value("harmonium_jobs_claimed_total") == 1
-    assert found.value("harmonium_job_queue_seconds_count") == found.value("harmonium_job_run_seconds_count") == 1
+    assert (
+        found.value("harmonium_job_queue_duration_seconds_count")
+        == found.value("harmonium_job_run_duration_seconds_count")
+        == 1
+    )
     assert found.value("harmonium_output_tokens_total") == usage["output_tokens"]
-    assert found.value("harmonium_log_entries_total") > 2
+    assert found.value("harmonium_event_log_writes_total") > 2
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -127,8 +131,8 @@ async def test_a_failure_of_the_engine_is_counted_once_by_its_kind(
     async with serving(settings, scripted([fault])) as inside, inside.http() as http:
         await http.post("/v1/responses", json={"model": MODEL, "input": "hi", "stream": stream})
         found = await seen(http)
-    assert found.counted("harmonium_engine_errors_total") == {(kind,): 1}
-    assert found.counted("harmonium_responses_total") == {("stream" if stream else "plain", "failed"): 1}
+    assert found.counted("harmonium_engine_errors_total") == {(kind, MODEL): 1}
+    assert found.counted("harmonium_responses_total") == {("stream" if stream else "plain", MODEL, "failed"): 1}
     assert sum(found.values("harmonium_time_to_first_token_seconds_count")) == 0
 
 
@@ -142,7 +146,7 @@ async def test_a_response_whose_client_went_away_counts_as_cancelled(settings: S
         await seen_with(http, in_progress=1)
         writer.transport.abort()
         found = await seen_with(http, in_progress=0)
-    assert found.counted("harmonium_responses_total") == {("stream" if stream else "plain", "cancelled"): 1}
+    assert found.counted("harmonium_responses_total") == {("stream" if stream else "plain", MODEL, "cancelled"): 1}
 
 
 async def test_a_full_service_still_answers_scrapes_and_counts_whom_it_refused(settings: Settings) -> None:
@@ -196,12 +200,13 @@ async def test_no_tenant_id_word_or_path_is_told(settings: Settings) -> None:
         await http.get(f"/v1/responses/{id}")
         await http.delete(f"/v1/responses/{id}")
         await http.get("/v1/responses/resp_damson")
+        assert (await http.post("/v1/responses", json={**said, "model": "bullace"})).status_code == 404
         await http.get("/v1/rhubarb?sorrel=1", headers={"x-client-request-id": "loquat"})
         await http.request("PROPFIND", "/v1/models")
         text = (await http.get("/metrics", headers=bearer(METRICS_KEY))).text
     assert 'method="other"' in text
-    secrets = ("acme", "globex", id[5:], "damson", "marmalade", "quince", "medlar", "rhubarb", "loquat")
-    assert [word for word in (*secrets, "sorrel", "PROPFIND", "sk-", MODEL) if word in text] == []
+    secrets = ("acme", "globex", id[5:], "damson", "marmalade", "quince", "medlar", "rhubarb", "loquat", "bullace")
+    assert [word for word in (*secrets, "sorrel", "PROPFIND", "sk-") if word in text] == []
 
 
 def test_a_scrape_is_answered_while_the_store_hangs_and_tells_what_failed(start: Start) -> None:

@@ -79,7 +79,7 @@ async def test_an_answer_that_waited_in_vain_is_shown_and_marked_and_not_stored_
 ) -> None:
     async with _served(tmp_path, settings, store_patience_seconds=0.5) as served:
         await waited_in_vain(served)
-    failed = [each for each in caplog.records if each.__dict__.get("fields", {}).get("outcome") == "failed"]
+    failed = [each for each in caplog.records if each.__dict__.get("fields", {}).get("response_status") == "failed"]
     assert [(each.getMessage(), each.levelname) for each in failed] == [("request", "WARNING")] * 2
 
 

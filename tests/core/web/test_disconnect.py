@@ -71,7 +71,7 @@ def test_a_client_that_stops_reading_costs_no_memory_and_is_dropped(start: Calla
         wait_until(lambda: "client=gone" in service.log, 10)
         assert service.memory_bytes() - before < 10 * BYTES_A_MB
         wait_until(lambda: service.connections() == 0, 5)
-    assert "outcome=cancelled" in service.log
+    assert "response_status=cancelled" in service.log
     assert "Traceback" not in service.log
 
 

@@ -242,7 +242,7 @@ async def test_who_waits_for_too_long_is_told_to_come_again_and_repeats_are_coun
         id = (await making).id
         assert (await ask(other)).id == id
         assert engine.generations == []
-        assert 'harmonium_repeats_total{outcome="returned"} 1.0' in (await http.get("/metrics")).text
+        assert 'harmonium_idempotent_repeats_total{outcome="returned"} 1.0' in (await http.get("/metrics")).text
 
 
 async def post(inside: Inside, body: bytes = BODY, route: str = "/v1/responses") -> httpx.Response:

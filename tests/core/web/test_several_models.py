@@ -17,6 +17,7 @@ from tests.support.engine.scripted import ScriptedEngine
 from tests.support.engine.standin import Standin, standing_in
 from tests.support.service.inside import Inside, answer, serving
 from tests.support.service.process import CoreWorker, ServiceProcess
+from tests.support.service.scraped import Scraped
 from tests.support.waiting import until, wait_until
 
 Start = Callable[..., ServiceProcess]
@@ -120,6 +121,8 @@ async def test_each_model_is_listed_chosen_and_named_in_its_response(settings: S
         one = await client.models.retrieve(B)
         with pytest.raises(openai.NotFoundError) as refusal:
             await client.responses.create(model="gpt-9", input="Hi")
+        async with inside.http() as http:
+            counted = Scraped((await http.get("/metrics")).text)
     assert [each.id for each in listed] == [A, f"openai/{A}", "gpt-4o-mini", B, f"openai/{B}"]
     assert {name: (each.model, each.output_text) for name, each in said.items()} == {
         each.id: (each.id, "I am large." if B in each.id else "I am small.") for each in listed
@@ -129,6 +132,9 @@ async def test_each_model_is_listed_chosen_and_named_in_its_response(settings: S
     assert extra["context_length"] == 131_072
     assert {each.body["model"] for each in first.generations} == {first.model}
     assert {each.body["model"] for each in second.generations} == {second.model}
+    assert counted.counted("harmonium_responses_total") == {("plain", A, "completed"): 3, ("plain", B, "completed"): 2}
+    for name in ("input_tokens_total", "output_tokens_total", "time_to_first_token_seconds_count"):
+        assert counted.labels(f"harmonium_{name}", "model") == {A, B}, name
     assert f"this service serves '{A}', '{B}'." in refusal.value.message
     assert "HARMONIUM_ENGINES" in refusal.value.message
 
@@ -156,7 +162,9 @@ async def test_where_one_models_server_is_away_the_other_serves(settings: Settin
         await until(lambda: client.responses.retrieve(waiting.id), wanted=lambda found: found.status == "in_progress")
         done = await client.responses.create(model=A, input="Hi", background=True)
         await until(lambda: client.responses.retrieve(done.id), wanted=lambda found: found.status == "completed")
-        assert "harmonium_engine_pauses_total 0.0" in (await http.get("/metrics")).text
+        counted = Scraped((await http.get("/metrics")).text)
+        assert counted.value("harmonium_engine_pauses_total") == 0
+        assert counted.labels("harmonium_engine_errors_total", "model") == {B}
         ready = await http.get("/ready")
         listed = [model.id async for model in client.models.list()]
     assert (refusal.value.status_code, served.output_text, ready.status_code) == (503, "I am small.", 200)
@@ -181,13 +189,13 @@ def test_the_list_is_read_again_and_a_wrong_one_changes_nothing(start: Start, tm
     assert listed(service) == [ONE]
     path.write_text(demo(OTHER, ONE))
     service.process.send_signal(signal.SIGHUP)
-    wait_until(lambda: metric(service, 'harmonium_rereads_total{outcome="taken"}') == 2)
+    wait_until(lambda: metric(service, 'harmonium_config_reloads_total{outcome="applied"}') == 2)
     assert listed(service) == [OTHER, ONE]
     assert service.client().responses.create(model=OTHER, input="hi").model == OTHER
     path.write_text(demo(ONE, ONE))
     service.process.send_signal(signal.SIGHUP)
     wait_until(lambda: service.log.count(REFUSED) == 1)
-    wait_until(lambda: metric(service, 'harmonium_rereads_total{outcome="refused"}') == 2)
+    wait_until(lambda: metric(service, 'harmonium_config_reloads_total{outcome="refused"}') == 2)
     assert listed(service) == [OTHER, ONE]
     assert f"HARMONIUM_ENGINES={path}: line 5: '{ONE}' is a name of the engine '{ONE}' already" in service.log
     assert service.log.count(AGAIN) == 1

@@ -143,9 +143,9 @@ async def test_a_program_that_can_not_be_spoken_to_says_why(
             await session.list_tools()
 
     (record,) = [record for record in caplog.records if record.levelno == logging.WARNING]
-    assert cast(Any, record).fields["server"] == "s"
+    assert cast(Any, record).fields["tool_server"] == "s"
     assert "s3cret-key" not in str(cast(Any, record).fields)
-    assert len(cast(Any, record).fields["said"]) <= COMPLAINT_BYTES
+    assert len(cast(Any, record).fields["last_words"]) <= COMPLAINT_BYTES
 
 
 async def test_a_program_has_time_to_start_before_it_lists_its_tools() -> None:

@@ -12,6 +12,7 @@ from tests.features.proxy.conftest import Behind, standing_before
 from tests.support.engine.chatting import TOLD
 from tests.support.engine.misbehaviour import Instead, Then
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY
+from tests.support.service.scraped import Scraped
 
 MESSAGES = "/v1/messages"
 SOUND = "/v1/audio/transcriptions"
@@ -54,10 +55,10 @@ async def test_a_stream_of_a_message_ends_with_its_last_event_and_is_counted(beh
     assert kinds[-1] == "message_stop"
     assert "[DONE]" not in answer.text
     async with behind.inside.http() as http:
-        metrics = (await http.get("/metrics")).text
-    assert "harmonium_input_tokens_total 4.0" in metrics
-    assert "harmonium_cached_tokens_total 1.0" in metrics
-    assert "harmonium_output_tokens_total 3.0" in metrics
+        found = Scraped((await http.get("/metrics")).text)
+    assert found.value("harmonium_input_tokens_total") == 4
+    assert found.value("harmonium_cached_tokens_total") == 1
+    assert found.value("harmonium_output_tokens_total") == 3
 
 
 @pytest.mark.parametrize("path", TOLD)

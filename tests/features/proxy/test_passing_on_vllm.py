@@ -12,6 +12,7 @@ from service.engine.vllm.servers import Vllm
 from service.features.proxy.passing import PassingEngine
 from service.process import Settings
 from tests.support.service.inside import serving
+from tests.support.service.scraped import Scraped
 from tests.support.vllm.fixtures import TEST_SECONDS
 from tests.support.vllm.server import MODEL
 
@@ -59,4 +60,4 @@ async def test_a_message_of_anthropics_is_passed_on_whole_and_as_a_stream_and_co
     read = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
     assert counted.json()["input_tokens"] == sum(whole["usage"].get(name) or 0 for name in read)
     metrics = (await alone.get("/metrics")).text
-    assert f"harmonium_output_tokens_total {2.0 * whole['usage']['output_tokens']}" in metrics
+    assert Scraped(metrics).value("harmonium_output_tokens_total") == 2 * whole["usage"]["output_tokens"]

@@ -83,4 +83,4 @@ def test_a_worker_that_leaves_sends_its_last_spans(start: Start, receiver: Recei
     receiver.wait_for("claim")
     first.stop()
     (attempt,) = receiver.wait_for("attempt")
-    assert (attempt.failed, attempt.facts["harmonium.attempt.outcome"]) == (False, "handed back")
+    assert (attempt.failed, attempt.facts["harmonium.attempt.outcome"]) == (False, "handed_back")

@@ -56,7 +56,8 @@ def late(name: str, labels: str = "") -> dict[str, str]:
 
 
 def limit(setting: str, value: int) -> dict[str, str]:
-    return labelled("harmonium_limit", f'setting="{setting}"', values=f"{value}x80")
+    name = "harmonium_limit_bytes" if setting.endswith("bytes") else "harmonium_limit"
+    return labelled(name, f'setting="{setting}"', values=f"{value}x80")
 
 
 BAD: Mapping[str, Mapping[str, str]] = {
@@ -66,11 +67,11 @@ BAD: Mapping[str, Mapping[str, str]] = {
     "HarmoniumSlowFirstToken": late("harmonium_time_to_first_token_seconds", 'mode="stream",'),
     "HarmoniumLoopLags": late("harmonium_loop_lag_seconds"),
     "HarmoniumStoreAway": {"harmonium_store_up": "0x80"},
-    "HarmoniumStoreSlow": late("harmonium_store_operation_seconds"),
+    "HarmoniumStoreSlow": late("harmonium_store_operation_duration_seconds"),
     "HarmoniumStoreFull": {'harmonium_store_bytes{shard="0"}': "95x80"} | limit("max_bytes", 100),
     "HarmoniumForgets": labelled("harmonium_turns_removed_total", 'reason="bytes"'),
-    "HarmoniumExpiryDoubted": labelled("harmonium_expiry_doubted_total", 'why="clock"'),
-    "HarmoniumLogFull": {'harmonium_log_bytes{shard="0"}': "95x80"} | limit("max_event_log_bytes", 100),
+    "HarmoniumExpiryDoubted": labelled("harmonium_expiry_doubted_total", 'reason="clock"'),
+    "HarmoniumEventLogFull": {'harmonium_event_log_bytes{shard="0"}': "95x80"} | limit("max_event_log_bytes", 100),
     "HarmoniumEngineDown": labelled("harmonium_engine_up", 'server="a"', values="0x80"),
     "HarmoniumEngineFails": labelled("harmonium_engine_errors_total", 'kind="failed"'),
     "HarmoniumQueueStands": {'harmonium_queue_oldest_seconds{shard="0"}': "0+60x80"},
@@ -79,7 +80,7 @@ BAD: Mapping[str, Mapping[str, str]] = {
     | limit("max_queued_responses", 100),
     "HarmoniumWorkersDie": {"harmonium_jobs_rescued_total": GROWS},
     "HarmoniumGivesUp": {"harmonium_jobs_attempts_exhausted_total": GROWS},
-    "HarmoniumCancelsSlowly": late("harmonium_cancel_seconds"),
+    "HarmoniumCancelsSlowly": late("harmonium_job_cancel_duration_seconds"),
     "HarmoniumWebhooksLost": labelled("harmonium_webhook_attempts_total", 'outcome="given_up"'),
     "HarmoniumMixedReleases": labelled(
         "harmonium_build_info", 'version="1",commit="a"', 'version="2",commit="b"', values=STAYS
@@ -100,7 +101,7 @@ GOOD: Mapping[str, str] = {
     'harmonium_build_info{version="1",commit="a"}': STAYS,
     **limit("max_bytes", 100),
     **limit("max_queued_responses", 100),
-    **labelled("harmonium_cancel_seconds_bucket", 'le="0.1"', 'le="+Inf"'),
+    **labelled("harmonium_job_cancel_duration_seconds_bucket", 'le="0.1"', 'le="+Inf"'),
     **labelled("harmonium_loop_lag_seconds_bucket", 'le="0.1"', 'le="+Inf"'),
 }
 """What none is raised for."""
