@@ -27,6 +27,7 @@ from service.settings.sources import SettingsError
 from store.errors import StoreError
 
 LOG_OPTIONS = ("log_level", "log_format")
+STORE_OPTIONS = ("redis_url", "data_dir")
 
 EXIT_UNABLE = 2
 """The settings are wrong, or nothing could be done."""
@@ -97,6 +98,10 @@ def with_settings(*names: str) -> Callable[[Callable[..., int | None]], Callable
         return run
 
     return decorate
+
+
+with_store = with_settings(*STORE_OPTIONS)
+"""A command that opens the store: it has the options that name it."""
 
 
 def _option(name: str) -> inspect.Parameter:

@@ -24,7 +24,18 @@ import zstandard
 
 from service.build import this_build
 from service.commands.arguments import EXIT_FAILED, amount, flag, many, moment_of, option
-from service.commands.options import EXIT_UNABLE, AsJson, Pace, Row, TenantOption, asking, fail, load, show
+from service.commands.options import (
+    EXIT_UNABLE,
+    AsJson,
+    Pace,
+    Row,
+    SettingsCommand,
+    TenantOption,
+    asking,
+    fail,
+    show,
+    with_store,
+)
 from service.commands.stores import on_store
 from service.features.archive.backup_command import bar_on, last_of, left_out
 from service.features.archive.opening import on_both, open_archive, with_archive
@@ -108,11 +119,13 @@ Tenant = Annotated[str, option("--tenant", "NAME", "The tenant.")]
 Work = Callable[[Archive, ConversationHistoryStore], Awaitable[T]]
 
 
-@archive.command("status")
+@archive.command("status", cls=SettingsCommand)
+@with_store
 def status(
+    settings: CoreSettings,
     quick: Annotated[bool, flag("--quick", "Skip the size.")] = False,
     as_json: AsJson = False,
-) -> None:
+) -> int:
     """Show the archive's address, its health, the waiting changes, and its size.
 
     It writes and reads a test value. Counting lists all keys, one request per thousand, and all keys of Redis for
@@ -120,7 +133,6 @@ def status(
 
     The exit status is 0 for a usable archive, 1 for an unfit one, 2 if nothing answered.
     """
-    settings = load()
 
     async def look(archive: Archive) -> None:
         try:
@@ -160,11 +172,13 @@ def status(
             f"in the archive: {many(has.trees, 'tree')}, {many(has.values, 'value')}, {many(has.bytes, 'byte')}"
         )
     show(msgspec.to_builtins(found), lines, as_json=as_json)
-    raise typer.Exit(0 if found.usable else EXIT_FAILED)
+    return 0 if found.usable else EXIT_FAILED
 
 
-@archive.command("verify")
+@archive.command("verify", cls=SettingsCommand)
+@with_store
 def verify_archive(
+    settings: CoreSettings,
     whole: Annotated[bool, flag("--all", "Check all trees, in the archive and in Redis.")] = False,
     sample: Annotated[
         int,
@@ -174,7 +188,7 @@ def verify_archive(
     repair: Annotated[bool, flag("--repair", "Repair what can be repaired.")] = False,
     turns_per_second: Pace = 0,
     as_json: AsJson = False,
-) -> None:
+) -> int:
     """Check that the archive is readable and complete, and agrees with Redis.
 
     Without `--repair` it changes nothing. A repair copies a damaged value below v1/damaged/ and replaces it with an
@@ -184,7 +198,7 @@ def verify_archive(
     The exit status is 0 if nothing is wrong, 1 if something is, 2 if the check failed or a later release wrote some of
     it.
     """
-    settings, most = load(), None if whole else sample
+    most = None if whole else sample
     with _asking():
         found = verify(settings, most=most, repair=repair, alone=alone, turns_per_second=turns_per_second)
     lines = lines_of(found, repair=repair)
@@ -196,17 +210,19 @@ def verify_archive(
     if found.left and not repair:
         lines.append("`harmonium archive verify --repair` repairs these if possible; see docs/archive.md")
     show(object_of(found), lines, as_json=as_json)
-    raise typer.Exit(EXIT_UNABLE if found.newer else EXIT_FAILED if found.left else 0)
+    return EXIT_UNABLE if found.newer else EXIT_FAILED if found.left else 0
 
 
-@archive.command("export")
+@archive.command("export", cls=SettingsCommand)
+@with_store
 def export(
+    settings: CoreSettings,
     tenant: Tenant,
     file: Annotated[
         str, typer.Argument(metavar="FILE", help="A new file, compressed if its name ends with .zst; - is stdout.")
     ] = "-",
     tree: Annotated[str | None, option("--tree", "ID", "Only the tree with this response.")] = None,
-) -> None:
+) -> int:
     """Write a tenant's turns as lines of JSON, one per turn, without deleted turns.
 
     It reads Redis and the archive like a backup, and needs as much room in the folder for temporary files. Without
@@ -214,7 +230,6 @@ def export(
 
     The exit status is 0 for a complete export, 1 if something could not be read, 2 if there is none.
     """
-    settings = load()
     digits = None if tree is None else digits_of(tree)
     if digits is not None and not re.fullmatch(rf"[0-9a-f]{{{HEX_DIGITS}}}", digits):
         fail(f"--tree {str(tree)[:80]}: should be the id of a response, or of a conversation", EXIT_UNABLE)
@@ -259,18 +274,20 @@ def export(
         typer.echo(f"{done.unreadable:,} values could not be read: see `harmonium archive verify`", err=True)
     if missing:
         typer.echo(missing, err=True)
-    raise typer.Exit(EXIT_FAILED if done.unreadable or missing else 0)
+    return EXIT_FAILED if done.unreadable or missing else 0
 
 
-@archive.command("restore")
+@archive.command("restore", cls=SettingsCommand)
+@with_store
 def restore(
+    settings: CoreSettings,
     into_memory: Annotated[bool, flag("--into-memory", "Bring trees back into Redis now, the newest first.")] = False,
     tenant: TenantOption = None,
     since: Annotated[
         str | None, option("--since", "TIME", "Only conversations archived since then, such as 2h or a date.")
     ] = None,
     as_json: AsJson = False,
-) -> None:
+) -> int:
     """Return archived conversations to an empty Redis: each when it is read, or now with --into-memory.
 
     Point the service at an empty Redis and at the archive: each conversation returns when a request names its id.
@@ -278,7 +295,6 @@ def restore(
 
     The exit status is 0 if all have returned, 1 if some have not, 2 if the command failed.
     """
-    settings = load()
     try:
         first = 0 if since is None else moment_of(since)
     except ValueError as error:
@@ -292,7 +308,7 @@ def restore(
             "`harmonium archive restore --into-memory` restores the newest ones now, while there is room.",
         ]
         show(msgspec.to_builtins(Refilled()), lines, as_json=as_json)
-        return
+        return 0
 
     async def bring(archive: Archive, store: ConversationHistoryStore) -> Refilled:
         trees = await newest(archive, tenant, first)
@@ -305,15 +321,17 @@ def restore(
         done = _on_both(settings, bring)
     there = f"{done.trees:,} of {done.wanted:,} trees are in Redis, with {done.restored + done.kept:,} turns"
     show(msgspec.to_builtins(done), [there, *left_out(done)], as_json=as_json)
-    raise typer.Exit(0 if done.whole else EXIT_FAILED)
+    return 0 if done.whole else EXIT_FAILED
 
 
-@archive.command("erase")
+@archive.command("erase", cls=SettingsCommand)
+@with_store
 def erase(
+    settings: CoreSettings,
     tenant: Tenant,
     yes: Annotated[bool, flag("--yes", "-y", "Erase; without --yes only print the plan.")] = False,
     as_json: AsJson = False,
-) -> None:
+) -> int:
     """Erase all conversations of a tenant, in the archive and in Redis, irreversibly.
 
     A mark is set first: from then on the tenant's earlier conversations are neither archived nor returned. Later
@@ -323,7 +341,6 @@ def erase(
     The exit status is 0 if all conversations are erased, or the plan is printed; 1 if some remain; 2 if the command
     failed.
     """
-    settings = load()
 
     async def plan(archive: Archive, store: ConversationHistoryStore) -> Row:
         listing, there, values = TreeListing(store, tenant), 0, 0
@@ -340,7 +357,7 @@ def erase(
         there = f"{many(found['trees_in_redis'], 'tree')} in Redis, {many(found['values'], 'value')} in the archive"
         rest = "the tenant is on hold: release it first" if found["held"] else "add --yes to erase them for ever"
         show(found, [f"to erase: {there}", rest], as_json=as_json)
-        return
+        return 0
 
     async def go(archive: Archive, store: ConversationHistoryStore) -> Erased:
         return await erase_all(archive, Marks(archive), tenant, await store.cut_time(), store)
@@ -353,11 +370,13 @@ def erase(
     if gone.under_way:
         lines.append(f"{gone.under_way:,} trees have a running response: run this again when they have ended")
     show({"tenant": tenant, **msgspec.structs.asdict(gone)}, lines, as_json=as_json)
-    raise typer.Exit(EXIT_FAILED if gone.under_way else 0)
+    return EXIT_FAILED if gone.under_way else 0
 
 
-@archive.command("hold")
+@archive.command("hold", cls=SettingsCommand)
+@with_store
 def hold(
+    settings: CoreSettings,
     tenant: Tenant,
     release: Annotated[bool, flag("--release", "End the hold.")] = False,
     as_json: AsJson = False,
@@ -366,7 +385,6 @@ def hold(
 
     Users can still delete single responses and conversations.
     """
-    settings = load()
 
     async def mark(archive: Archive) -> bool:
         """Put the tenant on hold, or end that; whether it was on hold before."""
@@ -386,11 +404,13 @@ def hold(
     show(done, [f"tenant {tenant} {words[not before]}"], as_json=as_json)
 
 
-@archive.command("accept")
+@archive.command("accept", cls=SettingsCommand)
+@with_store
 def accept(
+    settings: CoreSettings,
     yes: Annotated[bool, flag("--yes", "-y", "Accept; without --yes only print the plan.")] = False,
     as_json: AsJson = False,
-) -> None:
+) -> int:
     """Accept an archive that is an older copy of the store's.
 
     No service starts with an older copy: it lacks later turns, and still has turns that were deleted later. Put the
@@ -400,7 +420,6 @@ def accept(
     The exit status is 0 if the archive is accepted, or isn't an older copy; 1 for an older copy without --yes; 2 if the
     store or the archive didn't answer.
     """
-    settings = load()
 
     async def go(archive: Archive, store: ConversationHistoryStore) -> list[ArchiveWentBack]:
         take = ownership.accept if yes else ownership.older_shards
@@ -415,17 +434,17 @@ def accept(
     lines = [f"shard {each.shard:02x} is {each.age}" for each in older]
     lines.append(("accepted" if yes else "add --yes to accept it") if older else "the archive is not an older copy")
     show({"accepted": yes and bool(older), "shards": rows}, lines, as_json=as_json)
-    raise typer.Exit(EXIT_FAILED if older and not yes else 0)
+    return EXIT_FAILED if older and not yes else 0
 
 
-@archive.command()
-def catalogue(as_json: AsJson = False) -> None:
+@archive.command("catalogue", cls=SettingsCommand)
+@with_store
+def catalogue(settings: CoreSettings, as_json: AsJson = False) -> None:
     """Rebuild the list of the archive's conversations. The service can run meanwhile.
 
     The service replaces a lost list by itself. `archive verify` reports whether you need this command. The exit status
     is 0 if the list is complete, 2 if the command failed.
     """
-    settings = load()
 
     async def go(archive: Archive) -> int:
         listener = archive.listener

@@ -31,7 +31,7 @@ from service.commands.options import (
     asking,
     fail,
     show,
-    with_settings,
+    with_store,
 )
 from service.features.archive.opening import on_both
 from service.settings.core import CoreSettings
@@ -61,7 +61,7 @@ WHERE_RESTORED = (
 E = TypeVar("E")
 
 
-@with_settings("redis_url", "data_dir")
+@with_store
 def backup(
     settings: CoreSettings,
     file: Annotated[Path, argument("FILE", "The file to write; with --verify, to read.")],
@@ -117,7 +117,7 @@ def backup(
     return EXIT_FAILED if not verify and (found.broken or found.unsettled) else 0
 
 
-@with_settings("redis_url", "data_dir")
+@with_store
 def restore(
     settings: CoreSettings,
     file: Annotated[Path, argument("FILE", "A file that `harmonium backup` wrote.")],

@@ -19,7 +19,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from service.commands.arguments import EXIT_FAILED, flag, option
-from service.commands.options import AsJson, asking, fail, show, with_settings
+from service.commands.options import STORE_OPTIONS, AsJson, asking, fail, show, with_settings
 from service.commands.serve import StartError, address_of, listen, url_of, vllm_beside
 from service.commands.stores import server_url
 from service.engine.port import Engine, EngineUnavailable, Released
@@ -65,7 +65,7 @@ T = TypeVar("T")
 _URL = "A running service, for a test response with the key in HARMONIUM_CLIENT_KEY."
 
 
-@with_settings("host", "port", "engine", "engine_url", "local_model", "model", "redis_url", "data_dir")
+@with_settings("host", "port", "engine", "engine_url", "local_model", "model", *STORE_OPTIONS)
 def doctor(
     settings: CoreSettings,
     url: Annotated[str | None, option("--url", "URL", _URL)] = None,

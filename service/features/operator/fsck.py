@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from service.commands.arguments import EXIT_FAILED, flag, many
-from service.commands.options import EXIT_UNABLE, AsJson, Pace, asking, show, with_settings
+from service.commands.options import EXIT_UNABLE, AsJson, Pace, asking, show, with_store
 from service.commands.stores import server_url
 from service.features.archive.archive_command import SAMPLE, lines_of, log_repairs, object_of, outcome, verify
 from service.features.archive.backup_command import check_kept, last_of
@@ -41,7 +41,7 @@ SHOWN = 100
 INDENT = "    "
 
 
-@with_settings("redis_url", "data_dir")
+@with_store
 def fsck(
     settings: CoreSettings,
     repair: Annotated[bool, flag("--repair", "Repair all faults, and check again.")] = False,

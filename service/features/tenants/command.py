@@ -15,7 +15,7 @@ import typer
 from msgspec import UNSET
 
 from service.commands.arguments import EXIT_USAGE, AsLines, Yes, amount, argument, flag, option
-from service.commands.options import AsJson, Row, asking, cell, fail, load, show, show_rows
+from service.commands.options import AsJson, Row, SettingsCommand, asking, cell, fail, show, show_rows, with_store
 from service.commands.stores import on_store
 from service.features.tenants.audit import COMMAND_LINE, ENTRY_PREFIX, Actor, AuditFilter, done_by, page_of_entries
 from service.features.tenants.directory import ChangedProject, Directory, Made, RecordPage, Wish, open_directory
@@ -79,8 +79,10 @@ BY = {"project": "tenant", "key": "key", "model": "model"}
 """The dimensions of usage, with the store's names."""
 
 
-@projects.command("list")
+@projects.command("list", cls=SettingsCommand)
+@with_store
 def list_projects(
+    settings: CoreSettings,
     archived: Annotated[bool, flag("--archived", "Also list archived projects.")] = False,
     as_json: AsLines = False,
 ) -> None:
@@ -89,23 +91,29 @@ def list_projects(
     def list_all(directory: Directory) -> Awaitable[list[Project]]:
         return _all(lambda after: directory.projects(after=after, limit=PAGE, archived=archived))
 
-    rows = [_project_row(each) for each in _in_registry(list_all)]
+    rows = [_project_row(each) for each in _in_registry(settings, list_all)]
     show_rows(rows, _PROJECT if archived else _PROJECT[:-1], as_json=as_json)
 
 
-@projects.command("create")
+@projects.command("create", cls=SettingsCommand)
+@with_store
 def create_project(
+    settings: CoreSettings,
     name: Annotated[str, argument("NAME", "The name of the project.")],
     weight: Weight = None,
     as_json: AsJson = False,
 ) -> None:
     """Create a project, which is a tenant. `harmonium keys create` creates a key for it."""
-    made = _in_registry(lambda directory: directory.create_project(ACTOR, checked_name(name), _weight(weight)))
+    made = _in_registry(
+        settings, lambda directory: directory.create_project(ACTOR, checked_name(name), _weight(weight))
+    )
     _show_one(_project_row(made), _PROJECT[:-1], as_json)
 
 
-@projects.command("update")
+@projects.command("update", cls=SettingsCommand)
+@with_store
 def update_project(
+    settings: CoreSettings,
     project: ProjectId,
     name: Annotated[str | None, option("--name", "NAME", "The new name.")] = None,
     weight: Weight = None,
@@ -122,19 +130,22 @@ def update_project(
         wished = ChangedProject(named, UNSET if weight is None else _weight(weight), notes)
         return directory.update_project(ACTOR, project, wished)
 
-    _show_one(_project_row(_in_registry(update)), _PROJECT[:-1], as_json)
+    _show_one(_project_row(_in_registry(settings, update)), _PROJECT[:-1], as_json)
 
 
-@projects.command("archive")
-def archive_project(project: ProjectId, yes: Yes = False, as_json: AsJson = False) -> None:
+@projects.command("archive", cls=SettingsCommand)
+@with_store
+def archive_project(settings: CoreSettings, project: ProjectId, yes: Yes = False, as_json: AsJson = False) -> None:
     """Archive a project permanently: its keys stop working. Its conversations expire like all others."""
     _be_sure(f"Archive {project} permanently?", yes)
-    ended = _in_registry(lambda directory: directory.archive_project(ACTOR, project))
+    ended = _in_registry(settings, lambda directory: directory.archive_project(ACTOR, project))
     _show_one(_project_row(ended), _PROJECT, as_json)
 
 
-@projects.command("models")
+@projects.command("models", cls=SettingsCommand)
+@with_store
 def permit_models(
+    settings: CoreSettings,
     project: ProjectId,
     allow: Annotated[
         list[str] | None,
@@ -157,13 +168,15 @@ def permit_models(
             return directory.permit_models(ACTOR, project, read_permissions(mode, names))
         return directory.permit_models(ACTOR, project, None) if clear else directory.project(project)
 
-    models = _in_registry(permit).models or ALL
+    models = _in_registry(settings, permit).models or ALL
     row = {"id": project, "mode": models.mode, "model_ids": list(models.ids)}
     _show_one(row, row, as_json)
 
 
-@projects.command("limits")
+@projects.command("limits", cls=SettingsCommand)
+@with_store
 def limit_project(
+    settings: CoreSettings,
     project: ProjectId,
     wished: Annotated[
         list[str] | None,
@@ -189,7 +202,7 @@ def limit_project(
     def limit(directory: Directory) -> Awaitable[Project]:
         return directory.project(project) if limits == {} else directory.limit(ACTOR, project, limits)
 
-    found = msgspec.structs.asdict(_in_registry(limit).limit or Limit())
+    found = msgspec.structs.asdict(_in_registry(settings, limit).limit or Limit())
     if as_json:
         _show_one(found, (), as_json)
     else:
@@ -197,14 +210,17 @@ def limit_project(
         show_rows(rows, ("limit", "most"), as_json=False)
 
 
-@keys.command("list")
-def list_keys(project: ProjectId, as_json: AsLines = False) -> None:
+@keys.command("list", cls=SettingsCommand)
+@with_store
+def list_keys(settings: CoreSettings, project: ProjectId, as_json: AsLines = False) -> None:
     """List the keys of a project, without their values."""
-    _show_keys(lambda directory, after: directory.keys(project, after=after, limit=PAGE), _KEY, as_json)
+    _show_keys(settings, lambda directory, after: directory.keys(project, after=after, limit=PAGE), _KEY, as_json)
 
 
-@keys.command("create")
+@keys.command("create", cls=SettingsCommand)
+@with_store
 def create_key(
+    settings: CoreSettings,
     project: ProjectId,
     account: Annotated[
         str, typer.Option("--account", metavar="NAME", help="The account that owns the key, such as a program.")
@@ -223,25 +239,36 @@ def create_key(
         _, made = await directory.create_account(ACTOR, project, checked_name(account), wish)
         return made
 
-    _show_made(make, _KEY, as_json)
+    _show_made(settings, make, _KEY, as_json)
 
 
-@keys.command("revoke")
-def revoke_key(project: ProjectId, key: KeyId, yes: Yes = False, as_json: AsJson = False) -> None:
+@keys.command("revoke", cls=SettingsCommand)
+@with_store
+def revoke_key(
+    settings: CoreSettings, project: ProjectId, key: KeyId, yes: Yes = False, as_json: AsJson = False
+) -> None:
     """Revoke a key of a project: within a second it stops working in all processes."""
     _be_sure(f"Revoke {key}?", yes)
-    _in_registry(lambda directory: directory.delete_key(ACTOR, project, key))
+    _in_registry(settings, lambda directory: directory.delete_key(ACTOR, project, key))
     _show_one({"id": key, "deleted": True}, ("id", "deleted"), as_json)
 
 
-@keys.command("list-admin")
-def list_admin_keys(as_json: AsLines = False) -> None:
+@keys.command("list-admin", cls=SettingsCommand)
+@with_store
+def list_admin_keys(settings: CoreSettings, as_json: AsLines = False) -> None:
     """List the keys of administrators, without their values; the key in the settings is not listed."""
-    _show_keys(lambda directory, after: directory.admin_keys(after=after, limit=PAGE, ascending=True), _ADMIN, as_json)
+    _show_keys(
+        settings,
+        lambda directory, after: directory.admin_keys(after=after, limit=PAGE, ascending=True),
+        _ADMIN,
+        as_json,
+    )
 
 
-@keys.command("create-admin")
+@keys.command("create-admin", cls=SettingsCommand)
+@with_store
 def create_admin_key(
+    settings: CoreSettings,
     name: Annotated[str, argument("NAME", "The owner of the key.")],
     days: Days = None,
     as_json: AsJson = False,
@@ -250,18 +277,23 @@ def create_admin_key(
 
     The service accepts such keys if `HARMONIUM_PROJECTS` is on or `HARMONIUM_ADMIN_KEY` is set.
     """
-    _show_made(lambda directory: directory.create_admin_key(ACTOR, _wish(checked_name(name), days)), _ADMIN, as_json)
+    _show_made(
+        settings, lambda directory: directory.create_admin_key(ACTOR, _wish(checked_name(name), days)), _ADMIN, as_json
+    )
 
 
-@keys.command("revoke-admin")
-def revoke_admin_key(key: KeyId, yes: Yes = False, as_json: AsJson = False) -> None:
+@keys.command("revoke-admin", cls=SettingsCommand)
+@with_store
+def revoke_admin_key(settings: CoreSettings, key: KeyId, yes: Yes = False, as_json: AsJson = False) -> None:
     """Revoke a key of an administrator."""
     _be_sure(f"Revoke {key}?", yes)
-    _in_registry(lambda directory: directory.delete_key(ACTOR, "", key))
+    _in_registry(settings, lambda directory: directory.delete_key(ACTOR, "", key))
     _show_one({"id": key, "deleted": True}, ("id", "deleted"), as_json)
 
 
+@with_store
 def audit(
+    settings: CoreSettings,
     project: Annotated[str | None, option("ID", "Only in this project.")] = None,
     type: Annotated[str | None, option("TYPE", "Only entries of this type, such as api_key.deleted.")] = None,
     limit: Annotated[int, amount(1, 100_000, "The most rows")] = 50,
@@ -276,8 +308,8 @@ def audit(
         typer.echo(json.dumps(entry) if as_json else "  ".join(cell(name, row) for name in row))
 
     if follow:
-        _in_registry(lambda directory: _follow(directory, wanted, limit, tell))
-    found: list[Row] = _in_registry(lambda directory: _entries(directory, wanted, limit))
+        _in_registry(settings, lambda directory: _follow(directory, wanted, limit, tell))
+    found: list[Row] = _in_registry(settings, lambda directory: _entries(directory, wanted, limit))
     if as_json:
         for each in found:
             tell(each)
@@ -285,7 +317,9 @@ def audit(
         show_rows([_entry_row(each) for each in found], _ENTRY, as_json=False)
 
 
+@with_store
 def usage(
+    settings: CoreSettings,
     project: Annotated[str | None, option("ID", "Only this project.")] = None,
     by: Annotated[
         list[Dimension] | None,
@@ -300,7 +334,7 @@ def usage(
     first = max(0, (end - 1) // DAY_HOURS - days + 1) * DAY_HOURS
     tenants = frozenset([project] if project else ())
     asked = UsageScope(first=first, end=end, width=end, most=1, tenants=tenants, by=tuple(BY[name] for name in names))
-    (bucket,) = _in_store(lambda _, store: usage_of(Spending(store), asked)).buckets
+    (bucket,) = _in_store(settings, lambda store: usage_of(Spending(store), asked)).buckets
     rows = [
         {name: getattr(spender, BY[name]) or None for name in names} | sums._asdict()
         for spender, sums in sorted(bucket.results.items())
@@ -318,16 +352,15 @@ def _be_sure(question: str, yes: bool) -> None:
     fail("nothing was changed")
 
 
-def _in_registry(deed: Callable[[Directory], Awaitable[T]]) -> T:
+def _in_registry(settings: CoreSettings, deed: Callable[[Directory], Awaitable[T]]) -> T:
     """The result of a deed in the registry of the settings' store. An error ends the command."""
-    return _in_store(lambda settings, store: deed(open_directory(store, lambda: settings.static_tenants)))
+    return _in_store(settings, lambda store: deed(open_directory(store, lambda: settings.static_tenants)))
 
 
-def _in_store(deed: Callable[[CoreSettings, ConversationHistoryStore], Awaitable[T]]) -> T:
+def _in_store(settings: CoreSettings, deed: Callable[[ConversationHistoryStore], Awaitable[T]]) -> T:
     """The result of a deed in the settings' store."""
-    settings = load()
-    with asking("can't reach the store"):
-        return on_store(settings, lambda store: deed(settings, store))
+    with asking("can't use the store"):
+        return on_store(settings, deed)
 
 
 async def _entries(directory: Directory, wanted: AuditFilter, limit: int) -> list[Row]:
@@ -368,17 +401,22 @@ async def _all(page: Callable[[str | None], Awaitable[RecordPage[Any]]]) -> list
 
 
 def _show_keys(
-    page: Callable[[Directory, str | None], Awaitable[RecordPage[Key]]], names: Iterable[str], as_json: bool
+    settings: CoreSettings,
+    page: Callable[[Directory, str | None], Awaitable[RecordPage[Key]]],
+    names: Iterable[str],
+    as_json: bool,
 ) -> None:
     """Print all keys of a list."""
 
     async def list_rows(directory: Directory) -> list[Row]:
         return await _key_rows(directory, await _all(lambda after: page(directory, after)))
 
-    show_rows(_in_registry(list_rows), names, as_json=as_json)
+    show_rows(_in_registry(settings, list_rows), names, as_json=as_json)
 
 
-def _show_made(make: Callable[[Directory], Awaitable[Made | None]], names: tuple[str, ...], as_json: bool) -> None:
+def _show_made(
+    settings: CoreSettings, make: Callable[[Directory], Awaitable[Made | None]], names: tuple[str, ...], as_json: bool
+) -> None:
     """Print a new key with its value, which is shown once."""
 
     async def make_row(directory: Directory) -> Row:
@@ -387,7 +425,7 @@ def _show_made(make: Callable[[Directory], Awaitable[Made | None]], names: tuple
         (row,) = await _key_rows(directory, [new.key])
         return {**row, "value": new.value}
 
-    _show_one(_in_registry(make_row), ("value", *names[:-1]), as_json)
+    _show_one(_in_registry(settings, make_row), ("value", *names[:-1]), as_json)
 
 
 async def _key_rows(directory: Directory, found: list[Key]) -> list[Row]:
