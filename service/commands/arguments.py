@@ -20,6 +20,12 @@ EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_NOT_FOUND = 3
 EXIT_REFUSED = 4
+EXIT_UNREACHABLE = 5
+"""No service, store or archive answers."""
+
+EXIT_INTERRUPTED = 130
+"""128 and the number of SIGINT, as shells have it."""
+
 EXIT_STATUSES = {404: EXIT_NOT_FOUND, 401: EXIT_REFUSED, 403: EXIT_REFUSED, 429: EXIT_REFUSED}
 """Those that tell a script of a refusal with this status of HTTP; of others EXIT_FAILED."""
 

@@ -17,14 +17,14 @@ from typing import Annotated, Any, Never, cast
 import typer
 from typer.core import TyperCommand
 
-from service.commands.arguments import EXIT_FAILED, EXIT_STATUSES, EXIT_USAGE, amount, flag, option
+from service.commands.arguments import EXIT_FAILED, EXIT_STATUSES, EXIT_UNREACHABLE, EXIT_USAGE, amount, flag, option
 from service.commands.signals import be_interruptible
 from service.errors import ApiError
 from service.process import Settings, load_settings
 from service.settings.core import CoreSettings
 from service.settings.engines import ENGINE_URLS
 from service.settings.sources import SettingsError
-from store.errors import StoreError
+from store.errors import ArchiveRefused, ArchiveUnavailable, NoStore, StoreBarred, StoreError, StoreUnavailable
 
 LOG_OPTIONS = ("log_level", "log_format")
 STORE_OPTIONS = ("redis_url", "data_dir")
@@ -136,15 +136,24 @@ def fail(message: str, status: int = EXIT_FAILED) -> Never:
 @contextmanager
 def asking(what: str, status: int | None = None) -> Generator[None]:
     """In the block a Ctrl-C interrupts, and a store that can't do it ends the command; `what` begins the message.
-    Without a status the error names it: a request that is wrong was typed so.
+    Without a status the error names it: a request that is wrong was typed so. A store that is away has its own.
     """
     be_interruptible()
     try:
         yield
     except ApiError as refusal:
         fail(refusal.message, status or (EXIT_STATUSES | {400: EXIT_USAGE}).get(refusal.status, EXIT_FAILED))
+    except NoStore as error:
+        fail(f"{what}: {error}", EXIT_UNABLE)
     except (StoreError, OSError, ValueError, TypeError) as error:
-        fail(f"{what}: {error}", status or EXIT_FAILED)
+        fail(f"{what}: {error}", EXIT_UNREACHABLE if is_away(error) else status or EXIT_FAILED)
+
+
+def is_away(error: Exception) -> bool:
+    """Whether the reason is that no store, or no archive, answers."""
+    if isinstance(error, ArchiveUnavailable):
+        return not (isinstance(error, ArchiveRefused) or error.disk_full)
+    return isinstance(error, StoreUnavailable) and not isinstance(error, StoreBarred)
 
 
 def show(value: object, lines: Iterable[str], *, as_json: bool) -> None:

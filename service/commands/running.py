@@ -54,7 +54,10 @@ def harmonium(
         ),
     ] = False,
 ) -> None:
-    """The OpenAI Responses API over open models, on your own machine. It stores every conversation."""
+    """The OpenAI Responses API over open models, on your own machine. It stores every conversation.
+
+    Exit statuses: 0 done, 1 failed, 2 wrong usage or settings, 3 not found, 4 refused, 5 nothing answers, 130 Ctrl-C.
+    """
 
 
 @app.command(rich_help_panel=RUN, cls=SettingsCommand)

@@ -38,7 +38,7 @@ from service.commands.options import (
 )
 from service.commands.stores import on_store
 from service.features.archive.backup_command import bar_on, last_of, left_out
-from service.features.archive.opening import on_both, open_archive, with_archive
+from service.features.archive.opening import check_kept, on_both, open_archive, with_archive
 from service.features.archive.settings import ArchiveSettings
 from service.features.catalogue.opening import make_whole
 from service.logs import event
@@ -59,7 +59,7 @@ from store.backup.upkeep.refilling import Refill, Refilled, newest
 from store.backup.upkeep.verifying import MEANINGS, ArchiveFault, Verified, Verify
 from store.backup.upkeep.walking import Counts, counts, trees_of
 from store.catalogue.cataloguing import Cataloguer
-from store.errors import ArchiveForeign, ArchiveUnfit, ArchiveWentBack, StoreError, StoreUnavailable
+from store.errors import ArchiveForeign, ArchiveUnfit, ArchiveWentBack, NoStore, StoreError, StoreUnavailable
 from store.fsck.faults import Fault
 from store.history.history import ConversationHistoryStore
 from store.history.listing import TreeListing
@@ -81,7 +81,7 @@ SAMPLE = 1_000
 T = TypeVar("T")
 
 
-class NoArchive(StoreError):
+class NoArchive(NoStore):
     """The settings name no archive."""
 
     def __init__(self) -> None:
@@ -131,7 +131,7 @@ def status(
     It writes and reads a test value. Counting lists all keys, one request per thousand, and all keys of Redis for
     deletions of the last minute. It names trees that could not be archived, with the reasons.
 
-    The exit status is 0 for a usable archive, 1 for an unfit one, 2 if nothing answered.
+    The exit status is 0 for a usable archive, 1 for an unfit one, 2 if there is none, 5 if it doesn't answer.
     """
 
     async def look(archive: Archive) -> None:
@@ -196,7 +196,7 @@ def verify_archive(
     faults. It prints no texts.
 
     The exit status is 0 if nothing is wrong, 1 if something is, 2 if the check failed or a later release wrote some of
-    it.
+    it, 5 if Redis or the archive doesn't answer.
     """
     most = None if whole else sample
     with _asking():
@@ -228,7 +228,8 @@ def export(
     It reads Redis and the archive like a backup, and needs as much room in the folder for temporary files. Without
     Redis it exports archived turns only. docs/archive.md explains the lines.
 
-    The exit status is 0 for a complete export, 1 if something could not be read, 2 if there is none.
+    The exit status is 0 for a complete export, 1 if something could not be read, 2 if there is none, 5 if the
+    archive doesn't answer.
     """
     digits = None if tree is None else digits_of(tree)
     if digits is not None and not re.fullmatch(rf"[0-9a-f]{{{HEX_DIGITS}}}", digits):
@@ -257,6 +258,7 @@ def export(
         opened: IO[bytes] = sys.stdout.buffer
         if file != "-":
             opened = files.enter_context(open(file, "xb", opener=_own))
+            files.push(lambda kind, *_: Path(file).unlink() if kind else None)  # nothing is in it
         if file.endswith(ZST):
             opened = files.enter_context(zstandard.ZstdCompressor().stream_writer(opened, closefd=True))
         saved = Path(files.enter_context(TemporaryDirectory())) / "backup"
@@ -293,7 +295,8 @@ def restore(
     Point the service at an empty Redis and at the archive: each conversation returns when a request names its id.
     --into-memory returns the newest now, up to 100,000 trees, while there is room: it evicts nothing.
 
-    The exit status is 0 if all have returned, 1 if some have not, 2 if the command failed.
+    The exit status is 0 if all have returned, 1 if some have not, 2 if the command failed, 5 if Redis or the archive
+    doesn't answer.
     """
     try:
         first = 0 if since is None else moment_of(since)
@@ -339,7 +342,7 @@ def erase(
     response was running, run it again. Conversations on hold are not erased.
 
     The exit status is 0 if all conversations are erased, or the plan is printed; 1 if some remain; 2 if the command
-    failed.
+    failed; 5 if Redis or the archive doesn't answer.
     """
 
     async def plan(archive: Archive, store: ConversationHistoryStore) -> Row:
@@ -383,7 +386,8 @@ def hold(
 ) -> None:
     """Hold a tenant's archived conversations: they don't expire, and `erase` refuses.
 
-    Users can still delete single responses and conversations.
+    Users can still delete single responses and conversations. The exit status is 0 if it is done, 2 if the command
+    failed, 5 if the archive doesn't answer.
     """
 
     async def mark(archive: Archive) -> bool:
@@ -418,7 +422,7 @@ def accept(
     again. Turns that have left memory since are lost, and later deletions have to be repeated.
 
     The exit status is 0 if the archive is accepted, or isn't an older copy; 1 for an older copy without --yes; 2 if the
-    store or the archive didn't answer.
+    command failed; 5 if Redis or the archive doesn't answer.
     """
 
     async def go(archive: Archive, store: ConversationHistoryStore) -> list[ArchiveWentBack]:
@@ -443,7 +447,7 @@ def catalogue(settings: CoreSettings, as_json: AsJson = False) -> None:
     """Rebuild the list of the archive's conversations. The service can run meanwhile.
 
     The service replaces a lost list by itself. `archive verify` reports whether you need this command. The exit status
-    is 0 if the list is complete, 2 if the command failed.
+    is 0 if the list is complete, 2 if the command failed, 5 if the archive doesn't answer.
     """
 
     async def go(archive: Archive) -> int:
@@ -472,9 +476,10 @@ def _on_archive(settings: CoreSettings, work: Callable[[Archive], Awaitable[T]])
     """Do something with the settings' archive alone. Raises StoreError, and ValueError for a URL that names none."""
 
     async def do() -> T:
-        archive = open_archive(settings_with_archive(settings))
-        if archive is None:
-            raise NoArchive
+        found = settings_with_archive(settings)
+        check_kept(found)
+        archive = open_archive(found)
+        assert archive is not None, "the settings name one"
         try:
             return await work(archive)
         finally:
@@ -533,7 +538,7 @@ def _add_to_log(settings: CoreSettings, type: str, id: str, data: Mapping[str, o
 
     try:
         on_store(settings, add)
-    except OSError as error:
+    except (StoreError, OSError) as error:
         why = {"type": type, "id": id, "reason": str(error)}
         event(logger, logging.WARNING, "no entry was made in the audit log", **why)
 

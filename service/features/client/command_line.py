@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 from service.commands.arguments import (
     EXIT_FAILED,
+    EXIT_INTERRUPTED,
     EXIT_USAGE,
     LOOK,
     RUN,
@@ -27,7 +28,7 @@ from service.commands.arguments import (
     option,
 )
 from service.features.client import asking, printing, reading
-from service.features.client.errors import EXIT_INTERRUPTED, ClientError
+from service.features.client.errors import ClientError
 from service.features.client.options import AsJson, Id, completion, confirm, environment, talking
 from service.features.client.profile import keep_last, last_of
 from service.features.client.reading import LAST

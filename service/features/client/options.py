@@ -11,9 +11,18 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.completion import shell_complete
 
-from service.commands.arguments import EXIT_FAILED, NAME, VARIABLE, argument, flag, know_shells, option
+from service.commands.arguments import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    NAME,
+    VARIABLE,
+    argument,
+    flag,
+    know_shells,
+    option,
+)
 from service.features.client import printing
-from service.features.client.errors import EXIT_INTERRUPTED, ClientError
+from service.features.client.errors import ClientError
 from service.features.client.profile import DEFAULT_URL, read_profile
 from service.features.client.reading import whole_id
 from service.features.client.service import RemoteService

@@ -46,7 +46,7 @@ from store.backup.archiving.shards import Waiting, is_full, waiting
 from store.doctor.doctor import Finding, Level, Verdict, finding, judge, unreachable, worst_first
 from store.doctor.examine import examine
 from store.embedded import ARCHIVE
-from store.errors import ArchiveRefused, StoreError, StoreUnavailable
+from store.errors import ArchiveRefused, NoStore, StoreError, StoreUnavailable
 from store.history.history import ConversationHistoryStore
 
 COLORS = {Level.OK: "green", Level.WARN: "yellow", Level.UNSAFE: "bold red"}
@@ -140,9 +140,9 @@ def _redis(settings: CoreSettings) -> list[Finding]:
     limits = settings.store_limits if settings.redis_url and not settings.change_limits else None  # else they are ours
     terms = settings.key_prefix, settings.shards, settings.store_timeout_seconds, limits
     try:
-        with server_url(settings) as url:
+        with server_url(settings, makes=True) as url:
             examined = asyncio.run(examine(url, *terms))
-    except (StoreUnavailable, OSError) as error:
+    except (NoStore, StoreUnavailable, OSError) as error:
         if not settings.redis_url:
             now = f"{settings.data_dir}: {error.strerror}" if isinstance(error, OSError) else str(error)
             remedy = "make this user its only owner, or set HARMONIUM_DATA_DIR to another folder"
@@ -384,6 +384,6 @@ def _backlog(settings: CoreSettings) -> Sequence[Waiting]:
             raise ArchiveRefused("its disk is full, so nothing is archived; make room on it")
         return await waiting(store.server, store.keyspace)
 
-    with suppress(StoreUnavailable, OSError):
+    with suppress(NoStore, StoreUnavailable, OSError):
         return on_both(settings, look)
     return ()

@@ -103,10 +103,15 @@ def create_project(
     weight: Weight = None,
     as_json: AsJson = False,
 ) -> None:
-    """Create a project, which is a tenant. `harmonium keys create` creates a key for it."""
-    made = _in_registry(
-        settings, lambda directory: directory.create_project(ACTOR, checked_name(name), _weight(weight))
-    )
+    """Create a project. `harmonium keys create` creates a key for it.
+
+    Where there is no store yet, this makes it in `--data-dir`, whose parent folder has to exist.
+    """
+
+    def create(directory: Directory) -> Awaitable[Project]:
+        return directory.create_project(ACTOR, checked_name(name), _weight(weight))
+
+    made = _in_registry(settings, create, makes=True)
     _show_one(_project_row(made), _PROJECT[:-1], as_json)
 
 
@@ -275,11 +280,14 @@ def create_admin_key(
 ) -> None:
     """Create a key for an administrator, and print its value, which is not shown again.
 
-    The service accepts such keys if `HARMONIUM_PROJECTS` is on or `HARMONIUM_ADMIN_KEY` is set.
+    The service accepts such keys if `HARMONIUM_PROJECTS` is on or `HARMONIUM_ADMIN_KEY` is set. Where there is no
+    store yet, this makes it in `--data-dir`, whose parent folder has to exist.
     """
-    _show_made(
-        settings, lambda directory: directory.create_admin_key(ACTOR, _wish(checked_name(name), days)), _ADMIN, as_json
-    )
+
+    def make(directory: Directory) -> Awaitable[Made]:
+        return directory.create_admin_key(ACTOR, _wish(checked_name(name), days))
+
+    _show_made(settings, make, _ADMIN, as_json, makes=True)
 
 
 @keys.command("revoke-admin", cls=SettingsCommand)
@@ -352,15 +360,17 @@ def _be_sure(question: str, yes: bool) -> None:
     fail("nothing was changed")
 
 
-def _in_registry(settings: CoreSettings, deed: Callable[[Directory], Awaitable[T]]) -> T:
+def _in_registry(settings: CoreSettings, deed: Callable[[Directory], Awaitable[T]], *, makes: bool = False) -> T:
     """The result of a deed in the registry of the settings' store. An error ends the command."""
-    return _in_store(settings, lambda store: deed(open_directory(store, lambda: settings.static_tenants)))
+    return _in_store(settings, lambda store: deed(open_directory(store, lambda: settings.static_tenants)), makes=makes)
 
 
-def _in_store(settings: CoreSettings, deed: Callable[[ConversationHistoryStore], Awaitable[T]]) -> T:
+def _in_store(
+    settings: CoreSettings, deed: Callable[[ConversationHistoryStore], Awaitable[T]], *, makes: bool = False
+) -> T:
     """The result of a deed in the settings' store."""
     with asking("can't use the store"):
-        return on_store(settings, deed)
+        return on_store(settings, deed, makes=makes)
 
 
 async def _entries(directory: Directory, wanted: AuditFilter, limit: int) -> list[Row]:
@@ -415,7 +425,12 @@ def _show_keys(
 
 
 def _show_made(
-    settings: CoreSettings, make: Callable[[Directory], Awaitable[Made | None]], names: tuple[str, ...], as_json: bool
+    settings: CoreSettings,
+    make: Callable[[Directory], Awaitable[Made | None]],
+    names: tuple[str, ...],
+    as_json: bool,
+    *,
+    makes: bool = False,
 ) -> None:
     """Print a new key with its value, which is shown once."""
 
@@ -425,7 +440,7 @@ def _show_made(
         (row,) = await _key_rows(directory, [new.key])
         return {**row, "value": new.value}
 
-    _show_one(_in_registry(settings, make_row), ("value", *names[:-1]), as_json)
+    _show_one(_in_registry(settings, make_row, makes=makes), ("value", *names[:-1]), as_json)
 
 
 async def _key_rows(directory: Directory, found: list[Key]) -> list[Row]:

@@ -10,6 +10,7 @@ import pytest
 import zstandard
 from typer.testing import CliRunner, Result
 
+from service.commands.arguments import EXIT_UNREACHABLE
 from service.commands.command_line import app
 from store.archive.archive import FORMAT, FORMAT_KEY, Archive
 from store.archive.opening import open_archive
@@ -209,7 +210,7 @@ def test_the_archive_alone_is_enough_where_redis_is_not_there(monkeypatch: pytes
     export = told("export", "--tenant", TENANT)
     assert (export.exit_code, len(export.stdout.splitlines())) == (1, 2)
     assert "the export lacks data that is only in Redis" in export.stderr
-    assert told("verify").exit_code == 2
+    assert told("verify").exit_code == EXIT_UNREACHABLE
     assert told("hold", "--tenant", TENANT).exit_code == 0
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from service.commands.arguments import EXIT_UNREACHABLE
 from service.commands.command_line import app
 from store.embedded import EmbeddedServer
 from store.history.history import ConversationHistoryStore
@@ -144,7 +145,7 @@ def test_a_server_that_is_not_there_is_one_line_without_the_password(server: Emb
     of("backup", "one.hm")
     for command in (("backup", "two.hm"), ("restore", "one.hm")):
         result = harmonium(*command, "--redis-url", f"redis://me:{PASSWORD}@127.0.0.1:1")
-        assert (result.exit_code, len(result.stderr.splitlines())) == (2, 1)
+        assert (result.exit_code, len(result.stderr.splitlines())) == (EXIT_UNREACHABLE, 1)
         assert PASSWORD not in result.output + result.stderr
 
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from redis import Redis
 from typer.testing import CliRunner, Result
 
+from service.commands.arguments import EXIT_UNREACHABLE
 from service.commands.command_line import app
 from store.archive.opening import open_archive
 from store.backup.archiving.parts import decode, encode
@@ -90,9 +91,9 @@ def test_a_repair_without_an_archive_names_what_is_lost_and_ends_with_status_1(s
     assert "resp_" not in entry
 
 
-def test_a_server_that_is_not_there_ends_it_with_status_2_and_one_line() -> None:
+def test_a_server_that_is_not_there_ends_it_with_one_line_without_the_password() -> None:
     result = fsck("--redis-url", f"redis://me:{SECRET}@127.0.0.1:1")
-    assert result.exit_code == 2
+    assert result.exit_code == EXIT_UNREACHABLE
     assert result.stderr.startswith("harmonium: can't check the store: ")
     assert len(result.stderr.splitlines()) == 1
     assert SECRET not in result.output + result.stderr
