@@ -8,7 +8,7 @@ import functools
 import inspect
 import json
 import re
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,7 +36,8 @@ Row = dict[str, Any]
 
 Pace = Annotated[float, amount(0, None, "The pace, to spare a busy server; 0 is full speed")]
 AsJson = Annotated[bool, flag("--json", "Print JSON.")]
-TenantOption = Annotated[str | None, option("--tenant", "NAME", "Only this tenant's conversations.")]
+PROJECT_HELP = "The id of a project, or a name in HARMONIUM_API_KEYS; without keys it is `default`."
+ProjectOption = Annotated[str | None, option("--project", "ID", f"Only this project's conversations. {PROJECT_HELP}")]
 TreeOption = Annotated[str | None, option("--tree", "ID", "Only the conversation with this response, with all forks.")]
 
 _PANELS = {name: heading for heading, names in Settings.by_heading().items() for name in names}
@@ -158,8 +159,16 @@ def is_away(error: Exception) -> bool:
 
 def show(value: object, lines: Iterable[str], *, as_json: bool) -> None:
     """Print a result as JSON, or as lines for people."""
-    for line in (json.dumps(value, indent=2),) if as_json else lines:
+    for line in (json.dumps(_named(value), indent=2),) if as_json else lines:
         typer.echo(line)
+
+
+def _named(value: Any) -> object:
+    """A result with its members' names as users know them: a tenant of the store is a project."""
+    if isinstance(value, Mapping):
+        names = {"tenant": "project", "tenants": "projects"}
+        return {names.get(name, name): _named(each) for name, each in cast(Mapping[str, Any], value).items()}
+    return [*map(_named, cast(Iterable[Any], value))] if isinstance(value, list | tuple) else value
 
 
 def show_rows(rows: list[Row], names: Iterable[str], *, as_json: bool) -> None:

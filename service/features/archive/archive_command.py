@@ -26,11 +26,12 @@ from service.build import this_build
 from service.commands.arguments import EXIT_FAILED, amount, flag, many, moment_of, option
 from service.commands.options import (
     EXIT_UNABLE,
+    PROJECT_HELP,
     AsJson,
     Pace,
+    ProjectOption,
     Row,
     SettingsCommand,
-    TenantOption,
     asking,
     fail,
     show,
@@ -115,7 +116,7 @@ archive = typer.Typer(
     ),
 )
 
-Tenant = Annotated[str, option("--tenant", "NAME", "The tenant.")]
+ProjectId = Annotated[str, option("--project", "ID", PROJECT_HELP)]
 Work = Callable[[Archive, ConversationHistoryStore], Awaitable[T]]
 
 
@@ -166,7 +167,7 @@ def status(
             found.redis = str(error)
     lines = [f"archive: {found.archive}", f"probe: {found.unfit or 'passed'}"]
     lines += [*(f"warning: {each}" for each in found.warnings), *_waiting(found)]
-    lines += [f"not archived: tenant {each.tenant}, {each.root}: {each.reason}" for each in found.failed]
+    lines += [f"not archived: project {each.tenant}, {each.root}: {each.reason}" for each in found.failed]
     if (has := found.stored) is not None:
         lines.append(
             f"in the archive: {many(has.trees, 'tree')}, {many(has.values, 'value')}, {many(has.bytes, 'byte')}"
@@ -217,13 +218,13 @@ def verify_archive(
 @with_store
 def export(
     settings: CoreSettings,
-    tenant: Tenant,
+    project: ProjectId,
     file: Annotated[
         str, typer.Argument(metavar="FILE", help="A new file, compressed if its name ends with .zst; - is stdout.")
     ] = "-",
     tree: Annotated[str | None, option("--tree", "ID", "Only the tree with this response.")] = None,
 ) -> int:
-    """Write a tenant's turns as lines of JSON, one per turn, without deleted turns.
+    """Write a project's turns as lines of JSON, one per turn, without deleted turns.
 
     It reads Redis and the archive like a backup, and needs as much room in the folder for temporary files. Without
     Redis it exports archived turns only. docs/archive.md explains the lines.
@@ -236,7 +237,7 @@ def export(
         fail(f"--tree {str(tree)[:80]}: should be the id of a response, or of a conversation", EXIT_UNABLE)
 
     async def write(file: IO[bytes], archive: Archive) -> Exported:
-        export = Export(archive, checked_tenant(tenant))
+        export = Export(archive, checked_tenant(project))
         with bar_on() as bar:
             task = bar.add_task("exporting turns", total=None)
             async with aclosing(export.lines(digits)) as lines:
@@ -246,7 +247,7 @@ def export(
         return export.done
 
     async def save(store: ConversationHistoryStore, archive: Archive | None) -> BackupHeader:
-        scope = BackupScope(tenant, digits and id_of(digits), secret=False)
+        scope = BackupScope(project, digits and id_of(digits), secret=False)
         return await last_of(Backup(store, archive).run(saved, scope, release=str(this_build())), BackupHeader)
 
     async def write_saved(file: IO[bytes]) -> Exported:
@@ -284,7 +285,7 @@ def export(
 def restore(
     settings: CoreSettings,
     into_memory: Annotated[bool, flag("--into-memory", "Bring trees back into Redis now, the newest first.")] = False,
-    tenant: TenantOption = None,
+    project: ProjectOption = None,
     since: Annotated[
         str | None, option("--since", "TIME", "Only conversations archived since then, such as 2h or a date.")
     ] = None,
@@ -314,7 +315,7 @@ def restore(
         return 0
 
     async def bring(archive: Archive, store: ConversationHistoryStore) -> Refilled:
-        trees = await newest(archive, tenant, first)
+        trees = await newest(archive, project, first)
         steps = Refill(store, archive, after_seconds=ArchiveSettings.of(settings).archive_after_seconds).run(trees)
         return await last_of(
             steps, Refilled, lambda step: BackupProgress(step.looked, step.wanted, "bringing trees back")
@@ -331,13 +332,13 @@ def restore(
 @with_store
 def erase(
     settings: CoreSettings,
-    tenant: Tenant,
+    project: ProjectId,
     yes: Annotated[bool, flag("--yes", "-y", "Erase; without --yes only print the plan.")] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Erase all conversations of a tenant, in the archive and in Redis, irreversibly.
+    """Erase all conversations of a project, in the archive and in Redis, irreversibly.
 
-    A mark is set first: from then on the tenant's earlier conversations are neither archived nor returned. Later
+    A mark is set first: from then on the project's earlier conversations are neither archived nor returned. Later
     conversations, keys and limits stay; `harmonium projects archive` ends keys. If the command was interrupted, or a
     response was running, run it again. Conversations on hold are not erased.
 
@@ -346,33 +347,33 @@ def erase(
     """
 
     async def plan(archive: Archive, store: ConversationHistoryStore) -> Row:
-        listing, there, values = TreeListing(store, tenant), 0, 0
-        async for tree in trees_of(archive, tenant):
+        listing, there, values = TreeListing(store, project), 0, 0
+        async for tree in trees_of(archive, project):
             values += len(tree.parts)
         while some := await listing.some(TREES_AT_ONCE):
             there += len(some)
-        held = await Marks(archive).is_held(tenant)
-        return {"tenant": tenant, "trees_in_redis": there, "values": values, "held": held}
+        held = await Marks(archive).is_held(project)
+        return {"project": project, "trees_in_redis": there, "values": values, "held": held}
 
     if not yes:
         with _asking():
             found = _on_both(settings, plan)
         there = f"{many(found['trees_in_redis'], 'tree')} in Redis, {many(found['values'], 'value')} in the archive"
-        rest = "the tenant is on hold: release it first" if found["held"] else "add --yes to erase them for ever"
+        rest = "the project is on hold: release it first" if found["held"] else "add --yes to erase them for ever"
         show(found, [f"to erase: {there}", rest], as_json=as_json)
         return 0
 
     async def go(archive: Archive, store: ConversationHistoryStore) -> Erased:
-        return await erase_all(archive, Marks(archive), tenant, await store.cut_time(), store)
+        return await erase_all(archive, Marks(archive), project, await store.cut_time(), store)
 
     with _asking():
         gone = _on_both(settings, go)
         done = {"trees": gone.trees_in_redis, "values": gone.deleted, "under_way": gone.under_way}
-        _add_to_log(settings, "archive.erased", tenant, done)
+        _add_to_log(settings, "archive.erased", project, done)
     lines = [f"erased: {many(gone.trees_in_redis, 'tree')} in Redis, {many(gone.deleted, 'value')} in the archive"]
     if gone.under_way:
         lines.append(f"{gone.under_way:,} trees have a running response: run this again when they have ended")
-    show({"tenant": tenant, **msgspec.structs.asdict(gone)}, lines, as_json=as_json)
+    show({"project": project, **msgspec.structs.asdict(gone)}, lines, as_json=as_json)
     return EXIT_FAILED if gone.under_way else 0
 
 
@@ -380,32 +381,32 @@ def erase(
 @with_store
 def hold(
     settings: CoreSettings,
-    tenant: Tenant,
+    project: ProjectId,
     release: Annotated[bool, flag("--release", "End the hold.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Hold a tenant's archived conversations: they don't expire, and `erase` refuses.
+    """Hold a project's archived conversations: they don't expire, and `erase` refuses.
 
     Users can still delete single responses and conversations. The exit status is 0 if it is done, 2 if the command
     failed, 5 if the archive doesn't answer.
     """
 
     async def mark(archive: Archive) -> bool:
-        """Put the tenant on hold, or end that; whether it was on hold before."""
+        """Put the project on hold, or end that; whether it was on hold before."""
         marks = Marks(archive)
         if not release:
-            return not await marks.hold(tenant, round(time.time() * 1e6))
-        before = await marks.is_held(tenant)
-        await marks.release(tenant)
+            return not await marks.hold(project, round(time.time() * 1e6))
+        before = await marks.is_held(project)
+        await marks.release(project)
         return before
 
     with _asking():
         before = _on_archive(settings, mark)
         if before == release:
-            _add_to_log(settings, "archive.released" if release else "archive.held", tenant)
+            _add_to_log(settings, "archive.released" if release else "archive.held", project)
     words = ("was on hold already", "is on hold") if not release else ("is no longer on hold", "was not on hold")
-    done = {"tenant": tenant, "held": not release, "changed": before == release}
-    show(done, [f"tenant {tenant} {words[not before]}"], as_json=as_json)
+    done = {"project": project, "held": not release, "changed": before == release}
+    show(done, [f"project {project} {words[not before]}"], as_json=as_json)
 
 
 @archive.command("accept", cls=SettingsCommand)
@@ -573,7 +574,7 @@ def lines_of(found: Verified, *, repair: bool) -> list[str]:
         lines.append(fault.id or fault.key)
         detail = f": {fault.detail}" if fault.detail else ""
         lines.append(f"    {fault.what}: {MEANINGS[fault.what].says}{detail}")
-        lines.append(f"    tenant {fault.tenant}, {fault.key}{done}")
+        lines.append(f"    project {fault.tenant}, {fault.key}{done}")
     if found.found > min(SHOWN, len(found.faults)):
         lines.append(f"… and more: {many(found.found, 'fault')} in all")
     read = f"{many(found.trees, 'tree')} with {many(found.turns, 'turn')} in the archive"

@@ -26,7 +26,7 @@ from service.commands.options import (
     EXIT_UNABLE,
     AsJson,
     Pace,
-    TenantOption,
+    ProjectOption,
     TreeOption,
     asking,
     fail,
@@ -64,7 +64,7 @@ E = TypeVar("E")
 def backup(
     settings: CoreSettings,
     file: Annotated[Path, argument("FILE", "The file to write; with --verify, to read.")],
-    tenant: TenantOption = None,
+    project: ProjectOption = None,
     tree: TreeOption = None,
     secret: Annotated[
         bool | None,
@@ -93,7 +93,7 @@ def backup(
     """
 
     async def save(store: ConversationHistoryStore, archive: Archive | None) -> BackupHeader:
-        asked = BackupScope(tenant, tree, secret if secret is not None else not (tenant or tree))
+        asked = BackupScope(project, tree, secret if secret is not None else not (project or tree))
         backup = Backup(store, archive, turns_per_second=turns_per_second)
         return await last_of(backup.run(file, asked, release=str(this_build()), resume=resume), BackupHeader)
 
@@ -118,7 +118,7 @@ def backup(
 def restore(
     settings: CoreSettings,
     file: Annotated[Path, argument("FILE", "A file that `harmonium backup` wrote.")],
-    tenant: TenantOption = None,
+    project: ProjectOption = None,
     tree: TreeOption = None,
     turns_per_second: Pace = 0,
     as_json: AsJson = False,
@@ -137,7 +137,7 @@ def restore(
 
     async def bring(store: ConversationHistoryStore, archive: Archive | None) -> Restored:
         restore = Restore(store, archive, turns_per_second=turns_per_second)
-        return await last_of(restore.run(file, release=str(this_build()), tenant=tenant, tree=tree), Restored)
+        return await last_of(restore.run(file, release=str(this_build()), tenant=project, tree=tree), Restored)
 
     with asking(f"can't restore {file}", EXIT_UNABLE):
         try:
@@ -194,12 +194,12 @@ def _sentences(path: Path, found: BackupHeader) -> list[str]:
     """The contents of a file, for people."""
     lines = [
         f"{path}: {many(found.turns, 'turn')} in {many(found.trees, 'conversation')} of "
-        f"{many(found.tenants, 'tenant')}, {decimal(found.bytes)}",
+        f"{many(found.tenants, 'project')}, {decimal(found.bytes)}",
         f"made {_moment(found.created)} by {found.release}, {many(found.shards, 'shard')}, format {found.version}",
         f"content {found.content}",
     ]
     if found.tenant or found.tree:
-        lines.append("of " + " and ".join(filter(None, [found.tenant and f"tenant {found.tenant}", found.tree])))
+        lines.append("of " + " and ".join(filter(None, [found.tenant and f"project {found.tenant}", found.tree])))
     if found.secret:
         lines.append("It contains the store's secret: keep it as safe as the store")
     if found.broken:

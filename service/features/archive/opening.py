@@ -96,7 +96,7 @@ def check_kept(settings: ArchiveSettings) -> None:
     folder = settings.data_dir / FOLDER if url == SQLITE else Path(unquote(urlsplit(url).path))
     if not (folder.is_dir() and any(folder.iterdir())):
         names = variable("data_dir" if url == SQLITE else "archive_url")
-        raise NoStore(f"no archive is in {folder}; name its folder with {names}")
+        raise NoStore(f"no archive is in {folder}; mount its volume, or name its folder with {names}")
 
 
 def on_both(

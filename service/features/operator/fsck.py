@@ -2,7 +2,7 @@
 wrong with them.
 
 store/fsck/check.py and store/backup/upkeep/verifying.py find and repair faults; this prints them. Shown are ids,
-tenants and numbers, never what anybody said.
+projects and numbers, never what anybody said.
 """
 
 from contextlib import suppress
@@ -111,7 +111,7 @@ def _fields_of(report: CheckReport, verified: Verified | None, failure: Exceptio
         "turns_to_sweep": report.unneeded,
         "turns_of_a_later_release": report.newer,
         "unknown_keys": report.unknown,
-        "lost": [{"tenant": tenant, "id": id} for tenant, id in report.lost],
+        "lost": [{"project": tenant, "id": id} for tenant, id in report.lost],
         "seconds": round(report.seconds, 3),
         "archive": archived,
     }
@@ -123,7 +123,7 @@ def _print(
     """Print the faults, and the result in sentences. An id stands on a line of its own, never broken."""
     for each, repaired in list(report.faults.items())[:SHOWN]:
         done = f"; {'repaired' if repaired else 'not repaired'}" if repair else ""
-        place = f"shard {each.shard:02x}{f', tenant {each.tenant}' if each.tenant else ''}"
+        place = f"shard {each.shard:02x}{f', project {each.tenant}' if each.tenant else ''}"
         console.print(Text(each.id or "no turn", "bold"), soft_wrap=True)
         detail = f": {each.detail}" if each.detail else ""
         for line in (f"{each.what}: {MEANINGS[each.what]}{detail}", f"{place}{done}"):
@@ -208,7 +208,7 @@ def _lines(report: CheckReport, repair: bool) -> list[str]:
         lines.append(f"The remaining faults wait {waits}; see docs/operating.md")
     if report.lost:
         lines.append(f"Unreadable turns without a copy in an archive: {len(report.lost):,} were removed:")
-        lines += [f"{INDENT}{id}, tenant {tenant}" for tenant, id in report.lost[:SHOWN]]
+        lines += [f"{INDENT}{id}, project {tenant}" for tenant, id in report.lost[:SHOWN]]
     if report.unjudged:
         shards = ", ".join(f"{number:02x}" for number in report.unjudged)
         lines.append(f"Counters of shard {shards}: not checked, because the store was changing all the time")

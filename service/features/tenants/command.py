@@ -42,7 +42,7 @@ FOLLOW_SECONDS = 1.0
 DAY_SECONDS = 86_400
 
 projects = typer.Typer(
-    no_args_is_help=True, help="Tenants that you create while the service runs: list, create, change, archive."
+    no_args_is_help=True, help="Projects, each with its own keys and conversations: list, create, change, archive."
 )
 keys = typer.Typer(no_args_is_help=True, help="Keys of projects and of administrators: list, create, revoke.")
 

@@ -71,7 +71,7 @@ def test_what_is_wrong_is_a_row_with_its_id_and_none_of_its_words_and_stays_with
         assert WORDS not in result.output
     first = json.loads(fsck("--json").output)
     assert first["found"] == first["left"] == len(first["complaints"]) > 0
-    assert first["complaints"][0].keys() == {"shard", "tenant", "id", "what", "detail", "mended"}
+    assert first["complaints"][0].keys() == {"shard", "project", "id", "what", "detail", "mended"}
     again = json.loads(fsck("--json").output)
     assert {**again, "seconds": 0} == {**first, "seconds": 0}
 

@@ -18,9 +18,9 @@ pytestmark = pytest.mark.usefixtures("own_folder")
 COMMANDS = {
     "archive accept": "",
     "archive catalogue": "",
-    "archive erase": "--tenant acme",
-    "archive export": "--tenant acme turns.jsonl",
-    "archive hold": "--tenant acme",
+    "archive erase": "--project acme",
+    "archive export": "--project acme turns.jsonl",
+    "archive hold": "--project acme",
     "archive restore": "--into-memory",
     "archive status": "",
     "archive verify": "",
