@@ -87,7 +87,7 @@ def amount(least: float, most: float | None, text: str, *names: str, metavar: st
 
 def argument(metavar: str, text: str) -> Any:
     """An argument: its placeholder and its help."""
-    return typer.Argument(metavar=metavar, help=text, show_default=False)
+    return typer.Argument(metavar=metavar, help=text)
 
 
 def command_line(kind: type[TyperGroup] | None = None) -> typer.Typer:
@@ -103,5 +103,11 @@ def command_line(kind: type[TyperGroup] | None = None) -> typer.Typer:
     )
 
 
+SHOWN = 20
+"""The rows of a list, unless more are wanted."""
+
+SINCE = "since this date, or in the last 2h or 7d."
+
+Limit = Annotated[int, amount(1, 10_000, "The most rows")]
 Yes = Annotated[bool, flag("--yes", "-y", "Don't ask.")]
 AsLines = Annotated[bool, flag("--json", "Print a JSON object per line.")]

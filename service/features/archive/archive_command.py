@@ -23,7 +23,7 @@ import typer
 import zstandard
 
 from service.build import this_build
-from service.commands.arguments import EXIT_FAILED, amount, flag, many, moment_of, option
+from service.commands.arguments import EXIT_FAILED, SINCE, amount, flag, many, moment_of, option
 from service.commands.options import (
     EXIT_UNABLE,
     PROJECT_HELP,
@@ -286,9 +286,7 @@ def restore(
     settings: CoreSettings,
     into_memory: Annotated[bool, flag("--into-memory", "Bring trees back into Redis now, the newest first.")] = False,
     project: ProjectOption = None,
-    since: Annotated[
-        str | None, option("--since", "TIME", "Only conversations archived since then, such as 2h or a date.")
-    ] = None,
+    since: Annotated[str | None, option("TIME", f"Only conversations archived {SINCE}")] = None,
     as_json: AsJson = False,
 ) -> int:
     """Return archived conversations to an empty Redis: each when it is read, or now with --into-memory.

@@ -14,7 +14,7 @@ import msgspec
 import typer
 from msgspec import UNSET
 
-from service.commands.arguments import EXIT_USAGE, AsLines, Yes, amount, argument, flag, option
+from service.commands.arguments import EXIT_USAGE, SHOWN, SINCE, AsLines, Yes, amount, argument, flag, moment_of, option
 from service.commands.options import AsJson, Row, SettingsCommand, asking, cell, fail, show, show_rows, with_store
 from service.commands.stores import on_store
 from service.features.tenants.audit import COMMAND_LINE, ENTRY_PREFIX, Actor, AuditFilter, done_by, page_of_entries
@@ -23,7 +23,7 @@ from service.features.tenants.limits import Limit
 from service.features.tenants.permissions import ALL, ListMode, read_permissions, read_scopes
 from service.features.tenants.records import Key, Project, checked_name, checked_weight
 from service.features.tenants.settings import parse_limits
-from service.features.tenants.usage import DAY_HOURS, UsageScope, usage_of
+from service.features.tenants.usage import UsageScope, usage_of
 from service.settings.core import CoreSettings
 from store.history.history import ConversationHistoryStore
 from store.spending import HOUR_SECONDS, Spending, Sums
@@ -304,12 +304,14 @@ def audit(
     settings: CoreSettings,
     project: Annotated[str | None, option("ID", "Only in this project.")] = None,
     type: Annotated[str | None, option("TYPE", "Only entries of this type, such as api_key.deleted.")] = None,
-    limit: Annotated[int, amount(1, 100_000, "The most rows")] = 50,
+    since: Annotated[str | None, option("TIME", f"Only entries made {SINCE}")] = None,
+    limit: Annotated[int, amount(1, 100_000, "The most rows")] = SHOWN,
     follow: Annotated[bool, flag("--follow", "Print the oldest first, then new entries until Ctrl-C.")] = False,
     as_json: AsLines = False,
 ) -> None:
     """Show the audit log of projects, service accounts and keys, the newest first."""
-    wanted = AuditFilter(types=(type,) if type else (), projects=(project,) if project else ())
+    first = 0 if since is None else _moment(since)
+    wanted = AuditFilter(types=(type,) if type else (), projects=(project,) if project else (), first=first)
 
     def tell(entry: Row) -> None:
         row = _entry_row(entry)
@@ -331,15 +333,15 @@ def usage(
     project: Annotated[str | None, option("ID", "Only this project.")] = None,
     by: Annotated[
         list[Dimension] | None,
-        typer.Option("--by", metavar="project|key|model", help="A dimension. Repeatable.", show_default="project"),
+        option("--by", "project|key|model", "A dimension. Repeatable. Default: project."),
     ] = None,
-    days: Annotated[int, amount(1, 3_660, "The number of days, including today")] = 30,
+    since: Annotated[str, typer.Option(metavar="TIME", help=f"Only what ended {SINCE}")] = "30d",
     as_json: AsLines = False,
 ) -> None:
-    """Show usage by project, key or model: ended responses and their tokens."""
+    """Show usage by project, key or model: ended responses and their tokens. It is counted by the hour."""
     names = tuple(dict.fromkeys(each.name for each in by or (Dimension.project,)))
     end = int(time()) // HOUR_SECONDS + 1
-    first = max(0, (end - 1) // DAY_HOURS - days + 1) * DAY_HOURS
+    first = min(_moment(since) // HOUR_SECONDS, end - 1)
     tenants = frozenset([project] if project else ())
     asked = UsageScope(first=first, end=end, width=end, most=1, tenants=tenants, by=tuple(BY[name] for name in names))
     (bucket,) = _in_store(settings, lambda store: usage_of(Spending(store), asked)).buckets
@@ -459,6 +461,14 @@ def _project_row(project: Project) -> Row:
 def _entry_row(entry: Row) -> Row:
     about = (entry["effective_at"], entry["type"], entry[entry["type"]]["id"], entry.get("project", {}).get("id"))
     return dict(zip(_ENTRY, (*about, done_by(entry)), strict=True))
+
+
+def _moment(typed: str) -> int:
+    """The second of a time as it is typed."""
+    try:
+        return moment_of(typed)
+    except ValueError as error:
+        fail(f"--since {error}", EXIT_USAGE)
 
 
 def _weight(typed: str | None) -> float | None:
