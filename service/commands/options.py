@@ -8,6 +8,7 @@ import functools
 import inspect
 import json
 import re
+import sys
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -132,6 +133,16 @@ def fail(message: str, status: int = EXIT_FAILED) -> Never:
     """End the command for this reason."""
     typer.echo(f"harmonium: {message}", err=True)
     raise typer.Exit(status)
+
+
+def be_sure(question: str, yes: bool) -> None:
+    """Ask, unless it was said already. A no ends the command, as does the lack of somebody to answer."""
+    try:
+        if yes or typer.confirm(question, err=True):
+            return
+    except typer.Abort:
+        fail("nothing was changed" if sys.stdin.isatty() else "nothing was changed: without a terminal use --yes")
+    fail("nothing was changed")
 
 
 @contextmanager

@@ -23,7 +23,7 @@ import typer
 import zstandard
 
 from service.build import this_build
-from service.commands.arguments import EXIT_FAILED, SINCE, amount, flag, many, moment_of, option
+from service.commands.arguments import EXIT_FAILED, SINCE, Yes, amount, flag, many, moment_of, option
 from service.commands.options import (
     EXIT_UNABLE,
     PROJECT_HELP,
@@ -33,6 +33,7 @@ from service.commands.options import (
     Row,
     SettingsCommand,
     asking,
+    be_sure,
     fail,
     show,
     with_store,
@@ -331,7 +332,8 @@ def restore(
 def erase(
     settings: CoreSettings,
     project: ProjectId,
-    yes: Annotated[bool, flag("--yes", "-y", "Erase; without --yes only print the plan.")] = False,
+    dry_run: Annotated[bool, flag("--dry-run", "Only count them.")] = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> int:
     """Erase all conversations of a project, in the archive and in Redis, irreversibly.
@@ -340,7 +342,7 @@ def erase(
     conversations, keys and limits stay; `harmonium projects archive` ends keys. If the command was interrupted, or a
     response was running, run it again. Conversations on hold are not erased.
 
-    The exit status is 0 if all conversations are erased, or the plan is printed; 1 if some remain; 2 if the command
+    The exit status is 0 if all conversations are erased, or counted; 1 if some remain, or you said no; 2 if the command
     failed; 5 if Redis or the archive doesn't answer.
     """
 
@@ -353,13 +355,15 @@ def erase(
         held = await Marks(archive).is_held(project)
         return {"project": project, "trees_in_redis": there, "values": values, "held": held}
 
-    if not yes:
+    if dry_run or not yes:
         with _asking():
             found = _on_both(settings, plan)
         there = f"{many(found['trees_in_redis'], 'tree')} in Redis, {many(found['values'], 'value')} in the archive"
-        rest = "the project is on hold: release it first" if found["held"] else "add --yes to erase them for ever"
-        show(found, [f"to erase: {there}", rest], as_json=as_json)
-        return 0
+        if dry_run:
+            held = ["the project is on hold: release it first"] if found["held"] else []
+            show(found, [f"to erase: {there}", *held], as_json=as_json)
+            return 0
+        be_sure(f"Erase {there}, for ever?", yes)
 
     async def go(archive: Archive, store: ConversationHistoryStore) -> Erased:
         return await erase_all(archive, Marks(archive), project, await store.cut_time(), store)
@@ -411,7 +415,8 @@ def hold(
 @with_store
 def accept(
     settings: CoreSettings,
-    yes: Annotated[bool, flag("--yes", "-y", "Accept; without --yes only print the plan.")] = False,
+    dry_run: Annotated[bool, flag("--dry-run", "Only print how old it is.")] = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> int:
     """Accept an archive that is an older copy of the store's.
@@ -420,24 +425,28 @@ def accept(
     newest copy in its place, if there is one. Otherwise accept this copy: the service archives everything in memory
     again. Turns that have left memory since are lost, and later deletions have to be repeated.
 
-    The exit status is 0 if the archive is accepted, or isn't an older copy; 1 for an older copy without --yes; 2 if the
+    The exit status is 0 if the archive is accepted, or isn't an older copy; 1 for an older copy that isn't; 2 if the
     command failed; 5 if Redis or the archive doesn't answer.
     """
 
+    async def look(archive: Archive, store: ConversationHistoryStore) -> list[ArchiveWentBack]:
+        return await ownership.older_shards(store.server, store.keyspace, archive)
+
     async def go(archive: Archive, store: ConversationHistoryStore) -> list[ArchiveWentBack]:
-        take = ownership.accept if yes else ownership.older_shards
-        return await take(store.server, store.keyspace, archive)
+        return await ownership.accept(store.server, store.keyspace, archive)
 
     with _asking():
-        older = _on_both(settings, go, own=False)
-        if older and yes:
+        older = _on_both(settings, look, own=False)
+    if older and not dry_run:
+        be_sure(f"Accept an archive whose shard {older[0].shard:02x} is {older[0].age}?", yes)
+        with _asking():
+            older = _on_both(settings, go, own=False)
             since = min(each.at for each in older)
             _add_to_log(settings, "archive.accepted", settings.key_prefix, {"since_us": since})
     rows = [{"shard": each.shard, "since_us": each.at} for each in older]
-    lines = [f"shard {each.shard:02x} is {each.age}" for each in older]
-    lines.append(("accepted" if yes else "add --yes to accept it") if older else "the archive is not an older copy")
-    show({"accepted": yes and bool(older), "shards": rows}, lines, as_json=as_json)
-    return EXIT_FAILED if older and not yes else 0
+    lines = [f"shard {each.shard:02x} is {each.age}" for each in older] or ["the archive is not an older copy"]
+    show({"accepted": bool(older) and not dry_run, "shards": rows}, lines, as_json=as_json)
+    return EXIT_FAILED if older and dry_run else 0
 
 
 @archive.command("catalogue", cls=SettingsCommand)

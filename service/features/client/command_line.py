@@ -42,7 +42,7 @@ MAX_INPUT_BYTES = 8 * 1024 * 1024
 
 app = command_line()
 
-Model = Annotated[str | None, option("--model", "-m", "NAME", "The model. Default: the first one.")]
+Model = Annotated[str | None, option("--model", "-m", "NAME", "The model. Default: the profile's, or the first one.")]
 From = Annotated[str | None, option("--from", "ID", "Continue this response.")]
 Instructions = Annotated[str | None, option("--instructions", "-s", "WORDS", "Instructions for the model.")]
 Quiet = Annotated[bool, flag("--no-reasoning", "-R", "Hide the model's reasoning.")]

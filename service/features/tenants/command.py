@@ -4,7 +4,6 @@ and the rows in which it is shown.
 
 import asyncio
 import json
-import sys
 from collections.abc import Awaitable, Callable, Iterable
 from enum import StrEnum
 from time import time
@@ -15,7 +14,18 @@ import typer
 from msgspec import UNSET
 
 from service.commands.arguments import EXIT_USAGE, SHOWN, SINCE, AsLines, Yes, amount, argument, flag, moment_of, option
-from service.commands.options import AsJson, Row, SettingsCommand, asking, cell, fail, show, show_rows, with_store
+from service.commands.options import (
+    AsJson,
+    Row,
+    SettingsCommand,
+    asking,
+    be_sure,
+    cell,
+    fail,
+    show,
+    show_rows,
+    with_store,
+)
 from service.commands.stores import on_store
 from service.features.tenants.audit import COMMAND_LINE, ENTRY_PREFIX, Actor, AuditFilter, done_by, page_of_entries
 from service.features.tenants.directory import ChangedProject, Directory, Made, RecordPage, Wish, open_directory
@@ -142,7 +152,7 @@ def update_project(
 @with_store
 def archive_project(settings: CoreSettings, project: ProjectId, yes: Yes = False, as_json: AsJson = False) -> None:
     """Archive a project permanently: its keys stop working. Its conversations expire like all others."""
-    _be_sure(f"Archive {project} permanently?", yes)
+    be_sure(f"Archive {project} permanently?", yes)
     ended = _in_registry(settings, lambda directory: directory.archive_project(ACTOR, project))
     _show_one(_project_row(ended), _PROJECT, as_json)
 
@@ -253,7 +263,7 @@ def revoke_key(
     settings: CoreSettings, project: ProjectId, key: KeyId, yes: Yes = False, as_json: AsJson = False
 ) -> None:
     """Revoke a key of a project: within a second it stops working in all processes."""
-    _be_sure(f"Revoke {key}?", yes)
+    be_sure(f"Revoke {key}?", yes)
     _in_registry(settings, lambda directory: directory.delete_key(ACTOR, project, key))
     _show_one({"id": key, "deleted": True}, ("id", "deleted"), as_json)
 
@@ -294,7 +304,7 @@ def create_admin_key(
 @with_store
 def revoke_admin_key(settings: CoreSettings, key: KeyId, yes: Yes = False, as_json: AsJson = False) -> None:
     """Revoke a key of an administrator."""
-    _be_sure(f"Revoke {key}?", yes)
+    be_sure(f"Revoke {key}?", yes)
     _in_registry(settings, lambda directory: directory.delete_key(ACTOR, "", key))
     _show_one({"id": key, "deleted": True}, ("id", "deleted"), as_json)
 
@@ -350,16 +360,6 @@ def usage(
         for spender, sums in sorted(bucket.results.items())
     ]
     show_rows(rows, (*names, *Sums._fields), as_json=as_json)
-
-
-def _be_sure(question: str, yes: bool) -> None:
-    """Ask, unless it was said already. A no ends the command, as does the lack of somebody to answer."""
-    try:
-        if yes or typer.confirm(question, err=True):
-            return
-    except typer.Abort:
-        fail("nothing was changed" if sys.stdin.isatty() else "nothing was changed: without a terminal use --yes")
-    fail("nothing was changed")
 
 
 def _in_registry(settings: CoreSettings, deed: Callable[[Directory], Awaitable[T]], *, makes: bool = False) -> T:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -170,9 +171,11 @@ def test_an_export_goes_to_stdout_or_to_a_file_of_its_own(ids: list[str], folder
 
 def test_a_tenant_is_erased_here_and_there_and_only_with_yes(ids: list[str], folder: Path) -> None:
     asked = told("erase", "--project", TENANT)
-    plan = "to erase: 1 tree in Redis, 1 value in the archive\nadd --yes to erase them for ever\n"
-    assert (asked.exit_code, asked.output) == (0, plan)
-    planned = json.loads(told("erase", "--project", TENANT, "--json").output)
+    assert (asked.exit_code, "without a terminal use --yes" in asked.stderr) == (1, True)
+    assert "Erase 1 tree in Redis, 1 value in the archive, for ever?" in asked.stderr
+    plan = told("erase", "--project", TENANT, "--dry-run")
+    assert (plan.exit_code, plan.output) == (0, "to erase: 1 tree in Redis, 1 value in the archive\n")
+    planned = json.loads(told("erase", "--project", TENANT, "--dry-run", "--json").output)
     assert planned == {"project": TENANT, "trees_in_redis": 1, "values": 1, "held": False}
     assert json.loads(told("verify", "--all", "--json").output)["compared"] == 2
     result = told("erase", "--project", TENANT, "-y")
@@ -189,6 +192,20 @@ def test_a_time_since_which_trees_come_back_is_read_as_that_of_a_list(ids: list[
     assert json.loads(told("restore", "--json").output)["wanted"] == 0
     wrong = told("restore", "--since", "soon")
     assert (wrong.exit_code, "'soon' is not a time" in wrong.stderr) == (2, True), wrong.output
+
+
+def test_an_older_copy_is_accepted_only_once_that_is_asked(ids: list[str], folder: Path, tmp_path: Path) -> None:
+    assert told("accept").output == "the archive is not an older copy\n"
+    shutil.copytree(folder / "archive", tmp_path / "before")
+    assert told("erase", "--project", TENANT, "--yes").exit_code == 0
+    shutil.rmtree(folder / "archive")
+    (tmp_path / "before").rename(folder / "archive")
+    looked = told("accept", "--dry-run")
+    assert (looked.exit_code, looked.stdout[:12]) == (1, "shard 00 is "), looked.output
+    refused = told("accept")
+    assert (refused.exit_code, "shard 00 is " in refused.stderr, "use --yes" in refused.stderr) == (1, True, True)
+    assert json.loads(told("accept", "--yes", "--json").output)["accepted"]
+    assert told("accept").output == "the archive is not an older copy\n"
 
 
 def test_what_is_on_hold_is_not_erased(ids: list[str]) -> None:
