@@ -170,16 +170,16 @@ def is_away(error: Exception) -> bool:
 
 def show(value: object, lines: Iterable[str], *, as_json: bool) -> None:
     """Print a result as JSON, or as lines for people."""
-    for line in (json.dumps(_named(value), indent=2),) if as_json else lines:
+    for line in (json.dumps(_rename_tenants(value), indent=2),) if as_json else lines:
         typer.echo(line)
 
 
-def _named(value: Any) -> object:
+def _rename_tenants(value: Any) -> object:
     """A result with its members' names as users know them: a tenant of the store is a project."""
     if isinstance(value, Mapping):
         names = {"tenant": "project", "tenants": "projects"}
-        return {names.get(name, name): _named(each) for name, each in cast(Mapping[str, Any], value).items()}
-    return [*map(_named, cast(Iterable[Any], value))] if isinstance(value, list | tuple) else value
+        return {names.get(name, name): _rename_tenants(each) for name, each in cast(Mapping[str, Any], value).items()}
+    return [*map(_rename_tenants, cast(Iterable[Any], value))] if isinstance(value, list | tuple) else value
 
 
 def show_rows(rows: list[Row], names: Iterable[str], *, as_json: bool) -> None:
