@@ -235,7 +235,7 @@ class Feature:
     ) -> None:
         """Have its log say that somebody has done something of this type on the command line. It never fails."""
 
-    def own_redis(self, settings: CoreSettings, *, serves: bool) -> AbstractContextManager[str] | None:
+    def own_redis(self, settings: CoreSettings, *, serves: bool, makes: bool) -> AbstractContextManager[str] | None:
         """The URL of a Redis of its own, until the block's end; None where it has none (commands/serve.py)."""
         return None
 

@@ -248,6 +248,10 @@ class BadBackup(StoreError):
         self.why = why
 
 
+class NoStore(StoreError):
+    """There is no store, or no archive, in the folder that is named: one of its own would be empty."""
+
+
 class StoreUnavailable(StoreError):
     """The server did not answer within the time limit, refused the connection, or failed."""
 

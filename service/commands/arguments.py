@@ -20,6 +20,12 @@ EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_NOT_FOUND = 3
 EXIT_REFUSED = 4
+EXIT_UNREACHABLE = 5
+"""No service, store or archive answers."""
+
+EXIT_INTERRUPTED = 130
+"""128 and the number of SIGINT, as shells have it."""
+
 EXIT_STATUSES = {404: EXIT_NOT_FOUND, 401: EXIT_REFUSED, 403: EXIT_REFUSED, 429: EXIT_REFUSED}
 """Those that tell a script of a refusal with this status of HTTP; of others EXIT_FAILED."""
 
@@ -81,7 +87,7 @@ def amount(least: float, most: float | None, text: str, *names: str, metavar: st
 
 def argument(metavar: str, text: str) -> Any:
     """An argument: its placeholder and its help."""
-    return typer.Argument(metavar=metavar, help=text, show_default=False)
+    return typer.Argument(metavar=metavar, help=text)
 
 
 def command_line(kind: type[TyperGroup] | None = None) -> typer.Typer:
@@ -97,5 +103,11 @@ def command_line(kind: type[TyperGroup] | None = None) -> typer.Typer:
     )
 
 
+SHOWN = 20
+"""The rows of a list, unless more are wanted."""
+
+SINCE = "since this date, or in the last 2h or 7d."
+
+Limit = Annotated[int, amount(1, 10_000, "The most rows")]
 Yes = Annotated[bool, flag("--yes", "-y", "Don't ask.")]
 AsLines = Annotated[bool, flag("--json", "Print a JSON object per line.")]

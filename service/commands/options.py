@@ -8,7 +8,8 @@ import functools
 import inspect
 import json
 import re
-from collections.abc import Callable, Generator, Iterable
+import sys
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,16 +18,17 @@ from typing import Annotated, Any, Never, cast
 import typer
 from typer.core import TyperCommand
 
-from service.commands.arguments import EXIT_FAILED, EXIT_STATUSES, EXIT_USAGE, amount, flag, option
+from service.commands.arguments import EXIT_FAILED, EXIT_STATUSES, EXIT_UNREACHABLE, EXIT_USAGE, amount, flag, option
 from service.commands.signals import be_interruptible
 from service.errors import ApiError
 from service.process import Settings, load_settings
 from service.settings.core import CoreSettings
 from service.settings.engines import ENGINE_URLS
 from service.settings.sources import SettingsError
-from store.errors import StoreError
+from store.errors import ArchiveRefused, ArchiveUnavailable, NoStore, StoreBarred, StoreError, StoreUnavailable
 
 LOG_OPTIONS = ("log_level", "log_format")
+STORE_OPTIONS = ("redis_url", "data_dir")
 
 EXIT_UNABLE = 2
 """The settings are wrong, or nothing could be done."""
@@ -35,7 +37,8 @@ Row = dict[str, Any]
 
 Pace = Annotated[float, amount(0, None, "The pace, to spare a busy server; 0 is full speed")]
 AsJson = Annotated[bool, flag("--json", "Print JSON.")]
-TenantOption = Annotated[str | None, option("--tenant", "NAME", "Only this tenant's conversations.")]
+PROJECT_HELP = "The id of a project, or a name in HARMONIUM_API_KEYS; without keys it is `default`."
+ProjectOption = Annotated[str | None, option("--project", "ID", f"Only this project's conversations. {PROJECT_HELP}")]
 TreeOption = Annotated[str | None, option("--tree", "ID", "Only the conversation with this response, with all forks.")]
 
 _PANELS = {name: heading for heading, names in Settings.by_heading().items() for name in names}
@@ -99,6 +102,10 @@ def with_settings(*names: str) -> Callable[[Callable[..., int | None]], Callable
     return decorate
 
 
+with_store = with_settings(*STORE_OPTIONS)
+"""A command that opens the store: it has the options that name it."""
+
+
 def _option(name: str) -> inspect.Parameter:
     """The option that overrides the setting `name`, in the panel of its group."""
     word = name.replace("_", "-")
@@ -128,24 +135,51 @@ def fail(message: str, status: int = EXIT_FAILED) -> Never:
     raise typer.Exit(status)
 
 
+def be_sure(question: str, yes: bool) -> None:
+    """Ask, unless it was said already. A no ends the command, as does the lack of somebody to answer."""
+    try:
+        if yes or typer.confirm(question, err=True):
+            return
+    except typer.Abort:
+        fail("nothing was changed" if sys.stdin.isatty() else "nothing was changed: without a terminal use --yes")
+    fail("nothing was changed")
+
+
 @contextmanager
 def asking(what: str, status: int | None = None) -> Generator[None]:
     """In the block a Ctrl-C interrupts, and a store that can't do it ends the command; `what` begins the message.
-    Without a status the error names it: a request that is wrong was typed so.
+    Without a status the error names it: a request that is wrong was typed so. A store that is away has its own.
     """
     be_interruptible()
     try:
         yield
     except ApiError as refusal:
         fail(refusal.message, status or (EXIT_STATUSES | {400: EXIT_USAGE}).get(refusal.status, EXIT_FAILED))
+    except NoStore as error:
+        fail(f"{what}: {error}", EXIT_UNABLE)
     except (StoreError, OSError, ValueError, TypeError) as error:
-        fail(f"{what}: {error}", status or EXIT_FAILED)
+        fail(f"{what}: {error}", EXIT_UNREACHABLE if is_away(error) else status or EXIT_FAILED)
+
+
+def is_away(error: Exception) -> bool:
+    """Whether the reason is that no store, or no archive, answers."""
+    if isinstance(error, ArchiveUnavailable):
+        return not (isinstance(error, ArchiveRefused) or error.disk_full)
+    return isinstance(error, StoreUnavailable) and not isinstance(error, StoreBarred)
 
 
 def show(value: object, lines: Iterable[str], *, as_json: bool) -> None:
     """Print a result as JSON, or as lines for people."""
-    for line in (json.dumps(value, indent=2),) if as_json else lines:
+    for line in (json.dumps(_rename_tenants(value), indent=2),) if as_json else lines:
         typer.echo(line)
+
+
+def _rename_tenants(value: Any) -> object:
+    """A result with its members' names as users know them: a tenant of the store is a project."""
+    if isinstance(value, Mapping):
+        names = {"tenant": "project", "tenants": "projects"}
+        return {names.get(name, name): _rename_tenants(each) for name, each in cast(Mapping[str, Any], value).items()}
+    return [*map(_rename_tenants, cast(Iterable[Any], value))] if isinstance(value, list | tuple) else value
 
 
 def show_rows(rows: list[Row], names: Iterable[str], *, as_json: bool) -> None:

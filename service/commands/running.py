@@ -10,7 +10,7 @@ from service.build import this_build
 from service.commands import serve as serving
 from service.commands import worker as working
 from service.commands.arguments import OTHERS, PANELS, RUN, command_line
-from service.commands.options import LOG_OPTIONS, SettingsCommand, with_settings
+from service.commands.options import LOG_OPTIONS, STORE_OPTIONS, SettingsCommand, with_settings
 from service.process import lacks
 from service.settings.core import CoreSettings
 
@@ -54,11 +54,14 @@ def harmonium(
         ),
     ] = False,
 ) -> None:
-    """The OpenAI Responses API over open models, on your own machine. It stores every conversation."""
+    """The OpenAI Responses API over open models, on your own machine. It stores every conversation.
+
+    Exit statuses: 0 done, 1 failed, 2 wrong usage or settings, 3 not found, 4 refused, 5 nothing answers, 130 Ctrl-C.
+    """
 
 
 @app.command(rich_help_panel=RUN, cls=SettingsCommand)
-@with_settings("host", "port", "workers", "embedded_worker", *ENGINE, "redis_url", "data_dir", *LOG_OPTIONS)
+@with_settings("host", "port", "workers", "embedded_worker", *ENGINE, *STORE_OPTIONS, *LOG_OPTIONS)
 def serve(settings: CoreSettings) -> None:
     """Serve the API until Ctrl-C or SIGTERM.
 

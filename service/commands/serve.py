@@ -437,11 +437,12 @@ def redis_for(settings: CoreSettings) -> Generator[CoreSettings]:
         yield settings.model_copy(update={"redis_url": url, **beside})
 
 
-def own_redis(settings: CoreSettings, *, serves: bool = False) -> AbstractContextManager[str]:
+def own_redis(settings: CoreSettings, *, serves: bool = False, makes: bool = False) -> AbstractContextManager[str]:
     """The URL of the server of the data folder, until the block's end. Where this process `serves` it has to be its
-    own; else that of another process will do. Raises StartError.
+    own; else that of another process will do. It `makes` a store, as one who serves does. Raises StartError.
     """
-    found = [each for feature in features() if (each := feature.own_redis(settings, serves=serves)) is not None]
+    known = (feature.own_redis(settings, serves=serves, makes=makes) for feature in features())
+    found = [each for each in known if each is not None]
     if not found:
         raise StartError(f"this installation has no embedded server; set {variable('redis_url')}")
     return found[0]

@@ -240,7 +240,7 @@ def test_a_key_has_the_rights_that_it_had(release: Release, served: ServiceProce
 @pytest.mark.usefixtures("_signals")
 def test_a_tenant_that_was_held_is_not_erased(release: Release, tmp_path: Path) -> None:
     release.data(tmp_path)
-    assert "hold" in refused_here(release, tmp_path, "archive", "erase", "--tenant", "globex", "--yes")
+    assert "hold" in refused_here(release, tmp_path, "archive", "erase", "--project", "globex", "--yes")
 
 
 def test_fsck_finds_nothing_in_it(release: Release, tmp_path: Path) -> None:

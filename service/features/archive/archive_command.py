@@ -23,11 +23,24 @@ import typer
 import zstandard
 
 from service.build import this_build
-from service.commands.arguments import EXIT_FAILED, amount, flag, many, moment_of, option
-from service.commands.options import EXIT_UNABLE, AsJson, Pace, Row, TenantOption, asking, fail, load, show
+from service.commands.arguments import EXIT_FAILED, SINCE, Yes, amount, flag, many, moment_of, option
+from service.commands.options import (
+    EXIT_UNABLE,
+    PROJECT_HELP,
+    AsJson,
+    Pace,
+    ProjectOption,
+    Row,
+    SettingsCommand,
+    asking,
+    be_sure,
+    fail,
+    show,
+    with_store,
+)
 from service.commands.stores import on_store
 from service.features.archive.backup_command import bar_on, last_of, left_out
-from service.features.archive.opening import on_both, open_archive, with_archive
+from service.features.archive.opening import check_kept, on_both, open_archive, with_archive
 from service.features.archive.settings import ArchiveSettings
 from service.features.catalogue.opening import make_whole
 from service.logs import event
@@ -48,7 +61,7 @@ from store.backup.upkeep.refilling import Refill, Refilled, newest
 from store.backup.upkeep.verifying import MEANINGS, ArchiveFault, Verified, Verify
 from store.backup.upkeep.walking import Counts, counts, trees_of
 from store.catalogue.cataloguing import Cataloguer
-from store.errors import ArchiveForeign, ArchiveUnfit, ArchiveWentBack, StoreError, StoreUnavailable
+from store.errors import ArchiveForeign, ArchiveUnfit, ArchiveWentBack, NoStore, StoreError, StoreUnavailable
 from store.fsck.faults import Fault
 from store.history.history import ConversationHistoryStore
 from store.history.listing import TreeListing
@@ -70,7 +83,7 @@ SAMPLE = 1_000
 T = TypeVar("T")
 
 
-class NoArchive(StoreError):
+class NoArchive(NoStore):
     """The settings name no archive."""
 
     def __init__(self) -> None:
@@ -104,23 +117,24 @@ archive = typer.Typer(
     ),
 )
 
-Tenant = Annotated[str, option("--tenant", "NAME", "The tenant.")]
+ProjectId = Annotated[str, option("--project", "ID", PROJECT_HELP)]
 Work = Callable[[Archive, ConversationHistoryStore], Awaitable[T]]
 
 
-@archive.command("status")
+@archive.command("status", cls=SettingsCommand)
+@with_store
 def status(
+    settings: CoreSettings,
     quick: Annotated[bool, flag("--quick", "Skip the size.")] = False,
     as_json: AsJson = False,
-) -> None:
+) -> int:
     """Show the archive's address, its health, the waiting changes, and its size.
 
     It writes and reads a test value. Counting lists all keys, one request per thousand, and all keys of Redis for
     deletions of the last minute. It names trees that could not be archived, with the reasons.
 
-    The exit status is 0 for a usable archive, 1 for an unfit one, 2 if nothing answered.
+    The exit status is 0 for a usable archive, 1 for an unfit one, 2 if there is none, 5 if it doesn't answer.
     """
-    settings = load()
 
     async def look(archive: Archive) -> None:
         try:
@@ -154,17 +168,19 @@ def status(
             found.redis = str(error)
     lines = [f"archive: {found.archive}", f"probe: {found.unfit or 'passed'}"]
     lines += [*(f"warning: {each}" for each in found.warnings), *_waiting(found)]
-    lines += [f"not archived: tenant {each.tenant}, {each.root}: {each.reason}" for each in found.failed]
+    lines += [f"not archived: project {each.tenant}, {each.root}: {each.reason}" for each in found.failed]
     if (has := found.stored) is not None:
         lines.append(
             f"in the archive: {many(has.trees, 'tree')}, {many(has.values, 'value')}, {many(has.bytes, 'byte')}"
         )
     show(msgspec.to_builtins(found), lines, as_json=as_json)
-    raise typer.Exit(0 if found.usable else EXIT_FAILED)
+    return 0 if found.usable else EXIT_FAILED
 
 
-@archive.command("verify")
+@archive.command("verify", cls=SettingsCommand)
+@with_store
 def verify_archive(
+    settings: CoreSettings,
     whole: Annotated[bool, flag("--all", "Check all trees, in the archive and in Redis.")] = False,
     sample: Annotated[
         int,
@@ -174,7 +190,7 @@ def verify_archive(
     repair: Annotated[bool, flag("--repair", "Repair what can be repaired.")] = False,
     turns_per_second: Pace = 0,
     as_json: AsJson = False,
-) -> None:
+) -> int:
     """Check that the archive is readable and complete, and agrees with Redis.
 
     Without `--repair` it changes nothing. A repair copies a damaged value below v1/damaged/ and replaces it with an
@@ -182,9 +198,9 @@ def verify_archive(
     faults. It prints no texts.
 
     The exit status is 0 if nothing is wrong, 1 if something is, 2 if the check failed or a later release wrote some of
-    it.
+    it, 5 if Redis or the archive doesn't answer.
     """
-    settings, most = load(), None if whole else sample
+    most = None if whole else sample
     with _asking():
         found = verify(settings, most=most, repair=repair, alone=alone, turns_per_second=turns_per_second)
     lines = lines_of(found, repair=repair)
@@ -196,31 +212,33 @@ def verify_archive(
     if found.left and not repair:
         lines.append("`harmonium archive verify --repair` repairs these if possible; see docs/archive.md")
     show(object_of(found), lines, as_json=as_json)
-    raise typer.Exit(EXIT_UNABLE if found.newer else EXIT_FAILED if found.left else 0)
+    return EXIT_UNABLE if found.newer else EXIT_FAILED if found.left else 0
 
 
-@archive.command("export")
+@archive.command("export", cls=SettingsCommand)
+@with_store
 def export(
-    tenant: Tenant,
+    settings: CoreSettings,
+    project: ProjectId,
     file: Annotated[
         str, typer.Argument(metavar="FILE", help="A new file, compressed if its name ends with .zst; - is stdout.")
     ] = "-",
     tree: Annotated[str | None, option("--tree", "ID", "Only the tree with this response.")] = None,
-) -> None:
-    """Write a tenant's turns as lines of JSON, one per turn, without deleted turns.
+) -> int:
+    """Write a project's turns as lines of JSON, one per turn, without deleted turns.
 
     It reads Redis and the archive like a backup, and needs as much room in the folder for temporary files. Without
     Redis it exports archived turns only. docs/archive.md explains the lines.
 
-    The exit status is 0 for a complete export, 1 if something could not be read, 2 if there is none.
+    The exit status is 0 for a complete export, 1 if something could not be read, 2 if there is none, 5 if the
+    archive doesn't answer.
     """
-    settings = load()
     digits = None if tree is None else digits_of(tree)
     if digits is not None and not re.fullmatch(rf"[0-9a-f]{{{HEX_DIGITS}}}", digits):
         fail(f"--tree {str(tree)[:80]}: should be the id of a response, or of a conversation", EXIT_UNABLE)
 
     async def write(file: IO[bytes], archive: Archive) -> Exported:
-        export = Export(archive, checked_tenant(tenant))
+        export = Export(archive, checked_tenant(project))
         with bar_on() as bar:
             task = bar.add_task("exporting turns", total=None)
             async with aclosing(export.lines(digits)) as lines:
@@ -230,7 +248,7 @@ def export(
         return export.done
 
     async def save(store: ConversationHistoryStore, archive: Archive | None) -> BackupHeader:
-        scope = BackupScope(tenant, digits and id_of(digits), secret=False)
+        scope = BackupScope(project, digits and id_of(digits), secret=False)
         return await last_of(Backup(store, archive).run(saved, scope, release=str(this_build())), BackupHeader)
 
     async def write_saved(file: IO[bytes]) -> Exported:
@@ -242,6 +260,7 @@ def export(
         opened: IO[bytes] = sys.stdout.buffer
         if file != "-":
             opened = files.enter_context(open(file, "xb", opener=_own))
+            files.push(lambda kind, *_: Path(file).unlink() if kind else None)  # nothing is in it
         if file.endswith(ZST):
             opened = files.enter_context(zstandard.ZstdCompressor().stream_writer(opened, closefd=True))
         saved = Path(files.enter_context(TemporaryDirectory())) / "backup"
@@ -259,26 +278,26 @@ def export(
         typer.echo(f"{done.unreadable:,} values could not be read: see `harmonium archive verify`", err=True)
     if missing:
         typer.echo(missing, err=True)
-    raise typer.Exit(EXIT_FAILED if done.unreadable or missing else 0)
+    return EXIT_FAILED if done.unreadable or missing else 0
 
 
-@archive.command("restore")
+@archive.command("restore", cls=SettingsCommand)
+@with_store
 def restore(
+    settings: CoreSettings,
     into_memory: Annotated[bool, flag("--into-memory", "Bring trees back into Redis now, the newest first.")] = False,
-    tenant: TenantOption = None,
-    since: Annotated[
-        str | None, option("--since", "TIME", "Only conversations archived since then, such as 2h or a date.")
-    ] = None,
+    project: ProjectOption = None,
+    since: Annotated[str | None, option("TIME", f"Only conversations archived {SINCE}")] = None,
     as_json: AsJson = False,
-) -> None:
+) -> int:
     """Return archived conversations to an empty Redis: each when it is read, or now with --into-memory.
 
     Point the service at an empty Redis and at the archive: each conversation returns when a request names its id.
     --into-memory returns the newest now, up to 100,000 trees, while there is room: it evicts nothing.
 
-    The exit status is 0 if all have returned, 1 if some have not, 2 if the command failed.
+    The exit status is 0 if all have returned, 1 if some have not, 2 if the command failed, 5 if Redis or the archive
+    doesn't answer.
     """
-    settings = load()
     try:
         first = 0 if since is None else moment_of(since)
     except ValueError as error:
@@ -292,10 +311,10 @@ def restore(
             "`harmonium archive restore --into-memory` restores the newest ones now, while there is room.",
         ]
         show(msgspec.to_builtins(Refilled()), lines, as_json=as_json)
-        return
+        return 0
 
     async def bring(archive: Archive, store: ConversationHistoryStore) -> Refilled:
-        trees = await newest(archive, tenant, first)
+        trees = await newest(archive, project, first)
         steps = Refill(store, archive, after_seconds=ArchiveSettings.of(settings).archive_after_seconds).run(trees)
         return await last_of(
             steps, Refilled, lambda step: BackupProgress(step.looked, step.wanted, "bringing trees back")
@@ -305,127 +324,139 @@ def restore(
         done = _on_both(settings, bring)
     there = f"{done.trees:,} of {done.wanted:,} trees are in Redis, with {done.restored + done.kept:,} turns"
     show(msgspec.to_builtins(done), [there, *left_out(done)], as_json=as_json)
-    raise typer.Exit(0 if done.whole else EXIT_FAILED)
+    return 0 if done.whole else EXIT_FAILED
 
 
-@archive.command("erase")
+@archive.command("erase", cls=SettingsCommand)
+@with_store
 def erase(
-    tenant: Tenant,
-    yes: Annotated[bool, flag("--yes", "-y", "Erase; without --yes only print the plan.")] = False,
+    settings: CoreSettings,
+    project: ProjectId,
+    dry_run: Annotated[bool, flag("--dry-run", "Only count them.")] = False,
+    yes: Yes = False,
     as_json: AsJson = False,
-) -> None:
-    """Erase all conversations of a tenant, in the archive and in Redis, irreversibly.
+) -> int:
+    """Erase all conversations of a project, in the archive and in Redis, irreversibly.
 
-    A mark is set first: from then on the tenant's earlier conversations are neither archived nor returned. Later
+    A mark is set first: from then on the project's earlier conversations are neither archived nor returned. Later
     conversations, keys and limits stay; `harmonium projects archive` ends keys. If the command was interrupted, or a
     response was running, run it again. Conversations on hold are not erased.
 
-    The exit status is 0 if all conversations are erased, or the plan is printed; 1 if some remain; 2 if the command
-    failed.
+    The exit status is 0 if all conversations are erased, or counted; 1 if some remain, or you said no; 2 if the command
+    failed; 5 if Redis or the archive doesn't answer.
     """
-    settings = load()
 
     async def plan(archive: Archive, store: ConversationHistoryStore) -> Row:
-        listing, there, values = TreeListing(store, tenant), 0, 0
-        async for tree in trees_of(archive, tenant):
+        listing, there, values = TreeListing(store, project), 0, 0
+        async for tree in trees_of(archive, project):
             values += len(tree.parts)
         while some := await listing.some(TREES_AT_ONCE):
             there += len(some)
-        held = await Marks(archive).is_held(tenant)
-        return {"tenant": tenant, "trees_in_redis": there, "values": values, "held": held}
+        held = await Marks(archive).is_held(project)
+        return {"project": project, "trees_in_redis": there, "values": values, "held": held}
 
-    if not yes:
+    if dry_run or not yes:
         with _asking():
             found = _on_both(settings, plan)
         there = f"{many(found['trees_in_redis'], 'tree')} in Redis, {many(found['values'], 'value')} in the archive"
-        rest = "the tenant is on hold: release it first" if found["held"] else "add --yes to erase them for ever"
-        show(found, [f"to erase: {there}", rest], as_json=as_json)
-        return
+        if dry_run:
+            held = ["the project is on hold: release it first"] if found["held"] else []
+            show(found, [f"to erase: {there}", *held], as_json=as_json)
+            return 0
+        be_sure(f"Erase {there}, for ever?", yes)
 
     async def go(archive: Archive, store: ConversationHistoryStore) -> Erased:
-        return await erase_all(archive, Marks(archive), tenant, await store.cut_time(), store)
+        return await erase_all(archive, Marks(archive), project, await store.cut_time(), store)
 
     with _asking():
         gone = _on_both(settings, go)
         done = {"trees": gone.trees_in_redis, "values": gone.deleted, "under_way": gone.under_way}
-        _add_to_log(settings, "archive.erased", tenant, done)
+        _add_to_log(settings, "archive.erased", project, done)
     lines = [f"erased: {many(gone.trees_in_redis, 'tree')} in Redis, {many(gone.deleted, 'value')} in the archive"]
     if gone.under_way:
         lines.append(f"{gone.under_way:,} trees have a running response: run this again when they have ended")
-    show({"tenant": tenant, **msgspec.structs.asdict(gone)}, lines, as_json=as_json)
-    raise typer.Exit(EXIT_FAILED if gone.under_way else 0)
+    show({"project": project, **msgspec.structs.asdict(gone)}, lines, as_json=as_json)
+    return EXIT_FAILED if gone.under_way else 0
 
 
-@archive.command("hold")
+@archive.command("hold", cls=SettingsCommand)
+@with_store
 def hold(
-    tenant: Tenant,
+    settings: CoreSettings,
+    project: ProjectId,
     release: Annotated[bool, flag("--release", "End the hold.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Hold a tenant's archived conversations: they don't expire, and `erase` refuses.
+    """Hold a project's archived conversations: they don't expire, and `erase` refuses.
 
-    Users can still delete single responses and conversations.
+    Users can still delete single responses and conversations. The exit status is 0 if it is done, 2 if the command
+    failed, 5 if the archive doesn't answer.
     """
-    settings = load()
 
     async def mark(archive: Archive) -> bool:
-        """Put the tenant on hold, or end that; whether it was on hold before."""
+        """Put the project on hold, or end that; whether it was on hold before."""
         marks = Marks(archive)
         if not release:
-            return not await marks.hold(tenant, round(time.time() * 1e6))
-        before = await marks.is_held(tenant)
-        await marks.release(tenant)
+            return not await marks.hold(project, round(time.time() * 1e6))
+        before = await marks.is_held(project)
+        await marks.release(project)
         return before
 
     with _asking():
         before = _on_archive(settings, mark)
         if before == release:
-            _add_to_log(settings, "archive.released" if release else "archive.held", tenant)
+            _add_to_log(settings, "archive.released" if release else "archive.held", project)
     words = ("was on hold already", "is on hold") if not release else ("is no longer on hold", "was not on hold")
-    done = {"tenant": tenant, "held": not release, "changed": before == release}
-    show(done, [f"tenant {tenant} {words[not before]}"], as_json=as_json)
+    done = {"project": project, "held": not release, "changed": before == release}
+    show(done, [f"project {project} {words[not before]}"], as_json=as_json)
 
 
-@archive.command("accept")
+@archive.command("accept", cls=SettingsCommand)
+@with_store
 def accept(
-    yes: Annotated[bool, flag("--yes", "-y", "Accept; without --yes only print the plan.")] = False,
+    settings: CoreSettings,
+    dry_run: Annotated[bool, flag("--dry-run", "Only print how old it is.")] = False,
+    yes: Yes = False,
     as_json: AsJson = False,
-) -> None:
+) -> int:
     """Accept an archive that is an older copy of the store's.
 
     No service starts with an older copy: it lacks later turns, and still has turns that were deleted later. Put the
     newest copy in its place, if there is one. Otherwise accept this copy: the service archives everything in memory
     again. Turns that have left memory since are lost, and later deletions have to be repeated.
 
-    The exit status is 0 if the archive is accepted, or isn't an older copy; 1 for an older copy without --yes; 2 if the
-    store or the archive didn't answer.
+    The exit status is 0 if the archive is accepted, or isn't an older copy; 1 for an older copy that isn't; 2 if the
+    command failed; 5 if Redis or the archive doesn't answer.
     """
-    settings = load()
+
+    async def look(archive: Archive, store: ConversationHistoryStore) -> list[ArchiveWentBack]:
+        return await ownership.older_shards(store.server, store.keyspace, archive)
 
     async def go(archive: Archive, store: ConversationHistoryStore) -> list[ArchiveWentBack]:
-        take = ownership.accept if yes else ownership.older_shards
-        return await take(store.server, store.keyspace, archive)
+        return await ownership.accept(store.server, store.keyspace, archive)
 
     with _asking():
-        older = _on_both(settings, go, own=False)
-        if older and yes:
+        older = _on_both(settings, look, own=False)
+    if older and not dry_run:
+        be_sure(f"Accept an archive whose shard {older[0].shard:02x} is {older[0].age}?", yes)
+        with _asking():
+            older = _on_both(settings, go, own=False)
             since = min(each.at for each in older)
             _add_to_log(settings, "archive.accepted", settings.redis_prefix, {"since_us": since})
     rows = [{"shard": each.shard, "since_us": each.at} for each in older]
-    lines = [f"shard {each.shard:02x} is {each.age}" for each in older]
-    lines.append(("accepted" if yes else "add --yes to accept it") if older else "the archive is not an older copy")
-    show({"accepted": yes and bool(older), "shards": rows}, lines, as_json=as_json)
-    raise typer.Exit(EXIT_FAILED if older and not yes else 0)
+    lines = [f"shard {each.shard:02x} is {each.age}" for each in older] or ["the archive is not an older copy"]
+    show({"accepted": bool(older) and not dry_run, "shards": rows}, lines, as_json=as_json)
+    return EXIT_FAILED if older and dry_run else 0
 
 
-@archive.command()
-def catalogue(as_json: AsJson = False) -> None:
+@archive.command("catalogue", cls=SettingsCommand)
+@with_store
+def catalogue(settings: CoreSettings, as_json: AsJson = False) -> None:
     """Rebuild the list of the archive's conversations. The service can run meanwhile.
 
     The service replaces a lost list by itself. `archive verify` reports whether you need this command. The exit status
-    is 0 if the list is complete, 2 if the command failed.
+    is 0 if the list is complete, 2 if the command failed, 5 if the archive doesn't answer.
     """
-    settings = load()
 
     async def go(archive: Archive) -> int:
         listener = archive.listener
@@ -453,9 +484,10 @@ def _on_archive(settings: CoreSettings, work: Callable[[Archive], Awaitable[T]])
     """Do something with the settings' archive alone. Raises StoreError, and ValueError for a URL that names none."""
 
     async def do() -> T:
-        archive = open_archive(settings_with_archive(settings))
-        if archive is None:
-            raise NoArchive
+        found = settings_with_archive(settings)
+        check_kept(found)
+        archive = open_archive(found)
+        assert archive is not None, "the settings name one"
         try:
             return await work(archive)
         finally:
@@ -514,7 +546,7 @@ def _add_to_log(settings: CoreSettings, type: str, id: str, data: Mapping[str, o
 
     try:
         on_store(settings, add)
-    except OSError as error:
+    except (StoreError, OSError) as error:
         message = "no entry was made in the audit log"
         event(logger, logging.WARNING, message, event_type=type, object_id=id, reason=str(error))
 
@@ -549,7 +581,7 @@ def lines_of(found: Verified, *, repair: bool) -> list[str]:
         lines.append(fault.id or fault.key)
         detail = f": {fault.detail}" if fault.detail else ""
         lines.append(f"    {fault.what}: {MEANINGS[fault.what].says}{detail}")
-        lines.append(f"    tenant {fault.tenant}, {fault.key}{done}")
+        lines.append(f"    project {fault.tenant}, {fault.key}{done}")
     if found.found > min(SHOWN, len(found.faults)):
         lines.append(f"… and more: {many(found.found, 'fault')} in all")
     read = f"{many(found.trees, 'tree')} with {many(found.turns, 'turn')} in the archive"

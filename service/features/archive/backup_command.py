@@ -20,28 +20,27 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as Bar
 
 from service.build import this_build
-from service.commands.arguments import argument, flag, many
+from service.commands.arguments import EXIT_UNREACHABLE, argument, flag, many
 from service.commands.options import (
     EXIT_FAILED,
     EXIT_UNABLE,
     AsJson,
     Pace,
-    TenantOption,
+    ProjectOption,
     TreeOption,
     asking,
     fail,
+    is_away,
     show,
-    with_settings,
+    with_store,
 )
 from service.features.archive.opening import on_both
 from service.settings.core import CoreSettings
-from service.settings.sources import variable
 from store.archive.archive import Archive
 from store.backup.upkeep.backup import Backup, BackupScope
 from store.backup.upkeep.backup_file import BackupHeader, BackupProgress, Contents, reading
 from store.backup.upkeep.refilling import Refilled
 from store.backup.upkeep.restore import Restore, Restored
-from store.embedded import ARCHIVE, LOCK
 from store.errors import ArchiveUnavailable, BadBackup, StoreUnavailable
 from store.history.history import ConversationHistoryStore
 
@@ -61,11 +60,11 @@ WHERE_RESTORED = (
 E = TypeVar("E")
 
 
-@with_settings("redis_url", "data_dir")
+@with_store
 def backup(
     settings: CoreSettings,
     file: Annotated[Path, argument("FILE", "The file to write; with --verify, to read.")],
-    tenant: TenantOption = None,
+    project: ProjectOption = None,
     tree: TreeOption = None,
     secret: Annotated[
         bool | None,
@@ -90,11 +89,11 @@ def backup(
 
     The file lacks event logs, running responses and waiting webhooks. docs/operating.md has the details and a line for
     cron. The exit status is 0 for a complete file; 1 if some turns could not be read, or with --verify if the file is
-    damaged; 2 if there is no file.
+    damaged; 2 if there is no file; 5 if there is none because Redis or the archive doesn't answer.
     """
 
     async def save(store: ConversationHistoryStore, archive: Archive | None) -> BackupHeader:
-        asked = BackupScope(tenant, tree, secret if secret is not None else not (tenant or tree))
+        asked = BackupScope(project, tree, secret if secret is not None else not (project or tree))
         backup = Backup(store, archive, turns_per_second=turns_per_second)
         return await last_of(backup.run(file, asked, release=str(this_build()), resume=resume), BackupHeader)
 
@@ -103,8 +102,6 @@ def backup(
             return await last_of(Contents(opened, size).check(), BackupHeader)
 
     with asking(f"can't {'check' if verify else 'make'} the backup", EXIT_UNABLE):
-        if not verify:
-            check_kept(settings)
         try:
             found = asyncio.run(look()) if verify else on_both(settings, save)
         except BadBackup as error:
@@ -117,11 +114,11 @@ def backup(
     return EXIT_FAILED if not verify and (found.broken or found.unsettled) else 0
 
 
-@with_settings("redis_url", "data_dir")
+@with_store
 def restore(
     settings: CoreSettings,
     file: Annotated[Path, argument("FILE", "A file that `harmonium backup` wrote.")],
-    tenant: TenantOption = None,
+    project: ProjectOption = None,
     tree: TreeOption = None,
     turns_per_second: Pace = 0,
     as_json: AsJson = False,
@@ -131,23 +128,25 @@ def restore(
     The whole file is checked first; if it is damaged, nothing is restored. With an archive, everything goes there and
     returns to memory when a request names it; turns that the archive has as deleted stay deleted. Without an archive,
     memory is filled, the most recently used first, and nothing is evicted. An existing turn stays as it is; if it
-    differs from the backup's, it is reported. You can repeat an interrupted restore.
+    differs from the backup's, it is reported. You can repeat an interrupted restore. Where there is no store yet,
+    restore makes it in `--data-dir`, whose parent folder has to exist.
 
     The exit status is 0 if everything is restored, 1 if there was no room for some turns or some were refused, 2 if the
-    restore could not begin or end.
+    restore could not begin or end, 5 if Redis or the archive doesn't answer.
     """
 
     async def bring(store: ConversationHistoryStore, archive: Archive | None) -> Restored:
         restore = Restore(store, archive, turns_per_second=turns_per_second)
-        return await last_of(restore.run(file, release=str(this_build()), tenant=tenant, tree=tree), Restored)
+        return await last_of(restore.run(file, release=str(this_build()), tenant=project, tree=tree), Restored)
 
     with asking(f"can't restore {file}", EXIT_UNABLE):
         try:
             with file.open("rb"):  # before a server is started for it
                 pass
-            done = on_both(settings, bring)
+            done = on_both(settings, bring, makes=True)
         except (ArchiveUnavailable, StoreUnavailable) as error:
-            fail(f"the restore is not complete: {error}. Run it again for the rest", EXIT_UNABLE)
+            status = EXIT_UNREACHABLE if is_away(error) else EXIT_UNABLE
+            fail(f"the restore is not complete: {error}. Run it again for the rest", status)
     fields = msgspec.to_builtins(done) | {"backup": _about(file, done.backup)}
     lines = [
         f"{many(done.restored, 'turn')} restored, {done.kept:,} already stored, of {done.backup.turns:,} in "
@@ -160,18 +159,6 @@ def restore(
         lines += WHERE_RESTORED
     show(fields, [*lines, *filter(None, [SECRETS.get(done.secret)])], as_json=as_json)
     return 0 if done.whole else EXIT_FAILED
-
-
-def check_kept(settings: CoreSettings) -> None:
-    """Raises StoreUnavailable where there is neither a Redis nor a folder that an embedded server has had: a new one
-    would be empty. Raises OSError where the folder can't be read.
-    """
-    folder = settings.data_dir
-    if not settings.redis_url and not (folder.exists() and {LOCK, ARCHIVE} & {path.name for path in folder.iterdir()}):
-        raise StoreUnavailable(
-            f"no store is in {folder}; name its folder with {variable('data_dir')}, or its Redis with "
-            f"{variable('redis_url')}"
-        )
 
 
 async def last_of(
@@ -207,12 +194,12 @@ def _sentences(path: Path, found: BackupHeader) -> list[str]:
     """The contents of a file, for people."""
     lines = [
         f"{path}: {many(found.turns, 'turn')} in {many(found.trees, 'conversation')} of "
-        f"{many(found.tenants, 'tenant')}, {decimal(found.bytes)}",
+        f"{many(found.tenants, 'project')}, {decimal(found.bytes)}",
         f"made {_moment(found.created)} by {found.release}, {many(found.shards, 'shard')}, format {found.version}",
         f"content {found.content}",
     ]
     if found.tenant or found.tree:
-        lines.append("of " + " and ".join(filter(None, [found.tenant and f"tenant {found.tenant}", found.tree])))
+        lines.append("of " + " and ".join(filter(None, [found.tenant and f"project {found.tenant}", found.tree])))
     if found.secret:
         lines.append("It contains the store's secret: keep it as safe as the store")
     if found.broken:

@@ -2,7 +2,9 @@
 
 import logging
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import TypeVar
+from urllib.parse import unquote, urlsplit
 
 from service.commands.stores import on_store
 from service.features.archive.settings import NO_ARCHIVE, SQLITE, ArchiveSettings
@@ -10,11 +12,14 @@ from service.features.catalogue.opening import open_cataloguer
 from service.features.catalogue.settings import CatalogueSettings
 from service.logs import event
 from service.settings.core import CoreSettings
+from service.settings.sources import variable
 from store.archive.archive import Archive
+from store.archive.opening import FOLDER
 from store.archive.opening import open_archive as open_archive_at
 from store.backup.archiving.store_archive import StoreArchive
 from store.backup.upkeep.reconciling import Reconciled, Reconciler
 from store.catalogue.cataloguing import Cataloguer
+from store.errors import NoStore
 from store.history.history import ConversationHistoryStore
 from store.watcher import UNWATCHED, Watcher
 
@@ -83,9 +88,25 @@ def lists_alone(settings: ArchiveSettings) -> bool:
     return bool(settings.redis_url) and not beside and not CatalogueSettings.of(settings).catalogue_url
 
 
-def on_both(settings: CoreSettings, work: Callable[[ConversationHistoryStore, Archive | None], Awaitable[T]]) -> T:
+def check_kept(settings: ArchiveSettings) -> None:
+    """Raises NoStore where the archive is one of files, and its folder has none: a new archive would be empty."""
+    url = settings.archive_url
+    if url != SQLITE and not url.startswith(f"{SQLITE}://"):
+        return
+    folder = settings.data_dir / FOLDER if url == SQLITE else Path(unquote(urlsplit(url).path))
+    if not (folder.is_dir() and any(folder.iterdir())):
+        names = variable("data_dir" if url == SQLITE else "archive_url")
+        raise NoStore(f"no archive is in {folder}; mount its volume, or name its folder with {names}")
+
+
+def on_both(
+    settings: CoreSettings,
+    work: Callable[[ConversationHistoryStore, Archive | None], Awaitable[T]],
+    *,
+    makes: bool = False,
+) -> T:
     """Do something with the settings' Redis and archive. Raises StoreError, OSError, and ValueError for a URL that
-    names no archive.
+    names no archive; NoStore where one isn't there yet, unless it `makes` it.
     """
 
     async def do(store: ConversationHistoryStore) -> T:
@@ -96,4 +117,6 @@ def on_both(settings: CoreSettings, work: Callable[[ConversationHistoryStore, Ar
             if archive is not None:
                 await archive.close()
 
-    return on_store(settings, do)
+    if not makes:
+        check_kept(ArchiveSettings.of(settings))
+    return on_store(settings, do, makes=makes)

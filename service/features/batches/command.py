@@ -31,7 +31,7 @@ def batch(
         Literal["2h", "8h", "24h"], typer.Option(metavar="2h|8h|24h", help="The time limit of the batch.")
     ] = "24h",
     output: Annotated[
-        Path | None, option("--output", "-o", "FILE", "The file for the answers: FILE.output.jsonl.")
+        Path | None, option("--output", "-o", "FILE", "The file for the answers. Default: FILE.output.jsonl.")
     ] = None,
     as_json: AsJson = False,
 ) -> int | None:

@@ -13,11 +13,14 @@ from typing import Annotated, Any, Literal
 
 from service.commands.arguments import (
     EXIT_FAILED,
+    EXIT_INTERRUPTED,
     EXIT_USAGE,
     LOOK,
     RUN,
+    SHOWN,
     TALK,
     AsLines,
+    Limit,
     Yes,
     amount,
     argument,
@@ -27,7 +30,7 @@ from service.commands.arguments import (
     option,
 )
 from service.features.client import asking, printing, reading
-from service.features.client.errors import EXIT_INTERRUPTED, ClientError
+from service.features.client.errors import ClientError
 from service.features.client.options import AsJson, Id, completion, confirm, environment, talking
 from service.features.client.profile import keep_last, last_of
 from service.features.client.reading import LAST
@@ -39,7 +42,7 @@ MAX_INPUT_BYTES = 8 * 1024 * 1024
 
 app = command_line()
 
-Model = Annotated[str | None, option("--model", "-m", "NAME", "The model. Default: the first one.")]
+Model = Annotated[str | None, option("--model", "-m", "NAME", "The model. Default: the profile's, or the first one.")]
 From = Annotated[str | None, option("--from", "ID", "Continue this response.")]
 Instructions = Annotated[str | None, option("--instructions", "-s", "WORDS", "Instructions for the model.")]
 Quiet = Annotated[bool, flag("--no-reasoning", "-R", "Hide the model's reasoning.")]
@@ -178,7 +181,7 @@ app.add_typer(trees, name="")
 def log(
     service: RemoteService,
     id: Id = LAST,
-    limit: Annotated[int, amount(1, 10_000, "The most rows")] = 20,
+    limit: Limit = SHOWN,
     as_json: AsLines = False,
 ) -> None:
     """Print a response and the turns before it, the newest first."""
@@ -260,18 +263,19 @@ def cancel(service: RemoteService, id: Id, as_json: AsJson = False) -> None:
 @talking
 def jobs(
     service: RemoteService,
-    watch: Annotated[bool, flag("--watch", "-w", "Print changes until Ctrl-C.")] = False,
+    limit: Limit = SHOWN,
+    watch: Annotated[bool, flag("--watch", "-w", "Print changes of all jobs until Ctrl-C.")] = False,
     as_json: AsLines = False,
 ) -> None:
     """List running batches, then waiting and running background responses, the newest first. `harmonium tail ID`
     follows a response."""
     if watch and sys.stdout.isatty() and not as_json:
         reading.draw(service, reading.pause)
-    found, more = (reading.changes(service, reading.pause), False) if watch else reading.jobs_of(service)
+    found, more = (reading.changes(service, reading.pause), False) if watch else reading.jobs_of(service, limit)
     for job in found:
         printing.out(json.dumps(job) if as_json else reading.line_of(job))
     if more:
-        printing.remark(f"… and more than {reading.MOST_JOBS}")
+        printing.remark("… --limit shows more" if limit < reading.MOST_JOBS else "… and more")
     elif not found:
         printing.remark(reading.NOTHING_RUNS)
 

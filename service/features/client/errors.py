@@ -1,10 +1,6 @@
 """Why a command of the client ends, each with the exit status that a script can tell it by."""
 
-from service.commands.arguments import EXIT_FAILED, EXIT_STATUSES
-
-EXIT_UNREACHABLE = 5
-EXIT_INTERRUPTED = 130
-"""128 and the number of SIGINT, as shells have it."""
+from service.commands.arguments import EXIT_FAILED, EXIT_STATUSES, EXIT_UNREACHABLE
 
 MAX_SHOWN_CHARS = 400
 

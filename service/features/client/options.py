@@ -11,9 +11,18 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.completion import shell_complete
 
-from service.commands.arguments import EXIT_FAILED, NAME, VARIABLE, argument, flag, know_shells, option
+from service.commands.arguments import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    NAME,
+    VARIABLE,
+    argument,
+    flag,
+    know_shells,
+    option,
+)
 from service.features.client import printing
-from service.features.client.errors import EXIT_INTERRUPTED, ClientError
+from service.features.client.errors import ClientError
 from service.features.client.profile import DEFAULT_URL, read_profile
 from service.features.client.reading import whole_id
 from service.features.client.service import RemoteService
@@ -21,13 +30,13 @@ from service.features.client.service import RemoteService
 Id = Annotated[str, argument("ID", "The id of a response, its beginning, or @last for the newest.")]
 AsJson = Annotated[bool, flag("--json", "Print JSON.")]
 
-_PANEL = "Service"
+PANEL = "Service"
 _PROFILE = "A profile of ~/.config/harmonium/config.toml. Default: HARMONIUM_PROFILE, or the file's."
 _KEY_ENV = "The variable with the key. Default: HARMONIUM_CLIENT_KEY."
-_SERVICE = {
-    "url": option("--url", "URL", f"The service's address. Default: HARMONIUM_URL, or {DEFAULT_URL}.", panel=_PANEL),
-    "profile": option("--profile", "NAME", _PROFILE, panel=_PANEL),
-    "key_env": option("--key-env", "VARIABLE", _KEY_ENV, panel=_PANEL),
+SERVICE = {
+    "url": option("--url", "URL", f"The service's address. Default: HARMONIUM_URL, or {DEFAULT_URL}.", panel=PANEL),
+    "profile": option("--profile", "NAME", _PROFILE, panel=PANEL),
+    "key_env": option("--key-env", "VARIABLE", _KEY_ENV, panel=PANEL),
 }
 """The options that name a service, by the parameters of `service_of`."""
 
@@ -80,14 +89,14 @@ def talking(command: Callable[..., int | None]) -> Callable[..., None]:
     _, *own = inspect.signature(command).parameters.values()
     named = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, option])
-        for name, option in _SERVICE.items()
+        for name, option in SERVICE.items()
     ]
     run.__dict__["__signature__"] = inspect.Signature([*own, *named])  # where Typer looks for options
     return run
 
 
 def _run(command: Callable[..., int | None], given: dict[str, Any]) -> int | None:
-    service = service_of(**{name: given.pop(name) for name in _SERVICE})
+    service = service_of(**{name: given.pop(name) for name in SERVICE})
     try:
         ids = {name: whole_id(service, given[name]) for name in _IDS if given.get(name) is not None}
         return command(service, **given | ids)

@@ -224,11 +224,14 @@ def waited_for(service: RemoteService, id: str, seconds: float | None) -> Json:
     return response
 
 
-def jobs_of(service: RemoteService) -> tuple[list[Json], bool]:
-    """The batches and jobs that wait or run, the newest first, and whether there are more jobs. Raises ClientError."""
-    page = service.call("GET", "/console/api/jobs", None, limit=MOST_JOBS)
+def jobs_of(service: RemoteService, limit: int = MOST_JOBS) -> tuple[list[Json], bool]:
+    """At most `limit` of the batches and jobs that wait or run, the newest first, and whether there are more. Raises
+    ClientError.
+    """
+    page = service.call("GET", "/console/api/jobs", None, limit=MOST_JOBS)  # of fewer the newest may not be among them
     batches = service.find("/v1/batches?limit=100") or {"data": []}
-    return [*filter(_is_batch_under_way, batches["data"]), *page["data"]], bool(page["has_more"])
+    found = [*filter(_is_batch_under_way, batches["data"]), *page["data"]]
+    return found[:limit], bool(page["has_more"]) or len(found) > limit
 
 
 def _is_batch_under_way(batch: Json) -> bool:

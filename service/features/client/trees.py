@@ -14,7 +14,7 @@ from typing import Annotated, BinaryIO
 
 import typer
 
-from service.commands.arguments import EXIT_USAGE, LOOK, AsLines, amount, many, moment_of, option
+from service.commands.arguments import EXIT_USAGE, LOOK, SHOWN, SINCE, AsLines, Limit, many, moment_of, option
 from service.features.client import printing
 from service.features.client.errors import ClientError, RefusedByService
 from service.features.client.options import AsJson, Id, talking
@@ -352,12 +352,10 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
 @talking
 def ls(
     service: RemoteService,
-    limit: Annotated[int, amount(1, 10_000, "The most rows")] = 20,
+    limit: Limit = SHOWN,
     status: Annotated[str | None, option("STATUS", "Only conversations whose newest turn has this status.")] = None,
     model: Annotated[str | None, option("NAME", "Only conversations with a turn of this model.")] = None,
-    since: Annotated[
-        str | None, option("TIME", "Only conversations used since this date, or in the last 2h or 7d.")
-    ] = None,
+    since: Annotated[str | None, option("TIME", f"Only conversations used {SINCE}")] = None,
     metadata: Annotated[
         list[str] | None, option("KEY=VALUE", "Only conversations with a turn that has this metadata.")
     ] = None,

@@ -10,8 +10,8 @@ from service.settings.core import CoreSettings
 class EmbeddedFeature(Feature):
     """The embedded server."""
 
-    def own_redis(self, settings: CoreSettings, *, serves: bool) -> AbstractContextManager[str] | None:
-        return own_server(settings.data_dir) if serves else any_server(settings.data_dir)
+    def own_redis(self, settings: CoreSettings, *, serves: bool, makes: bool) -> AbstractContextManager[str] | None:
+        return own_server(settings.data_dir) if serves else any_server(settings.data_dir, makes=makes)
 
 
 FEATURE = EmbeddedFeature()

@@ -11,8 +11,8 @@ from pathlib import Path
 from service.commands.serve import StartError
 from service.logs import event
 from service.settings.sources import variable
-from store.embedded import EmbeddedServer, address_of
-from store.errors import DataFolderBusy, StoreUnavailable
+from store.embedded import ARCHIVE, LOCK, EmbeddedServer, address_of
+from store.errors import DataFolderBusy, NoStore, StoreUnavailable
 
 logger = logging.getLogger(__name__)
 
@@ -54,8 +54,15 @@ def own_server(folder: Path) -> Generator[str]:
 
 
 @contextmanager
-def any_server(folder: Path) -> Generator[str]:
-    """The URL of the server that another process runs, or of one of our own meanwhile. Raises StoreUnavailable."""
+def any_server(folder: Path, *, makes: bool) -> Generator[str]:
+    """The URL of the server that another process runs, or of one of our own meanwhile. Raises StoreUnavailable, and
+    NoStore where there was none yet, unless it `makes` a store: a new one would be empty.
+    """
+    if not makes and not (folder.exists() and {LOCK, ARCHIVE} & {path.name for path in folder.iterdir()}):
+        raise NoStore(
+            f"no store is in {folder}; name its folder with {variable('data_dir')}, or its Redis with "
+            f"{variable('redis_url')}"
+        )
     server = EmbeddedServer(folder)
     try:
         server.start()

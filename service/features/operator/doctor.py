@@ -18,15 +18,15 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from service.commands.arguments import EXIT_FAILED, flag, option
-from service.commands.options import AsJson, asking, fail, show, with_settings
+from service.commands.arguments import EXIT_FAILED, flag, many, option
+from service.commands.options import STORE_OPTIONS, AsJson, asking, fail, show, with_settings
 from service.commands.serve import StartError, address_of, listen, url_of, vllm_beside
 from service.commands.stores import server_url
 from service.engine.port import Engine, EngineUnavailable, Released
 from service.features.archive.opening import lists_alone, on_both, open_archive, with_archive
 from service.features.archive.settings import SQLITE, ArchiveSettings
 from service.features.client.errors import ClientError
-from service.features.client.options import service_of
+from service.features.client.options import PANEL, SERVICE, service_of
 from service.features.client.profile import Profile
 from service.features.client.service import ClientBounds, Json, RemoteService
 from service.features.operator.at_start import expected_of
@@ -46,7 +46,7 @@ from store.backup.archiving.shards import Waiting, is_full, waiting
 from store.doctor.doctor import Finding, Level, Verdict, finding, judge, unreachable, worst_first
 from store.doctor.examine import examine
 from store.embedded import ARCHIVE
-from store.errors import ArchiveRefused, StoreError, StoreUnavailable
+from store.errors import ArchiveRefused, NoStore, StoreError, StoreUnavailable
 from store.history.history import ConversationHistoryStore
 
 COLORS = {Level.OK: "green", Level.WARN: "yellow", Level.UNSAFE: "bold red"}
@@ -62,18 +62,20 @@ BACKLOG_SECONDS = 600.0
 
 T = TypeVar("T")
 
-_URL = "A running service, for a test response with the key in HARMONIUM_CLIENT_KEY."
+_URL = "A running service, for a test response. Default: none, or the one of --profile or --key-env."
 
 
-@with_settings("host", "port", "engine", "engine_url", "local_model", "model", "redis_url", "data_dir")
+@with_settings("host", "port", "engine", "engine_url", "local_model", "model", *STORE_OPTIONS)
 def doctor(
     settings: CoreSettings,
-    url: Annotated[str | None, option("--url", "URL", _URL)] = None,
+    url: Annotated[str | None, option("--url", "URL", _URL, panel=PANEL)] = None,
+    profile: Annotated[str | None, SERVICE["profile"]] = None,
+    key_env: Annotated[str | None, SERVICE["key_env"]] = None,
     gpu: Annotated[
         bool, flag("--gpu", "Check that vLLM's image can run on this machine: driver, memory, disk.")
     ] = False,
     as_json: AsJson = False,
-    everything: Annotated[bool, flag("--all", "Also show the rows that are ok, as --url does.")] = False,
+    everything: Annotated[bool, flag("--all", "Also show the rows that are ok, as --url and --gpu do.")] = False,
 ) -> int:
     """Check everything that `serve` needs, and every setting that could cost you conversations.
 
@@ -84,19 +86,21 @@ def doctor(
 
     It checks what `serve` would use with the same settings: the Redis, the primary behind Sentinels, or every primary
     of a cluster; the port, the API keys, the engine. It asks a running embedded server, or starts one for a moment in
-    its data folder. With --url it also makes, retrieves, continues and deletes a response there.
+    its data folder. With --url it also makes, retrieves, continues and deletes a response there; --profile and
+    --key-env name a service and its key as for `ask`.
     """
+    asked = any(each is not None for each in (url, profile, key_env))
     with asking("can't check", EXIT_FAILED):
         try:
-            found = diagnose(settings, None if url is None else service_of(url), gpu=gpu)
+            found = diagnose(settings, service_of(url, profile, key_env) if asked else None, gpu=gpu)
         except ClientError as error:
-            fail(f"can't check: {error}")
+            fail(f"can't check: {error}", error.exit_status)
     safe = all(each.level is not Level.UNSAFE for each in found)
     redis = str(display(settings)["redis_url"] or f"embedded in {settings.data_dir}")
     if as_json:
         show({"safe": safe, "redis": redis, "findings": [asdict(each) for each in found]}, (), as_json=True)
     else:
-        _print(redis, found, Console(), everything=everything or gpu or url is not None)
+        _print(redis, found, Console(), everything=everything or gpu or asked)
     return 0 if safe else EXIT_FAILED
 
 
@@ -140,9 +144,9 @@ def _redis(settings: CoreSettings) -> list[Finding]:
     limits = settings.store_limits if settings.redis_url and not settings.change_limits else None  # else they are ours
     terms = settings.redis_prefix, settings.shards, settings.store_timeout_seconds, limits
     try:
-        with server_url(settings) as url:
+        with server_url(settings, makes=True) as url:
             examined = asyncio.run(examine(url, *terms))
-    except (StoreUnavailable, OSError) as error:
+    except (NoStore, StoreUnavailable, OSError) as error:
         if not settings.redis_url:
             now = f"{settings.data_dir}: {error.strerror}" if isinstance(error, OSError) else str(error)
             remedy = "make this user its only owner, or set HARMONIUM_DATA_DIR to another folder"
@@ -162,7 +166,7 @@ def _keys(settings: CoreSettings) -> Verdict:
         now = f"fewer than {LEAST_KEY_CHARS} characters, of {', '.join(short)}"
         return Level.WARN, now, "openssl rand -hex 32 makes a safe one"
     count = len(settings.api_keys)
-    now = f"{count}, of {len(settings.tenants)} tenants" if count else "none: only this machine can connect"
+    now = f"{count}, of {many(len(settings.tenants), 'project')}" if count else "none: only this machine can connect"
     return Level.OK, now, ""
 
 
@@ -315,7 +319,7 @@ def one_response(service: RemoteService) -> Verdict:
         if attempt("retrieved", lambda: service.call("GET", f"/v1/responses/{id}")):
             attempt("continued", lambda: ask("Count to 3.", id))
         attempt("deleted", lambda: service.call("DELETE", f"/v1/responses/{id}", None, tree="true"))
-    remedy = "read the service's log; the key was HARMONIUM_CLIENT_KEY"
+    remedy = "read the service's log; the key is that of --key-env, --profile or HARMONIUM_CLIENT_KEY"
     said = [*failed, ", ".join(done)] if done else failed
     return Level.UNSAFE if failed else Level.OK, "; ".join(said), remedy
 
@@ -350,7 +354,7 @@ def _archive(settings: CoreSettings) -> Verdict:
 
 
 CHECKS: tuple[tuple[str, str, Callable[[CoreSettings], Verdict]], ...] = (
-    ("API keys", "a key can read all conversations of its tenant", _keys),
+    ("API keys", "a key can read all conversations of its project", _keys),
     ("port", "`harmonium serve` listens there", _port),
     ("engine", "without it no response can be made", _engine),
     ("sandbox", "Python that a model writes runs only there", _sandbox),
@@ -384,6 +388,6 @@ def _backlog(settings: CoreSettings) -> Sequence[Waiting]:
             raise ArchiveRefused("its disk is full, so nothing is archived; make room on it")
         return await waiting(store.server, store.keyspace)
 
-    with suppress(StoreUnavailable, OSError):
+    with suppress(NoStore, StoreUnavailable, OSError):
         return on_both(settings, look)
     return ()

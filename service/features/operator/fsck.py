@@ -2,7 +2,7 @@
 wrong with them.
 
 store/fsck/check.py and store/backup/upkeep/verifying.py find and repair faults; this prints them. Shown are ids,
-tenants and numbers, never what anybody said.
+projects and numbers, never what anybody said.
 """
 
 from contextlib import suppress
@@ -14,11 +14,11 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
-from service.commands.arguments import EXIT_FAILED, flag, many
-from service.commands.options import EXIT_UNABLE, AsJson, Pace, asking, show, with_settings
+from service.commands.arguments import EXIT_FAILED, EXIT_UNREACHABLE, flag, many
+from service.commands.options import EXIT_UNABLE, AsJson, Pace, asking, is_away, show, with_store
 from service.commands.stores import server_url
 from service.features.archive.archive_command import SAMPLE, lines_of, log_repairs, object_of, outcome, verify
-from service.features.archive.backup_command import check_kept, last_of
+from service.features.archive.backup_command import last_of
 from service.features.archive.opening import on_both, with_archive
 from service.features.archive.settings import NO_ARCHIVE, SQLITE
 from service.settings.core import CoreSettings
@@ -41,7 +41,7 @@ SHOWN = 100
 INDENT = "    "
 
 
-@with_settings("redis_url", "data_dir")
+@with_store
 def fsck(
     settings: CoreSettings,
     repair: Annotated[bool, flag("--repair", "Repair all faults, and check again.")] = False,
@@ -57,21 +57,21 @@ def fsck(
     archive it removes only unreadable turns, and names them. It derives places, counts and indexes from the turns.
 
     The exit status is 0 if nothing is wrong or everything was repaired, 1 if something is wrong or was lost, 2 if the
-    check failed.
+    check failed, 5 if Redis or the archive doesn't answer.
     """
-    with asking("can't check the store", EXIT_UNABLE):
-        check_kept(settings)
-        with server_url(settings) as url:
-            here = settings.model_copy(update={"redis_url": url})
-            archive_url = with_archive(settings).archive_url if repair and _has_archive(settings) else NO_ARCHIVE
-            work = partial(_check_store, here, repair, turns_per_second)
-            report = on_both(here.model_copy(update={"archive_url": archive_url}), work)
-            log_repairs(here, "store.fsck_repaired", report.faults, report.left)
+    with asking("can't check the store", EXIT_UNABLE), server_url(settings) as url:
+        here = settings.model_copy(update={"redis_url": url})
+        archive_url = with_archive(settings).archive_url if repair and _has_archive(settings) else NO_ARCHIVE
+        work = partial(_check_store, here, repair, turns_per_second)
+        report = on_both(here.model_copy(update={"archive_url": archive_url}), work)
+        log_repairs(here, "store.fsck_repaired", report.faults, report.left)
     verified, failure = _checked_archive(settings, repair, turns_per_second)
     if as_json:
         show(_fields_of(report, verified, failure), (), as_json=True)
     else:
         _print(report, verified, failure, Console(), repair=repair)
+    if failure and is_away(failure):
+        return EXIT_UNREACHABLE
     if report.newer or failure or (verified and verified.newer):
         return EXIT_UNABLE
     return EXIT_FAILED if report.left or report.lost or (verified and verified.left) else 0
@@ -83,21 +83,23 @@ def _has_archive(settings: CoreSettings) -> bool:
     return known.has_archive and (known.archive_url != SQLITE or (known.data_dir / ARCHIVE).exists())
 
 
-def _checked_archive(settings: CoreSettings, repair: bool, turns_per_second: float) -> tuple[Verified | None, str]:
+def _checked_archive(
+    settings: CoreSettings, repair: bool, turns_per_second: float
+) -> tuple[Verified | None, Exception | None]:
     """The result for a sample of the settings' archive, compared with Redis, or why there is none; neither without an
     archive.
     """
     if not _has_archive(settings):
-        return None, ""
+        return None, None
     try:
-        return verify(settings, most=SAMPLE, repair=repair, alone=False, turns_per_second=turns_per_second), ""
+        return verify(settings, most=SAMPLE, repair=repair, alone=False, turns_per_second=turns_per_second), None
     except (StoreError, OSError, ValueError, TypeError) as error:
-        return None, str(error)
+        return None, error
 
 
-def _fields_of(report: CheckReport, verified: Verified | None, failure: str) -> dict[str, Any]:
+def _fields_of(report: CheckReport, verified: Verified | None, failure: Exception | None) -> dict[str, Any]:
     """All of a report as one object."""
-    archived = {"failure": failure} if failure else None if verified is None else object_of(verified)
+    archived = {"failure": str(failure)} if failure else None if verified is None else object_of(verified)
     return {
         "shards": report.shards,
         "turns": report.turns,
@@ -109,17 +111,19 @@ def _fields_of(report: CheckReport, verified: Verified | None, failure: str) -> 
         "turns_to_sweep": report.unneeded,
         "turns_of_a_later_release": report.newer,
         "unknown_keys": report.unknown,
-        "lost": [{"tenant": tenant, "id": id} for tenant, id in report.lost],
+        "lost": [{"project": tenant, "id": id} for tenant, id in report.lost],
         "seconds": round(report.seconds, 3),
         "archive": archived,
     }
 
 
-def _print(report: CheckReport, verified: Verified | None, failure: str, console: Console, *, repair: bool) -> None:
+def _print(
+    report: CheckReport, verified: Verified | None, failure: Exception | None, console: Console, *, repair: bool
+) -> None:
     """Print the faults, and the result in sentences. An id stands on a line of its own, never broken."""
     for each, repaired in list(report.faults.items())[:SHOWN]:
         done = f"; {'repaired' if repaired else 'not repaired'}" if repair else ""
-        place = f"shard {each.shard:02x}{f', tenant {each.tenant}' if each.tenant else ''}"
+        place = f"shard {each.shard:02x}{f', project {each.tenant}' if each.tenant else ''}"
         console.print(Text(each.id or "no turn", "bold"), soft_wrap=True)
         detail = f": {each.detail}" if each.detail else ""
         for line in (f"{each.what}: {MEANINGS[each.what]}{detail}", f"{place}{done}"):
@@ -204,7 +208,7 @@ def _lines(report: CheckReport, repair: bool) -> list[str]:
         lines.append(f"The remaining faults wait {waits}; see docs/operating.md")
     if report.lost:
         lines.append(f"Unreadable turns without a copy in an archive: {len(report.lost):,} were removed:")
-        lines += [f"{INDENT}{id}, tenant {tenant}" for tenant, id in report.lost[:SHOWN]]
+        lines += [f"{INDENT}{id}, project {tenant}" for tenant, id in report.lost[:SHOWN]]
     if report.unjudged:
         shards = ", ".join(f"{number:02x}" for number in report.unjudged)
         lines.append(f"Counters of shard {shards}: not checked, because the store was changing all the time")

@@ -4,7 +4,6 @@ and the rows in which it is shown.
 
 import asyncio
 import json
-import sys
 from collections.abc import Awaitable, Callable, Iterable
 from enum import StrEnum
 from time import time
@@ -14,8 +13,19 @@ import msgspec
 import typer
 from msgspec import UNSET
 
-from service.commands.arguments import EXIT_USAGE, AsLines, Yes, amount, argument, flag, option
-from service.commands.options import AsJson, Row, asking, cell, fail, load, show, show_rows
+from service.commands.arguments import EXIT_USAGE, SHOWN, SINCE, AsLines, Yes, amount, argument, flag, moment_of, option
+from service.commands.options import (
+    AsJson,
+    Row,
+    SettingsCommand,
+    asking,
+    be_sure,
+    cell,
+    fail,
+    show,
+    show_rows,
+    with_store,
+)
 from service.commands.stores import on_store
 from service.features.tenants.audit import COMMAND_LINE, ENTRY_PREFIX, Actor, AuditFilter, done_by, page_of_entries
 from service.features.tenants.directory import ChangedProject, Directory, Made, RecordPage, Wish, open_directory
@@ -23,7 +33,7 @@ from service.features.tenants.limits import Limit
 from service.features.tenants.permissions import ALL, ListMode, read_permissions, read_scopes
 from service.features.tenants.records import Key, Project, checked_name, checked_weight
 from service.features.tenants.settings import parse_limits
-from service.features.tenants.usage import DAY_HOURS, UsageScope, usage_of
+from service.features.tenants.usage import UsageScope, usage_of
 from service.settings.core import CoreSettings
 from store.history.history import ConversationHistoryStore
 from store.spending import HOUR_SECONDS, Spending, Sums
@@ -42,7 +52,7 @@ FOLLOW_SECONDS = 1.0
 DAY_SECONDS = 86_400
 
 projects = typer.Typer(
-    no_args_is_help=True, help="Tenants that you create while the service runs: list, create, change, archive."
+    no_args_is_help=True, help="Projects, each with its own keys and conversations: list, create, change, archive."
 )
 keys = typer.Typer(no_args_is_help=True, help="Keys of projects and of administrators: list, create, revoke.")
 
@@ -79,8 +89,10 @@ BY = {"project": "tenant", "key": "key", "model": "model"}
 """The dimensions of usage, with the store's names."""
 
 
-@projects.command("list")
+@projects.command("list", cls=SettingsCommand)
+@with_store
 def list_projects(
+    settings: CoreSettings,
     archived: Annotated[bool, flag("--archived", "Also list archived projects.")] = False,
     as_json: AsLines = False,
 ) -> None:
@@ -89,23 +101,34 @@ def list_projects(
     def list_all(directory: Directory) -> Awaitable[list[Project]]:
         return _all(lambda after: directory.projects(after=after, limit=PAGE, archived=archived))
 
-    rows = [_project_row(each) for each in _in_registry(list_all)]
+    rows = [_project_row(each) for each in _in_registry(settings, list_all)]
     show_rows(rows, _PROJECT if archived else _PROJECT[:-1], as_json=as_json)
 
 
-@projects.command("create")
+@projects.command("create", cls=SettingsCommand)
+@with_store
 def create_project(
+    settings: CoreSettings,
     name: Annotated[str, argument("NAME", "The name of the project.")],
     weight: Weight = None,
     as_json: AsJson = False,
 ) -> None:
-    """Create a project, which is a tenant. `harmonium keys create` creates a key for it."""
-    made = _in_registry(lambda directory: directory.create_project(ACTOR, checked_name(name), _weight(weight)))
+    """Create a project. `harmonium keys create` creates a key for it.
+
+    Where there is no store yet, this makes it in `--data-dir`, whose parent folder has to exist.
+    """
+
+    def create(directory: Directory) -> Awaitable[Project]:
+        return directory.create_project(ACTOR, checked_name(name), _weight(weight))
+
+    made = _in_registry(settings, create, makes=True)
     _show_one(_project_row(made), _PROJECT[:-1], as_json)
 
 
-@projects.command("update")
+@projects.command("update", cls=SettingsCommand)
+@with_store
 def update_project(
+    settings: CoreSettings,
     project: ProjectId,
     name: Annotated[str | None, option("--name", "NAME", "The new name.")] = None,
     weight: Weight = None,
@@ -122,19 +145,22 @@ def update_project(
         wished = ChangedProject(named, UNSET if weight is None else _weight(weight), notes)
         return directory.update_project(ACTOR, project, wished)
 
-    _show_one(_project_row(_in_registry(update)), _PROJECT[:-1], as_json)
+    _show_one(_project_row(_in_registry(settings, update)), _PROJECT[:-1], as_json)
 
 
-@projects.command("archive")
-def archive_project(project: ProjectId, yes: Yes = False, as_json: AsJson = False) -> None:
+@projects.command("archive", cls=SettingsCommand)
+@with_store
+def archive_project(settings: CoreSettings, project: ProjectId, yes: Yes = False, as_json: AsJson = False) -> None:
     """Archive a project permanently: its keys stop working. Its conversations expire like all others."""
-    _be_sure(f"Archive {project} permanently?", yes)
-    ended = _in_registry(lambda directory: directory.archive_project(ACTOR, project))
+    be_sure(f"Archive {project} permanently?", yes)
+    ended = _in_registry(settings, lambda directory: directory.archive_project(ACTOR, project))
     _show_one(_project_row(ended), _PROJECT, as_json)
 
 
-@projects.command("models")
+@projects.command("models", cls=SettingsCommand)
+@with_store
 def permit_models(
+    settings: CoreSettings,
     project: ProjectId,
     allow: Annotated[
         list[str] | None,
@@ -157,13 +183,15 @@ def permit_models(
             return directory.permit_models(ACTOR, project, read_permissions(mode, names))
         return directory.permit_models(ACTOR, project, None) if clear else directory.project(project)
 
-    models = _in_registry(permit).models or ALL
+    models = _in_registry(settings, permit).models or ALL
     row = {"id": project, "mode": models.mode, "model_ids": list(models.ids)}
     _show_one(row, row, as_json)
 
 
-@projects.command("limits")
+@projects.command("limits", cls=SettingsCommand)
+@with_store
 def limit_project(
+    settings: CoreSettings,
     project: ProjectId,
     wished: Annotated[
         list[str] | None,
@@ -189,7 +217,7 @@ def limit_project(
     def limit(directory: Directory) -> Awaitable[Project]:
         return directory.project(project) if limits == {} else directory.limit(ACTOR, project, limits)
 
-    found = msgspec.structs.asdict(_in_registry(limit).limit or Limit())
+    found = msgspec.structs.asdict(_in_registry(settings, limit).limit or Limit())
     if as_json:
         _show_one(found, (), as_json)
     else:
@@ -197,14 +225,17 @@ def limit_project(
         show_rows(rows, ("limit", "most"), as_json=False)
 
 
-@keys.command("list")
-def list_keys(project: ProjectId, as_json: AsLines = False) -> None:
+@keys.command("list", cls=SettingsCommand)
+@with_store
+def list_keys(settings: CoreSettings, project: ProjectId, as_json: AsLines = False) -> None:
     """List the keys of a project, without their values."""
-    _show_keys(lambda directory, after: directory.keys(project, after=after, limit=PAGE), _KEY, as_json)
+    _show_keys(settings, lambda directory, after: directory.keys(project, after=after, limit=PAGE), _KEY, as_json)
 
 
-@keys.command("create")
+@keys.command("create", cls=SettingsCommand)
+@with_store
 def create_key(
+    settings: CoreSettings,
     project: ProjectId,
     account: Annotated[
         str, typer.Option("--account", metavar="NAME", help="The account that owns the key, such as a program.")
@@ -223,61 +254,82 @@ def create_key(
         _, made = await directory.create_account(ACTOR, project, checked_name(account), wish)
         return made
 
-    _show_made(make, _KEY, as_json)
+    _show_made(settings, make, _KEY, as_json)
 
 
-@keys.command("revoke")
-def revoke_key(project: ProjectId, key: KeyId, yes: Yes = False, as_json: AsJson = False) -> None:
+@keys.command("revoke", cls=SettingsCommand)
+@with_store
+def revoke_key(
+    settings: CoreSettings, project: ProjectId, key: KeyId, yes: Yes = False, as_json: AsJson = False
+) -> None:
     """Revoke a key of a project: within a second it stops working in all processes."""
-    _be_sure(f"Revoke {key}?", yes)
-    _in_registry(lambda directory: directory.delete_key(ACTOR, project, key))
+    be_sure(f"Revoke {key}?", yes)
+    _in_registry(settings, lambda directory: directory.delete_key(ACTOR, project, key))
     _show_one({"id": key, "deleted": True}, ("id", "deleted"), as_json)
 
 
-@keys.command("list-admin")
-def list_admin_keys(as_json: AsLines = False) -> None:
+@keys.command("list-admin", cls=SettingsCommand)
+@with_store
+def list_admin_keys(settings: CoreSettings, as_json: AsLines = False) -> None:
     """List the keys of administrators, without their values; the key in the settings is not listed."""
-    _show_keys(lambda directory, after: directory.admin_keys(after=after, limit=PAGE, ascending=True), _ADMIN, as_json)
+    _show_keys(
+        settings,
+        lambda directory, after: directory.admin_keys(after=after, limit=PAGE, ascending=True),
+        _ADMIN,
+        as_json,
+    )
 
 
-@keys.command("create-admin")
+@keys.command("create-admin", cls=SettingsCommand)
+@with_store
 def create_admin_key(
+    settings: CoreSettings,
     name: Annotated[str, argument("NAME", "The owner of the key.")],
     days: Days = None,
     as_json: AsJson = False,
 ) -> None:
     """Create a key for an administrator, and print its value, which is not shown again.
 
-    The service accepts such keys if `HARMONIUM_PROJECTS` is on or `HARMONIUM_ADMIN_KEY` is set.
+    The service accepts such keys if `HARMONIUM_PROJECTS` is on or `HARMONIUM_ADMIN_KEY` is set. Where there is no
+    store yet, this makes it in `--data-dir`, whose parent folder has to exist.
     """
-    _show_made(lambda directory: directory.create_admin_key(ACTOR, _wish(checked_name(name), days)), _ADMIN, as_json)
+
+    def make(directory: Directory) -> Awaitable[Made]:
+        return directory.create_admin_key(ACTOR, _wish(checked_name(name), days))
+
+    _show_made(settings, make, _ADMIN, as_json, makes=True)
 
 
-@keys.command("revoke-admin")
-def revoke_admin_key(key: KeyId, yes: Yes = False, as_json: AsJson = False) -> None:
+@keys.command("revoke-admin", cls=SettingsCommand)
+@with_store
+def revoke_admin_key(settings: CoreSettings, key: KeyId, yes: Yes = False, as_json: AsJson = False) -> None:
     """Revoke a key of an administrator."""
-    _be_sure(f"Revoke {key}?", yes)
-    _in_registry(lambda directory: directory.delete_key(ACTOR, "", key))
+    be_sure(f"Revoke {key}?", yes)
+    _in_registry(settings, lambda directory: directory.delete_key(ACTOR, "", key))
     _show_one({"id": key, "deleted": True}, ("id", "deleted"), as_json)
 
 
+@with_store
 def audit(
+    settings: CoreSettings,
     project: Annotated[str | None, option("ID", "Only in this project.")] = None,
     type: Annotated[str | None, option("TYPE", "Only entries of this type, such as api_key.deleted.")] = None,
-    limit: Annotated[int, amount(1, 100_000, "The most rows")] = 50,
+    since: Annotated[str | None, option("TIME", f"Only entries made {SINCE}")] = None,
+    limit: Annotated[int, amount(1, 100_000, "The most rows")] = SHOWN,
     follow: Annotated[bool, flag("--follow", "Print the oldest first, then new entries until Ctrl-C.")] = False,
     as_json: AsLines = False,
 ) -> None:
     """Show the audit log of projects, service accounts and keys, the newest first."""
-    wanted = AuditFilter(types=(type,) if type else (), projects=(project,) if project else ())
+    first = 0 if since is None else _moment(since)
+    wanted = AuditFilter(types=(type,) if type else (), projects=(project,) if project else (), first=first)
 
     def tell(entry: Row) -> None:
         row = _entry_row(entry)
         typer.echo(json.dumps(entry) if as_json else "  ".join(cell(name, row) for name in row))
 
     if follow:
-        _in_registry(lambda directory: _follow(directory, wanted, limit, tell))
-    found: list[Row] = _in_registry(lambda directory: _entries(directory, wanted, limit))
+        _in_registry(settings, lambda directory: _follow(directory, wanted, limit, tell))
+    found: list[Row] = _in_registry(settings, lambda directory: _entries(directory, wanted, limit))
     if as_json:
         for each in found:
             tell(each)
@@ -285,22 +337,24 @@ def audit(
         show_rows([_entry_row(each) for each in found], _ENTRY, as_json=False)
 
 
+@with_store
 def usage(
+    settings: CoreSettings,
     project: Annotated[str | None, option("ID", "Only this project.")] = None,
     by: Annotated[
         list[Dimension] | None,
-        typer.Option("--by", metavar="project|key|model", help="A dimension. Repeatable.", show_default="project"),
+        option("--by", "project|key|model", "A dimension. Repeatable. Default: project."),
     ] = None,
-    days: Annotated[int, amount(1, 3_660, "The number of days, including today")] = 30,
+    since: Annotated[str, typer.Option(metavar="TIME", help=f"Only what ended {SINCE}")] = "30d",
     as_json: AsLines = False,
 ) -> None:
-    """Show usage by project, key or model: ended responses and their tokens."""
+    """Show usage by project, key or model: ended responses and their tokens. It is counted by the hour."""
     names = tuple(dict.fromkeys(each.name for each in by or (Dimension.project,)))
     end = int(time()) // HOUR_SECONDS + 1
-    first = max(0, (end - 1) // DAY_HOURS - days + 1) * DAY_HOURS
+    first = min(_moment(since) // HOUR_SECONDS, end - 1)
     tenants = frozenset([project] if project else ())
     asked = UsageScope(first=first, end=end, width=end, most=1, tenants=tenants, by=tuple(BY[name] for name in names))
-    (bucket,) = _in_store(lambda _, store: usage_of(Spending(store), asked)).buckets
+    (bucket,) = _in_store(settings, lambda store: usage_of(Spending(store), asked)).buckets
     rows = [
         {name: getattr(spender, BY[name]) or None for name in names} | sums._asdict()
         for spender, sums in sorted(bucket.results.items())
@@ -308,26 +362,17 @@ def usage(
     show_rows(rows, (*names, *Sums._fields), as_json=as_json)
 
 
-def _be_sure(question: str, yes: bool) -> None:
-    """Ask, unless it was said already. A no ends the command, as does the lack of somebody to answer."""
-    try:
-        if yes or typer.confirm(question, err=True):
-            return
-    except typer.Abort:
-        fail("nothing was changed" if sys.stdin.isatty() else "nothing was changed: without a terminal use --yes")
-    fail("nothing was changed")
-
-
-def _in_registry(deed: Callable[[Directory], Awaitable[T]]) -> T:
+def _in_registry(settings: CoreSettings, deed: Callable[[Directory], Awaitable[T]], *, makes: bool = False) -> T:
     """The result of a deed in the registry of the settings' store. An error ends the command."""
-    return _in_store(lambda settings, store: deed(open_directory(store, lambda: settings.static_tenants)))
+    return _in_store(settings, lambda store: deed(open_directory(store, lambda: settings.static_tenants)), makes=makes)
 
 
-def _in_store(deed: Callable[[CoreSettings, ConversationHistoryStore], Awaitable[T]]) -> T:
+def _in_store(
+    settings: CoreSettings, deed: Callable[[ConversationHistoryStore], Awaitable[T]], *, makes: bool = False
+) -> T:
     """The result of a deed in the settings' store."""
-    settings = load()
-    with asking("can't reach the store"):
-        return on_store(settings, lambda store: deed(settings, store))
+    with asking("can't use the store"):
+        return on_store(settings, deed, makes=makes)
 
 
 async def _entries(directory: Directory, wanted: AuditFilter, limit: int) -> list[Row]:
@@ -368,17 +413,27 @@ async def _all(page: Callable[[str | None], Awaitable[RecordPage[Any]]]) -> list
 
 
 def _show_keys(
-    page: Callable[[Directory, str | None], Awaitable[RecordPage[Key]]], names: Iterable[str], as_json: bool
+    settings: CoreSettings,
+    page: Callable[[Directory, str | None], Awaitable[RecordPage[Key]]],
+    names: Iterable[str],
+    as_json: bool,
 ) -> None:
     """Print all keys of a list."""
 
     async def list_rows(directory: Directory) -> list[Row]:
         return await _key_rows(directory, await _all(lambda after: page(directory, after)))
 
-    show_rows(_in_registry(list_rows), names, as_json=as_json)
+    show_rows(_in_registry(settings, list_rows), names, as_json=as_json)
 
 
-def _show_made(make: Callable[[Directory], Awaitable[Made | None]], names: tuple[str, ...], as_json: bool) -> None:
+def _show_made(
+    settings: CoreSettings,
+    make: Callable[[Directory], Awaitable[Made | None]],
+    names: tuple[str, ...],
+    as_json: bool,
+    *,
+    makes: bool = False,
+) -> None:
     """Print a new key with its value, which is shown once."""
 
     async def make_row(directory: Directory) -> Row:
@@ -387,7 +442,7 @@ def _show_made(make: Callable[[Directory], Awaitable[Made | None]], names: tuple
         (row,) = await _key_rows(directory, [new.key])
         return {**row, "value": new.value}
 
-    _show_one(_in_registry(make_row), ("value", *names[:-1]), as_json)
+    _show_one(_in_registry(settings, make_row, makes=makes), ("value", *names[:-1]), as_json)
 
 
 async def _key_rows(directory: Directory, found: list[Key]) -> list[Row]:
@@ -406,6 +461,14 @@ def _project_row(project: Project) -> Row:
 def _entry_row(entry: Row) -> Row:
     about = (entry["effective_at"], entry["type"], entry[entry["type"]]["id"], entry.get("project", {}).get("id"))
     return dict(zip(_ENTRY, (*about, done_by(entry)), strict=True))
+
+
+def _moment(typed: str) -> int:
+    """The second of a time as it is typed."""
+    try:
+        return moment_of(typed)
+    except ValueError as error:
+        fail(f"--since {error}", EXIT_USAGE)
 
 
 def _weight(typed: str | None) -> float | None:

@@ -55,12 +55,13 @@ class TenantsFeature(Feature):
         await note(Registry(store), ADMINISTRATORS, Actor(COMMAND_LINE), event)
 
     def commands(self, app: typer.Typer) -> None:
+        from service.commands.options import SettingsCommand
         from service.features.tenants.command import audit, keys, projects, usage
 
         app.add_typer(projects, name="projects", rich_help_panel=KEEP)
         app.add_typer(keys, name="keys", rich_help_panel=KEEP)
-        app.command(rich_help_panel=KEEP)(usage)
-        app.command(rich_help_panel=KEEP)(audit)
+        app.command(rich_help_panel=KEEP, cls=SettingsCommand)(usage)
+        app.command(rich_help_panel=KEEP, cls=SettingsCommand)(audit)
 
 
 def entrance_of(parts: Parts) -> CountingEntrance:

@@ -11,7 +11,7 @@ from typing import Annotated, BinaryIO, Literal, cast
 
 import typer
 
-from service.commands.arguments import EXIT_USAGE, LOOK, argument, command_line, flag, many, option
+from service.commands.arguments import EXIT_USAGE, LOOK, SINCE, argument, command_line, flag, many, option
 from service.features.client import printing
 from service.features.client.errors import ClientError
 from service.features.client.options import AsJson, talking
@@ -49,12 +49,10 @@ def export(
     everything: Annotated[bool, flag("--all", "All trees of the key, archived ones too.")] = False,
     form: Annotated[
         Literal["tree", "atif", "gym"],
-        typer.Option("--format", metavar="FORMAT", help="tree; atif, gym (experimental)."),
+        typer.Option("--format", metavar="tree|atif|gym", help="The form; atif, gym (experimental)."),
     ] = "tree",
     model: Annotated[str | None, option("NAME", "Trajectories: only of trees with a turn of this model.")] = None,
-    since: Annotated[
-        str | None, option("TIME", "Trajectories: only of trees used since a date, or 2h or 7d ago.")
-    ] = None,
+    since: Annotated[str | None, option("TIME", f"Trajectories: only of trees used {SINCE}")] = None,
     metadata: Annotated[list[str] | None, option("KEY=VALUE", "Trajectories: of trees with this metadata.")] = None,
     after: Annotated[str | None, option("CURSOR", "Trajectories: those used since this cursor; 0 begins.")] = None,
 ) -> int:

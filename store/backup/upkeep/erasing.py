@@ -37,7 +37,7 @@ class OnHold(StoreError):
     """All of a tenant is on hold, and is not erased."""
 
     def __init__(self, tenant: str) -> None:
-        super().__init__(f"tenant {tenant} is on hold; release it first")
+        super().__init__(f"project {tenant} is on hold; release it first")
         self.tenant = tenant
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 import zstandard
 from typer.testing import CliRunner, Result
 
+from service.commands.arguments import EXIT_UNREACHABLE
 from service.commands.command_line import app
 from store.archive.archive import FORMAT, FORMAT_KEY, Archive
 from store.archive.opening import open_archive
@@ -85,10 +87,11 @@ def test_an_archive_that_is_not_the_stores_is_told_of_and_not_compared(
     with EmbeddedServer(folder) as server:
         asyncio.run(_joined(server.url, folder))
         assert (told("status", "--quick").exit_code, told("verify").exit_code) == (0, 0)
-        monkeypatch.setenv("HARMONIUM_ARCHIVE_URL", f"sqlite://{tmp_path}/unmounted")
+        asyncio.run(_put(tmp_path / "other", "v1/other", b""))
+        monkeypatch.setenv("HARMONIUM_ARCHIVE_URL", f"sqlite://{tmp_path}/other/archive")
         result = told("status", "--quick")
         assert (result.exit_code, "is its volume mounted" in result.output) == (1, True), result.output
-        for arguments in (("verify", "--repair"), ("restore", "--into-memory"), ("erase", "--tenant", "x", "--yes")):
+        for arguments in (("verify", "--repair"), ("restore", "--into-memory"), ("erase", "--project", "x", "--yes")):
             result = told(*arguments)
             assert (result.exit_code, "is its volume mounted" in result.output) == (2, True), result.output
         report = json.loads(CliRunner().invoke(app, ["doctor", "--json"]).output)
@@ -113,14 +116,14 @@ def test_no_command_reads_or_changes_an_archive_of_a_later_release(
     assert command("backup", tmp_path / "before").exit_code == 0
     asyncio.run(_put(folder, FORMAT_KEY, str(FORMAT + 1).encode()))
     files = {path.name: path.read_bytes() for path in (folder / "archive").glob("*.db")}
-    tenant = ("--tenant", TENANT)
+    project = ("--project", TENANT)
     for arguments in (
         ("archive", "status"),
         ("archive", "verify", "--repair"),
         ("archive", "verify", "--alone", "--repair"),
-        ("archive", "export", *tenant),
-        ("archive", "erase", *tenant, "--yes"),
-        ("archive", "hold", *tenant),
+        ("archive", "export", *project),
+        ("archive", "erase", *project, "--yes"),
+        ("archive", "hold", *project),
         ("archive", "accept", "--yes"),
         ("archive", "catalogue"),
         ("backup", tmp_path / "after"),
@@ -156,26 +159,28 @@ def test_faults_end_it_with_1_until_they_are_repaired(ids: list[str], folder: Pa
 
 
 def test_an_export_goes_to_stdout_or_to_a_file_of_its_own(ids: list[str], folder: Path, tmp_path: Path) -> None:
-    result = told("export", "--tenant", TENANT)
+    result = told("export", "--project", TENANT)
     assert result.exit_code == 0, result.output
     assert [json.loads(line)["id"] for line in result.stdout.splitlines()] == ids
     packed = tmp_path / "turns.jsonl.zst"
-    assert told("export", "--tenant", TENANT, "--tree", ids[1], packed.name).exit_code == 0
+    assert told("export", "--project", TENANT, "--tree", ids[1], packed.name).exit_code == 0
     assert packed.stat().st_mode & 0o777 == 0o600
-    assert told("export", "--tenant", TENANT, packed.name).exit_code == 2  # it is there
+    assert told("export", "--project", TENANT, packed.name).exit_code == 2  # it is there
     assert zstandard.ZstdDecompressor().stream_reader(packed.read_bytes()).read() == result.stdout.encode()
 
 
 def test_a_tenant_is_erased_here_and_there_and_only_with_yes(ids: list[str], folder: Path) -> None:
-    asked = told("erase", "--tenant", TENANT)
-    plan = "to erase: 1 tree in Redis, 1 value in the archive\nadd --yes to erase them for ever\n"
-    assert (asked.exit_code, asked.output) == (0, plan)
-    planned = json.loads(told("erase", "--tenant", TENANT, "--json").output)
-    assert planned == {"tenant": TENANT, "trees_in_redis": 1, "values": 1, "held": False}
+    asked = told("erase", "--project", TENANT)
+    assert (asked.exit_code, "without a terminal use --yes" in asked.stderr) == (1, True)
+    assert "Erase 1 tree in Redis, 1 value in the archive, for ever?" in asked.stderr
+    plan = told("erase", "--project", TENANT, "--dry-run")
+    assert (plan.exit_code, plan.output) == (0, "to erase: 1 tree in Redis, 1 value in the archive\n")
+    planned = json.loads(told("erase", "--project", TENANT, "--dry-run", "--json").output)
+    assert planned == {"project": TENANT, "trees_in_redis": 1, "values": 1, "held": False}
     assert json.loads(told("verify", "--all", "--json").output)["compared"] == 2
-    result = told("erase", "--tenant", TENANT, "-y")
+    result = told("erase", "--project", TENANT, "-y")
     assert result.output == "erased: 1 tree in Redis, 1 value in the archive\n"
-    assert told("export", "--tenant", TENANT).stdout == ""
+    assert told("export", "--project", TENANT).stdout == ""
     assert json.loads(told("verify", "--all", "--json").output)["compared"] == 1
     assert {key_of(GONE, TENANT), head_key(0)} <= set(in_archive(folder))  # so an old Redis is known
 
@@ -189,15 +194,29 @@ def test_a_time_since_which_trees_come_back_is_read_as_that_of_a_list(ids: list[
     assert (wrong.exit_code, "'soon' is not a time" in wrong.stderr) == (2, True), wrong.output
 
 
+def test_an_older_copy_is_accepted_only_once_that_is_asked(ids: list[str], folder: Path, tmp_path: Path) -> None:
+    assert told("accept").output == "the archive is not an older copy\n"
+    shutil.copytree(folder / "archive", tmp_path / "before")
+    assert told("erase", "--project", TENANT, "--yes").exit_code == 0
+    shutil.rmtree(folder / "archive")
+    (tmp_path / "before").rename(folder / "archive")
+    looked = told("accept", "--dry-run")
+    assert (looked.exit_code, looked.stdout[:12]) == (1, "shard 00 is "), looked.output
+    refused = told("accept")
+    assert (refused.exit_code, "shard 00 is " in refused.stderr, "use --yes" in refused.stderr) == (1, True, True)
+    assert json.loads(told("accept", "--yes", "--json").output)["accepted"]
+    assert told("accept").output == "the archive is not an older copy\n"
+
+
 def test_what_is_on_hold_is_not_erased(ids: list[str]) -> None:
-    assert told("hold", "--tenant", TENANT).output == f"tenant {TENANT} is on hold\n"
-    refused = told("erase", "--tenant", TENANT, "--yes")
+    assert told("hold", "--project", TENANT).output == f"project {TENANT} is on hold\n"
+    refused = told("erase", "--project", TENANT, "--yes")
     assert (refused.exit_code, "on hold" in refused.output) == (2, True)
-    assert len(told("export", "--tenant", TENANT).stdout.splitlines()) == 2
-    held = json.loads(told("hold", "--tenant", TENANT, "--json").output)
-    assert held == {"tenant": TENANT, "held": True, "changed": False}
-    assert told("hold", "--tenant", TENANT, "--release").output == f"tenant {TENANT} is no longer on hold\n"
-    assert told("erase", "--tenant", TENANT, "--yes").exit_code == 0
+    assert len(told("export", "--project", TENANT).stdout.splitlines()) == 2
+    held = json.loads(told("hold", "--project", TENANT, "--json").output)
+    assert held == {"project": TENANT, "held": True, "changed": False}
+    assert told("hold", "--project", TENANT, "--release").output == f"project {TENANT} is no longer on hold\n"
+    assert told("erase", "--project", TENANT, "--yes").exit_code == 0
 
 
 def test_the_archive_alone_is_enough_where_redis_is_not_there(monkeypatch: pytest.MonkeyPatch, ids: list[str]) -> None:
@@ -206,16 +225,16 @@ def test_the_archive_alone_is_enough_where_redis_is_not_there(monkeypatch: pytes
     found = told("status")
     assert (found.exit_code, "in the archive: 2 trees" in found.output) == (0, True)
     assert told("verify", "--all", "--alone").exit_code == 0
-    export = told("export", "--tenant", TENANT)
+    export = told("export", "--project", TENANT)
     assert (export.exit_code, len(export.stdout.splitlines())) == (1, 2)
     assert "the export lacks data that is only in Redis" in export.stderr
-    assert told("verify").exit_code == 2
-    assert told("hold", "--tenant", TENANT).exit_code == 0
+    assert told("verify").exit_code == EXIT_UNREACHABLE
+    assert told("hold", "--project", TENANT).exit_code == 0
 
 
 def test_what_is_erased_held_and_repaired_is_in_the_audit_log(ids: list[str], folder: Path) -> None:
     for arguments in (("hold",), ("hold",), ("hold", "--release"), ("erase", "--yes")):
-        assert told(*arguments, "--tenant", TENANT).exit_code == 0
+        assert told(*arguments, "--project", TENANT).exit_code == 0
     in_archive(folder, harm=True)
     assert told("verify", "--all", "--repair").exit_code == 0
     assert told("verify", "--all", "--repair").exit_code == 0
@@ -243,5 +262,5 @@ def test_a_turn_after_an_erasure_by_a_machine_whose_clock_is_ahead_is_archived(
         asyncio.run(_filled(server.url, folder))
         with monkeypatch.context() as ahead:
             ahead.setattr(time, "time", lambda now=time.time: now() + 3600)
-            assert told("erase", "--tenant", TENANT, "--yes").exit_code == 0
+            assert told("erase", "--project", TENANT, "--yes").exit_code == 0
         assert asyncio.run(comes_anew(server.url)) is not None

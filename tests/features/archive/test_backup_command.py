@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from service.commands.arguments import EXIT_UNREACHABLE
 from service.commands.command_line import app
 from store.embedded import EmbeddedServer
 from store.history.history import ConversationHistoryStore
@@ -61,7 +62,7 @@ def of(*arguments: str | Path) -> dict[str, object]:
 def test_a_backup_of_a_running_server_says_what_is_in_it_and_none_of_its_words(server: EmbeddedServer) -> None:
     result = harmonium("backup", "one.hm")
     assert (result.exit_code, result.stderr) == (0, ""), result.output
-    assert re.match(r"one\.hm: 3 turns in 2 conversations of 2 tenants, \d+\.\d kB\n", result.output)
+    assert re.match(r"one\.hm: 3 turns in 2 conversations of 2 projects, \d+\.\d kB\n", result.output)
     assert "It contains the store's secret" in result.output
     assert WORDS not in result.output
     assert harmonium("backup", "--verify", "one.hm").output == result.output
@@ -78,12 +79,12 @@ def test_what_was_saved_is_restored_into_an_empty_store_that_does_not_run(
 
 
 def test_one_tenant_or_one_conversation_is_saved_without_the_secret_unless_asked_for(server: EmbeddedServer) -> None:
-    one = of("backup", "one.hm", "--tenant", "acme")
-    assert (one["turns"], one["tenant"], one["secret"]) == (2, "acme", False)
+    one = of("backup", "one.hm", "--project", "acme")
+    assert (one["turns"], one["project"], one["secret"]) == (2, "acme", False)
     refused = harmonium("backup", "two.hm", "--tree", "resp_" + "0" * 48)
     assert refused.exit_code == 2
     assert refused.stderr.startswith("harmonium: can't make the backup: no turn 'resp_0")
-    assert of("backup", "three.hm", "--tenant", "b", "--secret")["secret"] is True
+    assert of("backup", "three.hm", "--project", "b", "--secret")["secret"] is True
     assert of("backup", "four.hm", "--no-secret")["secret"] is False
 
 
@@ -144,7 +145,7 @@ def test_a_server_that_is_not_there_is_one_line_without_the_password(server: Emb
     of("backup", "one.hm")
     for command in (("backup", "two.hm"), ("restore", "one.hm")):
         result = harmonium(*command, "--redis-url", f"redis://me:{PASSWORD}@127.0.0.1:1")
-        assert (result.exit_code, len(result.stderr.splitlines())) == (2, 1)
+        assert (result.exit_code, len(result.stderr.splitlines())) == (EXIT_UNREACHABLE, 1)
         assert PASSWORD not in result.output + result.stderr
 
 
@@ -155,5 +156,5 @@ def test_a_backup_goes_on_with_what_an_interrupted_one_has_left(server: Embedded
     assert (resumed["content"], resumed["turns"]) == (whole["content"], 3)
     assert not (tmp_path / "two.hm.partial").exists()
     (tmp_path / "five.hm.partial").write_bytes((tmp_path / "one.hm").read_bytes())
-    other = harmonium("backup", "five.hm", "--resume", "--tenant", "b")
+    other = harmonium("backup", "five.hm", "--resume", "--project", "b")
     assert (other.exit_code, "was begun for something else" in other.stderr) == (2, True)

@@ -230,6 +230,10 @@ def test_what_runs_is_listed_until_it_has_ended() -> None:
     assert line.endswith(NEVER_ENDING)
     (job,) = [each for each in map(json.loads, said("jobs", "--json").splitlines()) if each["id"] == id]
     assert job["status"] in ("queued", "in_progress")
+    other = begun()
+    newest = run("jobs", "--limit", "1")
+    assert (newest.stdout.split()[0], newest.stderr) == (other, "… --limit shows more\n")
+    ended(other)
     ended(id)
     nothing = run("jobs")
     assert (nothing.exit_code, nothing.stdout, nothing.stderr) == (0, "", "nothing is waiting or running\n")

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 from typer.testing import CliRunner, Result
 
+from service.commands.arguments import EXIT_USAGE
 from service.commands.command_line import app
 from service.features.archive.opening import lists_alone
 from service.features.archive.settings import ArchiveSettings
@@ -94,7 +95,7 @@ LONG = f"other:{'x' * 32}"
 
 @pytest.mark.parametrize(
     ("keys", "level", "now"),
-    [(f"acme:k2,{LONG}", "warn", "fewer than 20 characters, of acme"), (LONG, "ok", "1, of 1 tenants")],
+    [(f"acme:k2,{LONG}", "warn", "fewer than 20 characters, of acme"), (LONG, "ok", "1, of 1 project")],
 )
 def test_short_keys_are_warned_of_and_never_shown(
     monkeypatch: pytest.MonkeyPatch, keys: str, level: str, now: str
@@ -221,10 +222,25 @@ def test_a_running_service_has_the_port_and_is_asked_for_one_response_which_is_d
         result = doctor("--url", running.url)
         assert result.exit_code == 1
         assert "HTTP 401" in result.output
+        monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+        monkeypatch.setenv("ACME_KEY", SECRET)
+        (tmp_path / "harmonium").mkdir()
+        profile = f'[profiles.acme]\nurl = "{running.url}"\nkey_env = "ACME_KEY"\n'
+        (tmp_path / "harmonium" / "config.toml").write_text(profile)
+        for options in (("--url", running.url, "--key-env", "ACME_KEY"), ("--profile", "acme")):
+            assert finding("one response", *options)["level"] == "ok"
     finally:
         running.stop()
     gone = doctor("--url", running.url)
     assert (gone.exit_code, "not made: can't reach" in gone.output, SECRET in gone.output) == (1, True, False)
+
+
+def test_a_profile_that_is_not_there_is_one_line_and_wrong_usage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    result = doctor("--profile", "nobodys")
+    assert (result.exit_code, "there is no profile 'nobodys'" in result.stderr) == (EXIT_USAGE, True)
 
 
 class Forgetful(RemoteService):

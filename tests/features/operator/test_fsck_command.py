@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from redis import Redis
 from typer.testing import CliRunner, Result
 
+from service.commands.arguments import EXIT_UNREACHABLE
 from service.commands.command_line import app
 from store.archive.opening import open_archive
 from store.backup.archiving.parts import decode, encode
@@ -70,7 +71,7 @@ def test_what_is_wrong_is_a_row_with_its_id_and_none_of_its_words_and_stays_with
         assert WORDS not in result.output
     first = json.loads(fsck("--json").output)
     assert first["found"] == first["left"] == len(first["complaints"]) > 0
-    assert first["complaints"][0].keys() == {"shard", "tenant", "id", "what", "detail", "mended"}
+    assert first["complaints"][0].keys() == {"shard", "project", "id", "what", "detail", "mended"}
     again = json.loads(fsck("--json").output)
     assert {**again, "seconds": 0} == {**first, "seconds": 0}
 
@@ -90,9 +91,9 @@ def test_a_repair_without_an_archive_names_what_is_lost_and_ends_with_status_1(s
     assert "resp_" not in entry
 
 
-def test_a_server_that_is_not_there_ends_it_with_status_2_and_one_line() -> None:
+def test_a_server_that_is_not_there_ends_it_with_one_line_without_the_password() -> None:
     result = fsck("--redis-url", f"redis://me:{SECRET}@127.0.0.1:1")
-    assert result.exit_code == 2
+    assert result.exit_code == EXIT_UNREACHABLE
     assert result.stderr.startswith("harmonium: can't check the store: ")
     assert len(result.stderr.splitlines()) == 1
     assert SECRET not in result.output + result.stderr

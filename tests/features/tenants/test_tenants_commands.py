@@ -88,6 +88,7 @@ def test_the_audit_log_has_each_change_a_line() -> None:
     assert {each["actor"]["api_key"]["id"] for each in lines} == {"command-line"}
     only = [json.loads(line) for line in run("audit", "--json", "--project", project).stdout.splitlines()]
     assert only == lines[1:]
+    assert (listed("audit", "--since", "1h"), listed("audit", "--since", "2099-01-01")) == (lines, [])
 
 
 def test_a_project_is_given_a_weight_and_another_name() -> None:
@@ -134,9 +135,10 @@ def test_usage_is_what_was_answered_by_project_key_and_model(service: ServicePro
     tokens = [sum(each.input_tokens for each in usages if each), sum(each.output_tokens for each in usages if each)]
     (row,) = listed("usage")
     assert [row[name] for name in ("project", "requests", "input_tokens", "output_tokens")] == [project, 2, *tokens]
-    by = listed("usage", "--by", "project", "--by", "key", "--by", "model", "--days", "1", "--project", project)
+    by = listed("usage", "--by", "project", "--by", "key", "--by", "model", "--since", "1d", "--project", project)
     assert by == [row | {"key": key["id"], "model": "demo"}]
     assert listed("usage", "--project", other) == []
+    assert [row["requests"] for row in listed("usage", "--since", "2026-01-01")] == [2]
 
 
 @pytest.mark.parametrize(
@@ -147,6 +149,8 @@ def test_usage_is_what_was_answered_by_project_key_and_model(service: ServicePro
         (("keys", "revoke-admin", "key_nobody", "-y"), "No ", EXIT_NOT_FOUND),
         (("projects", "models", "p", "--allow", "a", "--deny", "b"), "give only one of", EXIT_USAGE),
         (("projects", "limits", "p", "--set", "foo"), "should be NAME=NUMBER", EXIT_USAGE),
+        (("usage", "--since", "soon"), "'soon' is not a time", EXIT_USAGE),
+        (("audit", "--since", "soon"), "'soon' is not a time", EXIT_USAGE),
         (("projects", "create", " "), "Invalid value for 'name'", EXIT_USAGE),
         (("projects", "update", "proj_nobody", "--weight", "1001"), "Invalid value for 'weight'", EXIT_USAGE),
         (("projects", "update", "proj_nobody"), "nothing to change: give", EXIT_USAGE),

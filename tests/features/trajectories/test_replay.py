@@ -7,7 +7,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from service.features.client.errors import EXIT_INTERRUPTED
+from service.commands.arguments import EXIT_INTERRUPTED
 from service.features.trajectories import replay
 from tests.features.trajectories.test_trajectories import call
 from tests.support.engine.scripted import ScriptedEngine, Stall

@@ -275,8 +275,8 @@ def fill_the_registry(making: Making, folder: Path) -> dict[str, str]:
     admin = making.post("/v1/organization/admin_api_keys", {"name": "second"}, ADMIN_KEY)
     assert making.service.http("sk-of-a-stranger").get("/v1/models").status_code == 401
     making.made["erased"] = said(making.service, "My name is Hal.", key=INITECH_KEY)
-    told("archive", "erase", "--tenant", "initech", "--yes")
-    output_of(command(folder, SETTINGS, "archive", "hold", "--tenant", "globex"))
+    told("archive", "erase", "--project", "initech", "--yes")
+    output_of(command(folder, SETTINGS, "archive", "hold", "--project", "globex"))
     return {"letters": key["value"], "reader": reader["value"], "second-admin": admin["value"]}
 
 

@@ -25,7 +25,7 @@ class StandIns(Feature):
         kinds.own[DEMO] = talking
 
     @contextmanager
-    def own_redis(self, settings: CoreSettings, *, serves: bool) -> Generator[str]:
+    def own_redis(self, settings: CoreSettings, *, serves: bool, makes: bool) -> Generator[str]:
         with EmbeddedServer(settings.data_dir) as server:
             yield server.url
 

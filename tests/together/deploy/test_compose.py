@@ -156,7 +156,7 @@ def test_api_and_workers_share_an_archive_and_get_all_of_env(stack: Stack) -> No
         root = stack.client.responses.create(model=MODEL, input="hi").id
         for service in ("harmonium", "worker"):
             assert "HARMONIUM_ARCHIVE_AFTER_SECONDS=1" in stack.executed(service, "harmonium", "settings")
-            exported = ("harmonium", "archive", "export", "--tenant", "default", "--tree", root)
+            exported = ("harmonium", "archive", "export", "--project", "default", "--tree", root)
             wait_until(lambda exported=exported, service=service: root in stack.executed(service, *exported))
             assert json.loads(stack.executed(service, "harmonium", "archive", "status", "--json"))
     finally:
