@@ -1,15 +1,19 @@
 """The formats and the types of what is stored are those of the newest fixtures: a change of one makes new fixtures."""
 
 import re
+import sqlite3
+from contextlib import closing
 from typing import Any, NamedTuple
 
 import msgspec
 import pytest
 
+from store.backup.archiving.parts import folder_of
+from store.files.files import PIECE_BYTES
 from tests.support import ROOT
 from tests.support.releases.formats import formats
 from tests.support.releases.shapes import shapes
-from tests.support.releases.stored import Release, releases
+from tests.support.releases.stored import DATA, Release, releases
 
 PRIVATE = re.compile(rb"/(?:tmp|root|home|work|Users)/[\w.-]+")
 """A path of the machine that made them."""
@@ -29,6 +33,17 @@ def test_the_newest_fixtures_have_the_shape_of_each_stored_type() -> None:
         "new in it when it writes, raise the number of its format, or LAYOUT in store/layout.py. The new code has to "
         "read the old form. Then make the fixtures of this release: python -m tests.support.releases.making"
     )
+
+
+def test_the_newest_fixtures_have_what_is_stored_in_several_values_and_what_has_failed() -> None:
+    newest = releases()[-1]
+    answers = {read["path"]: read["answer"] for read in newest.manifest["reads"]}
+    assert answers[f"/v1/responses/{newest.made('failed')}"]["status"] == "failed"
+    assert PIECE_BYTES < answers[f"/v1/files/{newest.made('large-file')}"]["bytes"] < 2 * PIECE_BYTES
+    with closing(sqlite3.connect(f"file:{newest.folder}/{DATA}/archive/00.db?immutable=1", uri=True)) as opened:
+        keys = {key for (key,) in opened.execute("SELECT key FROM object")}
+    folder = folder_of("globex", newest.made("large").removeprefix("resp_"))
+    assert {key for key in keys if key.startswith(folder)} == {f"{folder}0", f"{folder}1"}
 
 
 def test_whatever_msgpack_is_read_as_is_a_stored_type() -> None:

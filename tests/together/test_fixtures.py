@@ -4,25 +4,32 @@ The releases are in tests/fixtures (tests/support/releases/stored.py). A test th
 upgrades loses something: correct the code, never a file of a release that is out.
 """
 
-import asyncio
 import json
+import re
 import signal
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from datetime import datetime
 from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
+from openai import BadRequestError
 from redis import Redis
 
 from store.backup import ownership
+from store.backup.archiving.parts import key_of
 from store.backup.upkeep.backup_file import HEADER_KEY, VERSION
 from store.embedded import EmbeddedServer
 from store.layout import LAYOUT
+from tests.support.archive.opened import REMOTE, Place, place_of
 from tests.support.releases.stored import (
     BACKUP,
+    DATA,
     EXPORT,
     Release,
     answer_of,
@@ -32,14 +39,18 @@ from tests.support.releases.stored import (
 )
 from tests.support.service.beside import ServiceBeside
 from tests.support.service.process import MODEL, Served, ServiceProcess
-from tests.support.waiting import until, wait_until
-from tests.support.webhooks.inbox import inbox
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.timeout(300)
+"""So they begin early, and in one process of xdist's: each process starts the services anew."""
 
 SLOWLY = 60.0
 """How long a busy machine may take for what was under way."""
 
+HOUR = 3600.0
 HALF_A_CHANGE = b"*3\r\n$3\r\nSET\r\n$4\r\nha"
 HOLES = bytes(512) + HALF_A_CHANGE
+NAME = "What is my name?"
 ENDED = ("completed", "incomplete", "failed", "cancelled")
 
 
@@ -53,11 +64,37 @@ def release(request: pytest.FixtureRequest) -> Iterator[Release]:
 
 
 @pytest.fixture(scope="module")
-def served(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+def letters() -> Iterator[tuple[str, list[bytes]]]:
+    """Where a receiver of webhooks is, and the bodies of those that came."""
+    bodies: list[bytes] = []
+
+    class Receiver(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            bodies.append(self.rfile.read(int(self.headers["content-length"])))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Receiver) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/hook", bodies
+        server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the service that most tests share."""
+    return tmp_path_factory.mktemp("served")
+
+
+@pytest.fixture(scope="module")
+def served(release: Release, folder: Path, letters: tuple[str, list[bytes]]) -> Iterator[ServiceProcess]:
     """A service on a copy of all that a release has stored, after a power cut that left holes at the end of a file."""
-    folder = tmp_path_factory.mktemp("served")
     damage(release.data(folder), HOLES)
-    service = release.serve(folder)
+    url = f"private+{letters[0]}"
+    service = release.serve(folder, webhook_url=url, webhook_secret=release.made("webhook-secret"))
     yield service
     service.stop()
 
@@ -65,15 +102,15 @@ def served(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 @pytest.fixture
 def beside(
     release: Release, tmp_path: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable[[], ServiceBeside]]:
-    """Starts a service on an empty store and the archive in the test's folder, which nobody else can have: it watches
-    that for a tenth of the usual time.
+) -> Iterator[Callable[..., ServiceBeside]]:
+    """Starts a service on an empty store and the archive in the test's folder, or at a URL, which nobody else can have:
+    it watches that for a tenth of the usual time.
     """
     monkeypatch.setattr(ownership, "watch", partial(_watched_shortly, ownership.watch))
     with ExitStack() as started:
 
-        def start() -> ServiceBeside:
-            service = release.beside(tmp_path, redis_url)
+        def start(archive: str = "") -> ServiceBeside:
+            service = release.beside(tmp_path, redis_url, archive)
             started.callback(service.stop)
             return service
 
@@ -104,13 +141,13 @@ def damage(data: Path, end: bytes) -> None:
 def differing(release: Release, service: Served, store: str) -> list[tuple[str, Any, Any]]:
     """The answers that aren't those of the release: each path, with the answer then and now."""
     reads = [each for each in release.manifest["reads"] if store in each["in"]]
-    assert len(reads) > 50, "the manifest says little of this store"
+    assert len(reads) > (10 if store in REMOTE else 50), "the manifest says little of this store"
     then = [(each["path"], {name: each[name] for name in ("status", "answer")}) for each in reads]
     now = [answer_of(service, release.key(each["key"]), each["path"]) for each in reads]
     return [(path, before, after) for (path, before), after in zip(then, now, strict=True) if before != after]
 
 
-def ask(release: Release, service: ServiceProcess, asked: Any, **options: Any) -> Any:
+def ask(release: Release, service: Served, asked: Any, **options: Any) -> Any:
     """A response for the tenant that has most of it."""
     return service.client(release.key("acme")).responses.create(model=MODEL, input=asked, **options)
 
@@ -125,6 +162,9 @@ def ended(release: Release, service: ServiceProcess, id: str) -> Any:
 
 
 def test_all_that_was_stored_is_answered_as_it_was(release: Release, served: ServiceProcess) -> None:
+    (began,) = re.findall(r"(?m)^(\S+Z) INFO +listening ", served.log)
+    after = datetime.fromisoformat(began).timestamp() - release.manifest["made_at"]
+    assert 0 <= after < HOUR, "the service has another time than the release"
     assert "half a change, at the end of the file" in served.log
     assert differing(release, served, "data") == []
 
@@ -150,15 +190,10 @@ def test_a_response_that_had_ended_has_all_of_its_events(release: Release, serve
     assert then[-1]["type"] == "response.completed"
 
 
-async def test_a_webhook_that_waited_is_sent(release: Release, tmp_path: Path) -> None:
-    release.data(tmp_path)
-    async with inbox() as receiver:
-        settings = {"webhook_url": f"private+{receiver.url}", "webhook_secret": release.made("webhook-secret")}
-        service = await asyncio.to_thread(release.serve, tmp_path, **settings)
-        try:
-            await until(lambda: any(release.made("ended").encode() in each.body for each in receiver.letters), SLOWLY)
-        finally:
-            await asyncio.to_thread(service.stop)
+@pytest.mark.usefixtures("served")
+def test_a_webhook_that_waited_is_sent(release: Release, letters: tuple[str, list[bytes]]) -> None:
+    _, bodies = letters
+    wait_until(lambda: any(release.made("ended").encode() in body for body in bodies), SLOWLY)
 
 
 def without_response(event: Any) -> Any:
@@ -200,6 +235,25 @@ def test_conversations_continue_and_fork(release: Release, served: ServiceProces
     assert "1234" not in json.dumps(gone.to_dict())
 
 
+def test_a_failed_turn_is_as_it_was_and_is_not_continued(release: Release, served: ServiceProcess) -> None:
+    with pytest.raises(BadRequestError) as refusal:
+        ask(release, served, "Count to 2.", previous_response_id=release.made("failed"))
+    assert refusal.value.code == "previous_response_not_continuable"
+    failed = served.client(release.key("acme")).responses.retrieve(release.made("failed"))
+    assert (failed.status, failed.error and failed.error.code, bool(failed.output)) == ("failed", "server_error", True)
+
+
+def test_a_tree_of_two_parts_and_a_file_of_two_pieces_are_continued(release: Release, served: ServiceProcess) -> None:
+    options: Any = {"model": MODEL, "input": "Count to 2.", "previous_response_id": release.made("behind-large")}
+    made = served.client(release.key("globex")).responses.create(**options)
+    assert made.usage
+    assert made.usage.input_tokens > 40_000
+    content: Any = {"type": "input_file", "file_id": release.made("large-file")}
+    question: Any = {"type": "input_text", "text": "Count to 2."}
+    with pytest.raises(BadRequestError, match="maximum context length"):  # so it was read
+        ask(release, served, [{"role": "user", "content": [content, question]}])
+
+
 def test_a_client_s_sealed_content_is_opened(release: Release, served: ServiceProcess) -> None:
     question = {"role": "user", "content": "What is my name?"}
     name = {"role": "user", "content": "My name is Dora."}
@@ -237,15 +291,43 @@ def test_a_key_has_the_rights_that_it_had(release: Release, served: ServiceProce
     assert (most, left < most) == (1_000_000, True)
 
 
-@pytest.mark.usefixtures("_signals")
-def test_a_tenant_that_was_held_is_not_erased(release: Release, tmp_path: Path) -> None:
-    release.data(tmp_path)
-    assert "hold" in refused_here(release, tmp_path, "archive", "erase", "--project", "globex", "--yes")
+@pytest.mark.usefixtures("served")
+def test_a_tenant_that_was_held_is_not_erased(release: Release, folder: Path) -> None:
+    erased = release.command(folder, "archive", "erase", "--project", "globex", "--yes")
+    assert "hold" in refused(erased.returncode, erased.stdout, erased.stderr)
 
 
 def test_fsck_finds_nothing_in_it(release: Release, tmp_path: Path) -> None:
     release.data(tmp_path)
     checked = release.command(tmp_path, "fsck")
+    assert (checked.returncode, "nothing is wrong" in checked.stdout) == (0, True), checked.stdout + checked.stderr
+
+
+@pytest.mark.usefixtures("served")
+def test_a_damaged_part_of_its_archive_is_made_anew(release: Release, folder: Path) -> None:
+    wait_until_archived(release, folder)
+    digits = release.made("newest").removeprefix("resp_")
+    key = key_of("acme", digits)
+    with closing(sqlite3.connect(folder / DATA / "archive" / "00.db", timeout=SLOWLY)) as opened, opened:
+        assert opened.execute("UPDATE object SET value = X'00' WHERE key = ?", [key]).rowcount == 1
+    repaired = release.command(folder, "archive", "verify", "--all", "--repair")
+    assert (repaired.returncode, "all repaired" in repaired.stdout) == (0, True), repaired.stdout + repaired.stderr
+    verified(release, folder)
+
+
+def wait_until_archived(release: Release, folder: Path, **settings: object) -> None:
+    """Wait until an archive has all that is stored."""
+
+    def left() -> int:
+        told = release.command(folder, "archive", "status", "--quick", "--json", **settings)
+        return sum(each["trees"] for each in json.loads(told.stdout)["shards"])
+
+    wait_until(left, SLOWLY, wanted=lambda trees: trees == 0)
+
+
+def verified(release: Release, folder: Path, **settings: object) -> None:
+    """See that nothing is wrong in an archive."""
+    checked = release.command(folder, "archive", "verify", "--all", **settings)
     assert (checked.returncode, "nothing is wrong" in checked.stdout) == (0, True), checked.stdout + checked.stderr
 
 
@@ -287,6 +369,41 @@ def test_the_export_is_imported_into_an_empty_store(
     imported = client_of(service.url, release.key("acme"), "import", release.copy(EXPORT, tmp_path / "from"))
     assert imported.returncode == 0, imported.stdout + imported.stderr
     assert differing(release, service, "export") == []
+
+
+# --- an archive in Postgres, and one in S3 ---
+
+
+@pytest.fixture(params=REMOTE)
+def place(
+    request: pytest.FixtureRequest, release: Release, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Place]:
+    """A server of today with the archive that a release had in one."""
+    with place_of(request.param, tmp_path) as place:
+        for name, value in place.environment.items():
+            monkeypatch.setenv(name, value)
+        release.fill(place)
+        yield place
+
+
+def test_an_archive_with_a_server_is_read_continued_and_sound(
+    release: Release, place: Place, tmp_path: Path, redis_url: str, beside: Callable[..., ServiceBeside]
+) -> None:
+    made, service = release.manifest["elsewhere"][place.kind], beside(place.url)
+    assert differing(release, service, place.kind) == []
+    assert ask(release, service, NAME, previous_response_id=made["newest"]).output_text == "Your name is Ada."
+    assert ask(release, service, NAME, conversation=made["conversation"]).output_text == "Your name is Bob."
+
+    def listed(text: str) -> list[Any]:
+        return service.http(release.key("acme")).get(f"/console/api/trees?text={text}").json()["data"]
+
+    (tree,) = wait_until(lambda: listed("Ada"))
+    assert (tree["turns"], listed("1234")) == (5, [])
+    settings = {"archive_url": place.url, "redis_url": redis_url, "key_prefix": service.settings.key_prefix}
+    wait_until_archived(release, tmp_path, **settings)
+    verified(release, tmp_path, **settings)
+    erased = release.command(tmp_path, "archive", "erase", "--project", "globex", "--yes", **settings)
+    assert "hold" in refused(erased.returncode, erased.stdout, erased.stderr)
 
 
 # --- what a later release has written ---

@@ -75,7 +75,9 @@ Weight = Annotated[
 Notes = Annotated[
     Literal["on", "off", "none"] | None,
     option(
-        "--trajectories", "on|off|none", "Whether its turns store data for trajectories. `none` is as the settings say."
+        "--trajectories",
+        "on|off|none",
+        "Whether its turns store data for trajectories (experimental). `none` is as the settings say.",
     ),
 ]
 NOTES = {"on": True, "off": False}

@@ -1,23 +1,32 @@
 """Makes the fixtures of this release: `python -m tests.support.releases.making` writes tests/fixtures/RELEASE anew.
 
 A `harmonium serve` of the demo engine gets a conversation of every kind, from the SDK and from commands, and is killed
-amid background responses. Its files, a backup and an export are the fixtures; the manifest has what it answered.
+amid background responses. Its files, a backup and an export are the fixtures, with the archives of two smaller ones in
+Postgres and S3; the manifest has what they answered.
 Run it before a release, and after a change of what is stored, as long as the release isn't out.
 """
 
+import os
+import re
 import shutil
 import sqlite3
+import subprocess
 import time
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
+import obstore
 
 from service.build import this_build
+from store.files.files import PIECE_BYTES
+from tests.support import pictures
+from tests.support.archive.opened import REMOTE, Place, place_of
+from tests.support.archive.servers import postgres_programs
 from tests.support.console.samples import WEATHER, said
 from tests.support.pictures import png
 from tests.support.releases.formats import formats
@@ -25,12 +34,15 @@ from tests.support.releases.shapes import shapes
 from tests.support.releases.stored import (
     BACKUP,
     DATA,
+    DUMP,
     EXPORT,
     FIXTURES,
     MANIFEST,
+    OBJECTS,
     STORES,
     Json,
     answer_of,
+    bucket_of,
     client_of,
     command,
 )
@@ -96,8 +108,23 @@ SHAREGPT = """{"id": "old", "conversations": [{"from": "human", "value": "My nam
 ALL_LIMITS = {
     f"max_{what}_per_1_{period}": 1_000_000 for what in ("requests", "tokens") for period in ("minute", "month")
 } | {"max_parallel_responses": 8}
-APART = ("globex", "letters", "secret", "left", "cut", "forgotten", "erased", "cancelled")
+LARGE = ("large", "behind-large")
+"""Turns of another tenant, so that the export stays short."""
+
+APART = ("globex", *LARGE, "letters", "secret", "left", "cut", "forgotten", "erased", "cancelled")
 """Responses that not all stores answer, and not all in the same way."""
+
+MUCH = "internationalization " * 40_000
+"""Input that is more than a part of an archive has, in few tokens, and is stored in few bytes."""
+
+TWO_PIECES = b"The moon makes the tides.\n" * (PIECE_BYTES // 26 + 1)
+"""The content of a file that is more than a piece."""
+
+ONCE: Any = {"type": "array", "items": {"type": "integer", "enum": [1]}, "minItems": 2, "uniqueItems": True}
+"""A schema that nothing matches, which is noticed at the end of an answer."""
+
+SESSION = re.compile(r"(?m)^\\(?:un)?restrict .*\n")
+"""Lines with a random word that newer pg_dump write for psql, which an older one doesn't know."""
 
 EVENTS_BEFORE_THE_END = 12
 ARCHIVED_SECONDS = 60.0
@@ -152,14 +179,9 @@ def fill_a_chain(making: Making) -> None:
     yes = {"type": "mcp_approval_response", "approval_request_id": request, "approve": True}
     making.ask("approved", [yes], "approving", tools=[MATHS])
     making.ask("logprobs", "Count to 2.", "approved", top_logprobs=2, include=["message.output_text.logprobs"])
-    schema = {
-        "type": "object",
-        "properties": {"n": {"type": "integer"}},
-        "required": ["n"],
-        "additionalProperties": False,
-    }
-    shape = {"type": "json_schema", "name": "n", "schema": schema, "strict": True}
-    making.ask("shaped", "Count to 4.", "logprobs", text={"format": shape})
+    making.ask("shaped", "Count to 4.", "logprobs", text=shaped({"type": "integer"}))
+    failed = making.ask("failed", "Count to 4.", "shaped", text=shaped(ONCE))
+    assert (failed.status, bool(failed.output)) == ("failed", True)
     making.ask("cut", "Write a story of 100 words.", "shaped", max_output_tokens=16)
     making.ask("sibling", "Count to 8.", "shaped")
     making.ask("left", "Count to 5.", "cut")
@@ -172,9 +194,15 @@ def fill_a_chain(making: Making) -> None:
     making.client.responses.delete(making.made["cut"])
 
 
+def shaped(number: Json) -> Any:
+    """The format of an answer with this schema of its one member."""
+    schema = {"type": "object", "properties": {"n": number}, "required": ["n"], "additionalProperties": False}
+    return {"format": {"type": "json_schema", "name": "n", "schema": schema, "strict": True}}
+
+
 def fill_others(making: Making) -> None:
     """Conversations with an id, erased words, chats, an import, sealed content, a request with a key, a tree that is
-    forgotten, a response that is cancelled.
+    forgotten, a response that is cancelled, a tree that an archive has in two parts.
     """
     made, client = making.made, making.client
     making.ask("secret", "My secret is 1234.")
@@ -206,6 +234,8 @@ def fill_others(making: Making) -> None:
     made["keyed-body"] = KEYED
     made["keyed"] = making.post("/v1/responses", KEYED, **{"idempotency-key": IDEMPOTENCY_KEY})["id"]
     made["globex"] = said(making.service, "My name is Gil.", key=GLOBEX_KEY)
+    made["large"] = said(making.service, f"{MUCH} Count to 2.", key=GLOBEX_KEY)
+    made["behind-large"] = said(making.service, "Count to 3.", made["large"], key=GLOBEX_KEY)
     making.ask("forgotten", "My name is Ira.")
     making.service.http(ACME_KEY).delete(f"/v1/responses/{made['forgotten']}?tree=true")
     made["cancelled"] = client.responses.create(model=MODEL, input="Count to 3000.", background=True).id
@@ -214,14 +244,15 @@ def fill_others(making: Making) -> None:
 
 
 def fill_files(making: Making) -> None:
-    """A file that is read by its id, and one that expires; batches: with an answer and an error, cancelled, and of a
-    file that is none; a container that is deleted.
+    """A file that is read by its id, one of two pieces, and one that expires; batches: with an answer and an error,
+    cancelled, and of a file that is none; a container that is deleted.
     """
     client, made = making.client, making.made
     note = client.files.create(file=("note.txt", b"The moon makes the tides."), purpose="user_data")
     made["file"] = note.id
     content: Any = [{"type": "input_text", "text": "What is in it?"}, {"type": "input_file", "file_id": note.id}]
     making.ask("with-file", [{"role": "user", "content": content}])
+    made["large-file"] = client.files.create(file=("moon.txt", TWO_PIECES), purpose="user_data").id
     made["batch"] = batch(making, {"input": "Count to 2."}, {"input": "Count to 2.", "temperature": 7})
     wait_until(lambda: client.batches.retrieve(made["batch"]).status == "completed")
     made["cancelled-batch"] = batch(making, {"input": "Count to 2000."}, {"input": "Count to 2000."})
@@ -313,11 +344,15 @@ def note_reads(making: Making, keys: dict[str, str]) -> None:
     making.read(f"/v1/trajectories?id={made['fork']}", ["data"])  # notes of other branches are of those in memory
     for id in (made["newest"], made["conversation"]):
         making.read(f"/console/api/trees/{id}", ["data"])
-    making.read(f"/v1/responses/{made['globex']}", backed_up, "globex", GLOBEX_KEY)
+    for name in ("globex", *LARGE):
+        making.read(f"/v1/responses/{made[name]}", backed_up, "globex", GLOBEX_KEY)
+        making.read(f"/v1/responses/{made[name]}/input_items?limit=5", backed_up, "globex", GLOBEX_KEY)
+        making.read(f"/console/api/turns/{made[name]}/tokens", backed_up, "globex", GLOBEX_KEY)
     making.read(f"/v1/responses/{made['globex']}")
     making.read(f"/v1/files/{made['brief-file']}", backed_up)
-    making.read(f"/v1/files/{made['file']}", backed_up)
-    making.read(f"/v1/files/{made['file']}/content", backed_up)
+    for name in ("file", "large-file"):
+        making.read(f"/v1/files/{made[name]}", backed_up)
+        making.read(f"/v1/files/{made[name]}/content", backed_up)
     done = making.client.batches.retrieve(made["batch"])
     for name in ("batch", "cancelled-batch", "failed-batch"):
         making.read(f"/v1/batches/{made[name]}", ["data"])
@@ -358,14 +393,80 @@ def leave_work(making: Making) -> None:
     assert client.responses.retrieve(queued.id).status == "queued"
 
 
-def wait_until_archived(folder: Path) -> None:
+def wait_until_archived(folder: Path, settings: Mapping[str, Any] = SETTINGS) -> None:
     """Wait until the archive has all of it."""
 
     def left() -> int:
-        status = command(folder, SETTINGS, "archive", "status", "--quick", "--json")
+        status = command(folder, settings, "archive", "status", "--quick", "--json")
         return sum(each["trees"] for each in msgspec.json.decode(output_of(status))["shards"])
 
     wait_until(lambda: left() == 0, ARCHIVED_SECONDS)
+
+
+def fill_elsewhere(making: Making) -> None:
+    """Conversations for an archive with a server: a fork, a picture, a deletion, erased words, an id, a file; and what
+    it answers.
+    """
+    made, client = making.made, making.client
+    making.ask("ada", "My name is Ada.", metadata={"customer": "4711"})
+    making.ask("seen", pictures.said("What is it?", png(grey=90)), "ada")
+    making.ask("sibling", "Count to 3.", "ada")
+    making.ask("left", "Count to 4.", "seen")
+    making.ask("newest", "What is my name?", "left")
+    client.responses.delete(made["left"])
+    making.ask("secret", "My secret is 1234.")
+    making.ask("after-secret", "Count to 2.", "secret")
+    making.service.http(ACME_KEY).delete(f"/v1/responses/{made['secret']}?erase=true")
+    made["conversation"] = client.conversations.create(metadata={"topic": "names"}).id
+    client.responses.create(model=MODEL, input="My name is Bob.", conversation=made["conversation"])
+    made["file"] = client.files.create(file=("note.txt", b"The moon makes the tides."), purpose="user_data").id
+    made["globex"] = said(making.service, "My name is Gil.", key=GLOBEX_KEY)
+
+
+def read_elsewhere(making: Making, kind: str) -> None:
+    """Note what all of it answers."""
+    for name in ("ada", "seen", "sibling", "left", "newest", "secret", "after-secret"):
+        making.read(f"/v1/responses/{making.made[name]}", [kind])
+        making.read(f"/v1/responses/{making.made[name]}/input_items?limit=5", [kind])
+    for path in ("", "/items?order=asc"):
+        making.read(f"/v1/conversations/{making.made['conversation']}{path}", [kind])
+    for path in ("", "/content"):
+        making.read(f"/v1/files/{making.made['file']}{path}", [kind])
+    making.read(f"/v1/responses/{making.made['globex']}", [kind], "globex", GLOBEX_KEY)
+
+
+def make_elsewhere(kind: str, folder: Path, target: Path) -> dict[str, Json]:
+    """Make the archive of a service with a server for it, and keep what that has; the ids and the answers."""
+    folder.mkdir()
+    with place_of(kind, folder) as place:
+        os.environ.update(place.environment)
+        settings = SETTINGS | {"archive_url": place.url}
+        service = ServiceProcess(folder, **settings)
+        try:
+            making = Making(service)
+            fill_elsewhere(making)
+            output_of(command(folder, settings, "archive", "hold", "--project", "globex"))
+            wait_until_archived(folder, settings)
+            read_elsewhere(making, kind)
+        finally:
+            service.stop()
+        keep_elsewhere(place, target)
+    return {"made": making.made, "reads": making.reads}
+
+
+def keep_elsewhere(place: Place, target: Path) -> None:
+    """Keep what a server has of an archive."""
+    if place.kind == "postgres":
+        programs = postgres_programs()
+        assert programs is not None
+        told = [programs / "pg_dump", "--no-owner", "--no-privileges", place.url]
+        dumped = subprocess.run(told, check=True, capture_output=True, text=True)
+        (target / DUMP).write_text(SESSION.sub("", dumped.stdout))
+        return
+    bucket = bucket_of(place)
+    keys = sorted(each["path"] for page in obstore.list(bucket) for each in page)
+    lines = [encoded([key, b64encode(bytes(obstore.get(bucket, key).bytes())).decode()]) for key in keys]
+    (target / OBJECTS).write_text("\n".join(lines) + "\n")
 
 
 def keep_data(data: Path, kept: Path) -> None:
@@ -427,6 +528,7 @@ def make(folder: Path, target: Path) -> None:
         service.kill()
     wait_until(lambda: not Path(f"/proc/{server}").exists())
     keep_data(folder / DATA, target / DATA)
+    elsewhere = {kind: make_elsewhere(kind, folder / kind, target) for kind in REMOTE}
     manifest = {
         "release": this_build().version,
         "made_at": int(time.time()),
@@ -436,7 +538,8 @@ def make(folder: Path, target: Path) -> None:
         "mcp_servers": MCP_SERVERS,
         "keys": {"acme": ACME_KEY, "globex": GLOBEX_KEY, "initech": INITECH_KEY, "admin": ADMIN_KEY} | keys,
         "made": making.made,
-        "reads": making.reads,
+        "elsewhere": {kind: each["made"] for kind, each in elsewhere.items()},
+        "reads": [*making.reads, *(read for each in elsewhere.values() for read in each["reads"])],
     }
     write_manifest(target / MANIFEST, manifest)
 

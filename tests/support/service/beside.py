@@ -19,7 +19,7 @@ class ServiceBeside(Served):
         super().__init__("")
         own: dict[str, object] = {"redis_prefix": f"beside-{uuid.uuid4().hex}", "data_dir": folder}
         own |= {"store_timeout_seconds": 10.0, "lease_seconds": 30.0}
-        self._settings = load_settings(**{"redis_url": redis_url, **own, **settings})
+        self.settings = load_settings(**{"redis_url": redis_url, **own, **settings})
         self._engine, self._started = engine, threading.Event()
         self._thread = threading.Thread(target=asyncio.run, args=(self._serve(),), daemon=True)
         self._thread.start()
@@ -27,7 +27,7 @@ class ServiceBeside(Served):
 
     async def _serve(self) -> None:
         self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
-        async with serving(self._settings, self._engine) as inside:
+        async with serving(self.settings, self._engine) as inside:
             self.url = inside.url
             self._started.set()
             await self._over.wait()

@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
@@ -33,6 +33,10 @@ READY_SECONDS = 60.0
 COMMAND, STAND_IN = "service.__main__", "tests.support.service.alone"
 """The modules whose `main` is the command, and the command with the tests' own engine and server."""
 
+AT_EXEC = ("LD_PRELOAD", "FAKETIME", "NO_FAKE_STAT")
+"""Variables that count for a program from its beginning on: a server has its own, and so have the processes that it
+forks."""
+
 PR_SET_PDEATHSIG = 1
 
 
@@ -40,15 +44,23 @@ class ForkedProcess:
     """One process, with what tests use of `subprocess.Popen`."""
 
     def __init__(
-        self, module: str, arguments: Sequence[str], environment: dict[str, str], folder: Path, log: IO[bytes]
+        self,
+        module: str,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        folder: Path,
+        log: IO[bytes],
+        errors: IO[bytes] | None = None,
     ) -> None:
-        """Starts it. Raises ConnectionError if the server has ended."""
+        """Starts it; its errors are in the log too, unless they have a file of their own. Raises ConnectionError if the
+        server has ended.
+        """
         self._arguments = list(arguments)
         self.returncode: int | None = None
         self._parent = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._parent.connect(_fork_server(module))
-        told = json.dumps({"arguments": self._arguments, "environment": environment, "folder": str(folder)})
-        socket.send_fds(self._parent, [told.encode()], [log.fileno()])
+        self._parent.connect(_fork_server(module, tuple((name, environment.get(name)) for name in AT_EXEC)))
+        told = json.dumps({"arguments": self._arguments, "environment": dict(environment), "folder": str(folder)})
+        socket.send_fds(self._parent, [told.encode()], [log.fileno(), (errors or log).fileno()])
         self.pid = self._told()
 
     def poll(self) -> int | None:
@@ -85,11 +97,12 @@ class ForkedProcess:
 
 
 @cache
-def _fork_server(module: str) -> str:
-    """The socket of a server for a module, which ends with this process."""
+def _fork_server(module: str, at_exec: tuple[tuple[str, str | None], ...]) -> str:
+    """The socket of a server for a module and these variables, which ends with this process."""
     folder = tempfile.TemporaryDirectory(prefix="forks-")
     path = Path(folder.name, "s")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX) and name not in AT_EXEC}
+    kept |= {name: value for name, value in at_exec if value is not None}
     server = subprocess.Popen([sys.executable, "-m", __name__, module, path], stdin=subprocess.PIPE, cwd=ROOT, env=kept)
 
     def listens() -> bool:
@@ -122,7 +135,7 @@ def _become(connection: socket.socket) -> None:
     """Fork once more, and return in the new process as the one that was asked for. The old one tells how it ends."""
     _end_with_parent()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    told, (log, *_), _, _ = socket.recv_fds(connection, MESSAGE_BYTES, 1)
+    told, streams, _, _ = socket.recv_fds(connection, MESSAGE_BYTES, 2)
     if pid := os.fork():
         connection.send(str(pid).encode())
         _, status = os.waitpid(pid, 0)
@@ -137,9 +150,9 @@ def _become(connection: socket.socket) -> None:
     os.environ.update(asked["environment"])
     tempfile.tempdir = None  # it may be another one with this environment
     os.chdir(asked["folder"])
-    for stream in (1, 2):
-        os.dup2(log, stream)
-    os.close(log)
+    for stream, file in enumerate(streams, start=1):
+        os.dup2(file, stream)
+        os.close(file)
     sys.argv[1:] = asked["arguments"]
 
 
