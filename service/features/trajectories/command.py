@@ -51,11 +51,15 @@ def export(
         Literal["tree", "atif", "gym"],
         typer.Option("--format", metavar="FORMAT", help="tree; atif, gym (experimental)."),
     ] = "tree",
-    model: Annotated[str | None, option("NAME", "Trajectories of trees with a turn of this model (experimental).")] = None,
+    model: Annotated[
+        str | None, option("NAME", "Trajectories of trees with a turn of this model (experimental).")
+    ] = None,
     since: Annotated[
         str | None, option("TIME", "Those of trees used since a date, or 2h or 7d ago (experimental).")
     ] = None,
-    metadata: Annotated[list[str] | None, option("KEY=VALUE", "Those of trees with this metadata (experimental).")] = None,
+    metadata: Annotated[
+        list[str] | None, option("KEY=VALUE", "Those of trees with this metadata (experimental).")
+    ] = None,
     after: Annotated[str | None, option("CURSOR", "Those used since this cursor; 0 begins (experimental).")] = None,
 ) -> int:
     """Print whole trees as lines of JSON, for `harmonium import`: each turn with its ids, its tokens and a seal.
