@@ -74,8 +74,8 @@ def letters() -> Iterator[tuple[str, list[bytes]]]:
             self.send_response(200)
             self.end_headers()
 
-        def log_message(self, *_: object) -> None:
-            pass
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+            """Say nothing of it."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Receiver) as server:
         Thread(target=server.serve_forever, daemon=True).start()
