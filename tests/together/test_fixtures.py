@@ -55,8 +55,8 @@ ENDED = ("completed", "incomplete", "failed", "cancelled")
 
 
 @pytest.fixture(scope="module", params=releases(), ids=lambda release: release.name)
-def release(request: pytest.FixtureRequest) -> Iterator[Release]:
-    """A release, at the time of its making."""
+def release(request: pytest.FixtureRequest, redis_url: str) -> Iterator[Release]:
+    """A release, at the time of its making. The server that other tests share has begun before, with its own time."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in clock(request.param).items():
             patch.setenv(name, value)
@@ -74,8 +74,8 @@ def letters() -> Iterator[tuple[str, list[bytes]]]:
             self.send_response(200)
             self.end_headers()
 
-        def log_message(self, *_: object) -> None:
-            pass
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+            """Say nothing of it."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Receiver) as server:
         Thread(target=server.serve_forever, daemon=True).start()
@@ -378,7 +378,9 @@ def test_the_export_is_imported_into_an_empty_store(
 def place(
     request: pytest.FixtureRequest, release: Release, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Place]:
-    """A server of today with the archive that a release had in one."""
+    """A server of today with the archive that a release had in one, for a service and commands of today."""
+    for name in clock(release):
+        monkeypatch.delenv(name)
     with place_of(request.param, tmp_path) as place:
         for name, value in place.environment.items():
             monkeypatch.setenv(name, value)
