@@ -131,3 +131,12 @@ def test_an_archive_in_a_folder_that_is_not_there_is_refused_and_not_made(
     assert (status, f"no archive is in {tmp_path}/unmounted; " in told) == (EXIT_USAGE, True), told
     assert "HARMONIUM_ARCHIVE_URL" in told
     assert {path.name for path in tmp_path.iterdir()} == {"data"}
+
+
+def test_where_only_the_archive_is_away_fsck_reports_on_redis_and_ends_with_the_same_status(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HARMONIUM_ARCHIVE_URL", f"postgresql://127.0.0.1:{free_port()}/harmonium")
+    with EmbeddedServer(tmp_path / "data"):
+        result = CliRunner().invoke(app, ["fsck"])
+    assert (result.exit_code, "The archive was not checked: " in result.output) == (EXIT_UNREACHABLE, True)
