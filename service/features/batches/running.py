@@ -534,8 +534,8 @@ class BatchRun:
         now = self._store.clock()
         await self._change(lambda record: replace(record.with_status(status, now).showing(**shown), holder=""))
         self._service.metrics.batches.labels(status).inc()
-        shown = self._shown.request_counts
-        counts = {"lines": shown.total, "completed_lines": shown.completed, "failed_lines": shown.failed}
+        done = self._shown.request_counts
+        counts = {"lines": done.total, "completed_lines": done.completed, "failed_lines": done.failed}
         logs.event(logger, logging.INFO, "batch ended", batch_id=self.id, batch_status=status, **counts)
 
 
