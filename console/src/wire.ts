@@ -55,8 +55,8 @@ export interface TreePage {
   after: string | null;
   /** What was looked at; `stopped` isn't null where a search ended before its end. */
   searched: { trees: number; back_to: number | null; unread: number; stopped: string | null };
-  /** Whether there may be more in the archive, which doesn't answer. */
-  archive_away: boolean;
+  /** Why the archive, which may have more, can't be asked now. */
+  archive_away: "unavailable" | "cataloguing" | null;
 }
 
 export interface WholeTree {

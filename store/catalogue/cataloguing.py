@@ -24,7 +24,7 @@ from store.backup.upkeep.walking import ROOT, TreeParts, trees
 from store.catalogue.catalogue import Catalogue, StoredRow, place_of
 from store.catalogue.rows import CatalogueRow
 from store.catalogue.sqlite import UNTIDY
-from store.errors import ArchiveContended, ArchiveDamaged, ArchiveRefused, ArchiveUnavailable, NewerFormat
+from store.errors import ArchiveContended, ArchiveDamaged, ArchiveRefused, ArchiveUncatalogued, NewerFormat
 from store.history.elsewhere import KeptQuery, KeptTree
 from store.ids import tree_of
 from store.keys import SHARD_DIGITS, is_conversation
@@ -207,12 +207,12 @@ class Cataloguer(ArchiveListener):
                     yield each.tenant, each.digits
 
     async def find(self, tenant: str, query: KeptQuery) -> Sequence[KeptTree]:
-        """The trees of a tenant that are wanted, the one used last first. Raises ArchiveUnavailable also where some are
+        """The trees of a tenant that are wanted, the one used last first. Raises ArchiveUncatalogued where some are
         looked for while it is not whole, as what it has of them would be taken for all, or it is another archive's.
         """
         whole, foreign = await self.whole()
         if foreign or (not whole and (query.facts or query.words)):
-            raise ArchiveUnavailable("its catalogue is being made, and finds only some of it")
+            raise ArchiveUncatalogued
         return await self.catalogue.find(tenant, query)
 
     async def is_stale(self, tenant: str, digits: str) -> bool:

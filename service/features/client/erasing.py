@@ -15,7 +15,7 @@ from service.features.client.errors import ClientError, RefusedByService
 from service.features.client.options import AsJson, confirm, talking
 from service.features.client.reading import PAGE, TREES
 from service.features.client.service import Json, RemoteService
-from service.features.client.trees import filters_of, unread_note
+from service.features.client.trees import ARCHIVE_AWAY, filters_of, unread_note
 
 MOST_PAGES = 100_000
 """How many pages are asked for at most."""
@@ -90,7 +90,7 @@ def _pages(service: RemoteService, filters: dict[str, str | int]) -> Iterator[Js
         page = service.call("GET", TREES, None, limit=PAGE, after=after, **filters)
         yield page
         if page["archive_away"]:
-            raise ClientError("the archive doesn't answer and may have more; nothing was erased. Run this again")
+            raise ClientError(f"{ARCHIVE_AWAY[page['archive_away']]}; nothing was erased. Run this again later")
         after = page["after"]
         if after is None:
             return

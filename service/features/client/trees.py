@@ -41,7 +41,11 @@ SHORT_ID_CHARS = 15
 MINUTE_CHARS = 16
 """How much of a time such a list has."""
 
-ARCHIVE_AWAY = "conversations that are only in the archive, which doesn't answer"
+ARCHIVE_AWAY = {
+    "unavailable": "the archive doesn't answer",
+    "cataloguing": "the catalogue of the archive is being built, and can't be searched yet",
+}
+"""The reasons why a list has nothing of the archive."""
 
 TURNS = "/console/api/turns"
 
@@ -79,6 +83,11 @@ def trees(service: RemoteService, limit: int, filters: dict[str, str | int], aft
         if page["searched"]["stopped"] and looked_at - told >= PROGRESS_TREES:
             told = looked_at
             printing.remark(f"… looked at {told} conversations, back to {printing.when(page['searched']['back_to'])}")
+
+
+def away_note(page: Json) -> str:
+    """What a page has nothing of, and why."""
+    return f"the conversations that are only in the archive: {ARCHIVE_AWAY[page['archive_away']]}"
 
 
 def unread_note(shards: Sequence[str]) -> str:
@@ -260,7 +269,7 @@ def _all_trees(service: RemoteService, outcome: ExportCounts) -> Iterator[Json]:
                 begun = tree["last_used_at"] if begun is None else begun
                 yield tree
             if page["archive_away"] and since is None:
-                outcome.lacks(ARCHIVE_AWAY)
+                outcome.lacks(away_note(page))
 
 
 def _tree_at(service: RemoteService, id: str) -> Json | None:
@@ -379,7 +388,7 @@ def ls(
     if page["after"] is not None:
         printing.remark(f"… --after {page['after']} shows more")
     elif page["archive_away"]:
-        printing.remark(f"… without {ARCHIVE_AWAY}")
+        printing.remark(f"… without {away_note(page)}")
     elif page["unread_shards"]:
         printing.remark(f"… {unread_note(page['unread_shards'])}")
     elif is_empty:

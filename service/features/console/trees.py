@@ -116,6 +116,7 @@ class ShownTree(msgspec.Struct):
 
 
 StopReason = Literal["rows", "time", "bytes"]
+ArchiveAway = Literal["unavailable", "cataloguing"]
 
 
 class Searched(msgspec.Struct):
@@ -136,8 +137,8 @@ class TreePage(msgspec.Struct):
     has_more: bool
     after: str | None
     searched: Searched
-    archive_away: bool = False
-    """Whether there may be more in the archive, which can't be asked now."""
+    archive_away: ArchiveAway | None = None
+    """The reason why the archive, which may have more, can't be asked now."""
     unread_shards: Sequence[str] = ()
     """At the end of a list, the shards of the archive that can't be read, and may have more."""
     object: str = "list"

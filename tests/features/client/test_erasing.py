@@ -14,6 +14,7 @@ from service.features.client import printing
 from service.features.client.erasing import erase
 from service.features.client.errors import ClientError, RefusedByService
 from service.features.client.service import RemoteService
+from store.catalogue.cataloguing import Cataloguer
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
 from tests.support.service.beside import ServiceBeside
@@ -36,7 +37,7 @@ class Refusing:
         if method == "DELETE":
             raise RefusedByService(*REASONS[path[-1]])
         trees = [{"id": id, "title": "", "newest": {"id": id, "status": "completed"}} for id in REASONS]
-        end = {"after": None, "archive_away": False, "unread_shards": self._unread, "searched": self._searched}
+        end = {"after": None, "archive_away": None, "unread_shards": self._unread, "searched": self._searched}
         return {"data": trees, **end}
 
 
@@ -137,8 +138,27 @@ class Finding:
 
     def call(self, method: str, path: str, *_: object, **__: object) -> dict[str, Any]:
         trees = [{"id": id, "title": "", "newest": {"id": id, "status": "completed"}} for id in self._ids]
-        end = {"after": None, "archive_away": False, "unread_shards": [], "searched": self.searched}
+        end = {"after": None, "archive_away": None, "unread_shards": [], "searched": self.searched}
         return {"data": trees, **end}
+
+
+def test_a_catalogue_that_is_being_made_is_told_and_nothing_is_erased_meanwhile(
+    beside: Callable[..., ServiceBeside], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def not_whole(_: Cataloguer) -> tuple[str, bool]:
+        return "", False
+
+    monkeypatch.setattr(Cataloguer, "whole", not_whole)
+    service = beside(archive_url="sqlite")
+    monkeypatch.setenv("HARMONIUM_URL", service.url)
+    service.client().responses.create(model=MODEL, input="My name is Ada.", metadata={"user": "ada"})
+    away = "the catalogue of the archive is being built, and can't be searched yet"
+    listed, erased = run("ls", "--metadata", "user=ada"), run("erase", "--metadata", "user=ada", "--yes")
+    assert "My name is Ada." in listed.stdout
+    assert listed.stderr == f"… without the conversations that are only in the archive: {away}\n"
+    assert (erased.exit_code, erased.stdout) == (1, "")
+    assert erased.stderr == f"harmonium: {away}; nothing was erased. Run this again later\n"
+    assert "My name is Ada." in said("ls")
 
 
 @pytest.mark.parametrize("archive", ["none", "sqlite"])
