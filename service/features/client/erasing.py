@@ -46,9 +46,7 @@ def erase(
     """
     if backups and not backups.is_dir():
         raise ClientError(f"{backups} is no folder", EXIT_USAGE)
-    filters = filters_of(None, None, None, metadata or [])
-    if safety_identifier is not None:
-        filters["safety_identifier"] = safety_identifier
+    filters = filters_of(metadata, person=safety_identifier)
     if not filters:
         raise ClientError("name the person: --metadata KEY=VALUE or --safety-identifier NAME", EXIT_USAGE)
     # a second time, as a tree that was used meanwhile has moved to the front of the list

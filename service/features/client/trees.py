@@ -96,16 +96,22 @@ def unread_note(shards: Sequence[str]) -> str:
 
 
 def filters_of(
-    status: str | None, model: str | None, since: str | None, metadata: list[str], text: str | None = None
+    metadata: list[str] | None,
+    *,
+    status: str | None = None,
+    model: str | None = None,
+    since: str | None = None,
+    person: str | None = None,
+    text: str | None = None,
 ) -> dict[str, str | int]:
     """The filters of a list. Raises ClientError."""
     try:
         moment = None if since is None else moment_of(since)
     except ValueError as error:
         raise ClientError(str(error), EXIT_USAGE) from None
-    asked = {"status": status, "model": model, "text": text, "since": moment}
+    asked = {"status": status, "model": model, "safety_identifier": person, "text": text, "since": moment}
     found: dict[str, str | int] = {name: value for name, value in asked.items() if value is not None}
-    for pair in metadata:
+    for pair in metadata or ():
         name, equals, value = pair.partition("=")
         if not equals:
             raise ClientError(f"{printing.excerpt(pair)!r} is not a pair; write KEY=VALUE", EXIT_USAGE)
@@ -368,6 +374,7 @@ def ls(
     metadata: Annotated[
         list[str] | None, option("KEY=VALUE", "Only conversations with a turn that has this metadata.")
     ] = None,
+    safety_identifier: Annotated[str | None, option("NAME", "Only conversations with a turn for this person.")] = None,
     text: Annotated[str | None, option("WORDS", "Only conversations with a turn that has all these words.")] = None,
     after: Annotated[str | None, option("CURSOR", "Continue a list after this cursor.")] = None,
     as_json: AsLines = False,
@@ -377,10 +384,10 @@ def ls(
 
     A conversation that is only in the archive is marked; `tree ID` returns it to memory.
     """
-    filters, is_empty = filters_of(status, model, since, metadata or [], text), True
+    filters = filters_of(metadata, status=status, model=model, since=since, person=safety_identifier, text=text)
     found_again = not (filters or after) and limit <= MOST_TREES  # by the beginnings of their ids
     columns = get_terminal_size().columns if found_again and sys.stdout.isatty() else 0
-    page = Json()
+    page, is_empty = Json(), True
     for page in trees(service, limit, filters, after):
         for tree in page["data"]:
             is_empty = False

@@ -71,6 +71,8 @@ def test_conversations_are_listed_by_how_they_begin_and_what_was_said_last(servi
     marked = client.responses.create(model="gpt-oss-20b", input="Count to 2.", metadata={"who": "cli"}).id
     client.responses.create(model="gpt-oss-20b", input="Count to 4.", previous_response_id=marked)
     assert "1 2 3 4" in said("ls", "--metadata", "who=cli")
+    person = client.responses.create(model="gpt-oss-20b", input="I am here.", safety_identifier="p-ada").id
+    assert [line.split()[0] for line in said("ls", "--safety-identifier", "p-ada").splitlines()] == [person]
     found = said("ls", "--text", "my ADA").splitlines()[0].split("  ")
     assert (found[0], found[3:]) == (second, ["My name is Ada.", "What is my name?"])
     message = {"type": "message", "role": "user", "content": "Only an item."}
