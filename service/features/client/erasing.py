@@ -41,8 +41,8 @@ def erase(
     """Erase the conversations of one person, with all forks, in memory and in the archive.
 
     The person is named by the metadata, `safety_identifier` or `user` of any turn, or by a conversation's metadata.
-    Earlier backups still contain the conversations: `--backups` names these backups with their dates. Delete them, or
-    run this command again after a restore.
+    Earlier backups may still contain the conversations: `--backups` names these backups with their dates. Delete them,
+    or run this command again after a restore.
     """
     if backups and not backups.is_dir():
         raise ClientError(f"{backups} is no folder", EXIT_USAGE)
@@ -71,7 +71,7 @@ def erase(
         told = f"of {each['made']} still has {each['has']} of them" if each["made"] else "can't be read as a backup"
         printing.remark(f"{each['file']} {told}")
     if found and not backups:
-        printing.remark("Earlier backups still have them: --backups FOLDER names these")
+        printing.remark("Earlier backups may still have them: --backups FOLDER names these")
     if too_large:
         printing.remark(
             f"missing: {many(too_large, 'conversation')} too large to be searched, which may name the person"

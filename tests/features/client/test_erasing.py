@@ -125,7 +125,7 @@ def test_without_their_folder_an_erasure_says_that_backups_may_have_it_still(
 ) -> None:
     service = cast(RemoteService, Finding(["a"]))
     assert not erase.__wrapped__(service, metadata=["user=x"], yes=True)  # pyright: ignore[reportFunctionMemberAccess]
-    assert "Earlier backups still have them: --backups FOLDER names these" in capsys.readouterr().err
+    assert "Earlier backups may still have them: --backups FOLDER names these" in capsys.readouterr().err
     with pytest.raises(ClientError, match="is no folder"):
         erase.__wrapped__(service, metadata=["user=x"], backups=tmp_path / "none")  # pyright: ignore[reportFunctionMemberAccess]
 
