@@ -188,12 +188,18 @@ def test_an_erased_conversation_leaves_nothing_whatever_was_deleted_of_it_before
     assert list(service.http().get("/v1/conversations").json()["data"]) == []
 
 
+@pytest.mark.parametrize(
+    ("text", "mark", "marked"),
+    [
+        ("Zürich is no azur, and (zurichs)\033[2J", "zur", "*Zürich* is no azur, and (*zurichs*)<U+001B>[2J"),
+        ("明日の天気、GPUは暑い。天気", "gpu 天気", "明日の*天気*、*GPU*は暑い。*天気*"),
+    ],
+)
 def test_words_that_begin_as_those_looked_for_are_marked_at_a_terminal(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, text: str, mark: str, marked: str
 ) -> None:
-    text = "Zürich is no azur, and (zurichs)\033[2J"
-    printing.out(text, mark="zur")
+    printing.out(text, mark=mark)
     assert capsys.readouterr().out == f"{text}\n"
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    printing.out(text, mark="zur")
-    assert capsys.readouterr().out == ("\033[1mZürich\033[0m is no azur, and (\033[1mzurichs\033[0m)<U+001B>[2J\n")
+    printing.out(text, mark=mark)
+    assert capsys.readouterr().out.replace("\033[1m", "*").replace("\033[0m", "*") == f"{marked}\n"
