@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from service.features.client.trees import draw
+from service.features.client.trees import ARCHIVED, draw
 from service.features.console.trees import Box
 from tests.support.service.beside import ServiceBeside
 from tests.support.service.commands import id_of, run, said, told
@@ -96,6 +96,23 @@ def test_a_search_that_stopped_goes_on_by_itself_and_says_how_far_it_is(
     assert result.stdout.split()[0] == first
     assert [line.split(",")[0] for line in result.stderr.splitlines()] == ["… looked at 4 conversations"]
     assert run("ls", "--limit", "6").stderr.splitlines()[-1].startswith("… --after ")
+
+
+def test_an_archived_conversation_is_marked_in_the_list_and_deleted_like_any_other(
+    beside: Callable[..., ServiceBeside], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = beside(max_responses=2, archive_url="sqlite", archive_after_seconds=0)
+    monkeypatch.setenv("HARMONIUM_URL", service.url)
+    first, *others = (id_of(run("ask", words)) for words in ("My name is Ada.", "Count to 2.", "Count to 3."))
+
+    def listed() -> dict[str, list[str]]:
+        return {line.split()[0]: line.split("  ")[3:] for line in said("ls").splitlines()}
+
+    assert listed()[first][:2] == [ARCHIVED, "My name is Ada."]
+    assert listed()[others[-1]][0] == "Count to 3."
+    assert said("rm", "--tree", "--yes", first[:15]) == f"deleted {first}\n"
+    assert listed().keys() == {*others}
+    assert "My name is Ada." not in said("ls", "--text", "ada")
 
 
 @pytest.mark.usefixtures("service")
