@@ -37,6 +37,7 @@ export interface HostedOutcome {
 export interface ListedTree {
   id: string;
   title: string | null;
+  first_used_at: number;
   last_used_at: number;
   turns: number;
   turns_complete: boolean;

@@ -52,12 +52,13 @@ SHARDS = [f"{number:0{SHARD_DIGITS}x}" for number in range(16**SHARD_DIGITS)]
 
 
 class TreeToDescribe(NamedTuple):
-    """A tree as an archive has it: the id of its root, its last use in µs since 1970, how many turns it has, the id of
-    a conversation that stands in it, those of the first turns of the way to its newest one, and of that; these turns,
-    and all others as far as READ_BYTES reach.
+    """A tree as an archive has it: the id of its root, its first and its last use in µs since 1970, how many turns it
+    has, the id of a conversation that stands in it, those of the first turns of the way to its newest one, and of that;
+    these turns, and all others as far as READ_BYTES reach.
     """
 
     root: str
+    begun: int
     used: int
     number: int
     conversation: str | None
@@ -259,8 +260,9 @@ def _choose(index: Index, erased: int) -> tuple[TreeToDescribe | None, list[str]
             opening = [id for id in index.path(newest) or () if id in kept][:OPENING]
             sizes = accumulate(entries[id].payload for id in within)
             read = [id for id, size in zip(within, sizes, strict=True) if size <= READ_BYTES]
-            used, named = max(entries[id].used for id in within), next(filter(is_conversation, within), None)
-            tree = TreeToDescribe(root, used, len(there), named, opening, newest)
+            begun, used = min(entries[id].created for id in within), max(entries[id].used for id in within)
+            named = next(filter(is_conversation, within), None)
+            tree = TreeToDescribe(root, begun, used, len(there), named, opening, newest)
             return tree, list(dict.fromkeys((*opening, newest, *read)))
     return None, []
 

@@ -253,14 +253,10 @@ function TreeRow({ tree }: { tree: ListedTree }) {
         </span>
         <span class="facts">
           {!tree.in_memory && <span class="away" title="It isn't in memory, and comes back when it is opened">archived</span>}
-          {newest.status !== "completed" && (
-            <span class={`status ${newest.status}`} aria-hidden="true">
-              {newest.status.replace("_", " ")}
-            </span>
-          )}
+          {newest.status !== "completed" && <span class={`status ${newest.status}`} aria-hidden="true">{newest.status.replace("_", " ")}</span>}
           <span class="model">{newest.model && <Line text={newest.model} />}</span>
           {versionsOf(tree.id).length > 1 && <span class="away">{versionsOf(tree.id).length} versions</span>}
-          <span class="turns">{`${count(tree.turns, "turn")}${tree.turns_complete ? "" : " or more"}`}</span>
+          <span class="turns" title={`since ${new Date(tree.first_used_at * 1000).toLocaleString()}`}>{`${count(tree.turns, "turn")}${tree.turns_complete ? "" : " or more"}`}</span>
           <Ago at={tree.last_used_at} />
         </span>
       </a>
