@@ -86,7 +86,7 @@ def trees(service: RemoteService, limit: int, filters: dict[str, str | int], aft
 
 
 def away_note(page: Json) -> str:
-    """What a page has nothing of, and why."""
+    """The conversations that a page lacks, and the reason."""
     return f"the conversations that are only in the archive: {ARCHIVE_AWAY[page['archive_away']]}"
 
 

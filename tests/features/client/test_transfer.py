@@ -94,8 +94,8 @@ def test_an_archive_that_does_not_answer_is_told_beside_what_is_in_memory(
     monkeypatch.setattr(KeptTrees, "some", away)
     listed, exported = run("ls"), run("export", "--all")
     assert listed.stdout.split()[0] == first
-    away = "the conversations that are only in the archive: the archive doesn't answer"
-    assert listed.stderr == f"… without {away}\n"
+    lacked = "the conversations that are only in the archive: the archive doesn't answer"
+    assert listed.stderr == f"… without {lacked}\n"
     assert [line["id"] for line in lines(exported.stdout)] == [first, first]
     assert (exported.exit_code, exported.stderr.splitlines()[0]) == (1, listed.stderr.removeprefix("… ").strip())
 
