@@ -286,6 +286,13 @@ class ArchiveUnavailable(StoreError):
         return not DISK_FULL.isdisjoint(known)
 
 
+class ArchiveUncatalogued(ArchiveUnavailable):
+    """The catalogue of the archive is being made, and would be taken for whole."""
+
+    def __init__(self) -> None:
+        super().__init__("its catalogue is being made, and finds only some of it")
+
+
 class ArchiveContended(ArchiveUnavailable):
     """Others changed the same tree at each try to read or change it."""
 

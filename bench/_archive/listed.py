@@ -128,7 +128,7 @@ def row_of(digits: str, used: int, said: str) -> CatalogueRow:
     """The row of a conversation with one turn."""
     excerpt = Excerpt(MODEL, TurnUsage(100, 50), {}, said, said)
     newest = KeptNewest(id_of(digits), "completed", used, excerpt)
-    shown = msgspec.json.encode(KeptSummary(said, 1, None, newest))
+    shown = msgspec.json.encode(KeptSummary(said, used, 1, None, newest))
     return CatalogueRow(used, digits, digits, shown, [fact_of("status", "completed")], said)
 
 

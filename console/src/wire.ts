@@ -37,6 +37,7 @@ export interface HostedOutcome {
 export interface ListedTree {
   id: string;
   title: string | null;
+  first_used_at: number;
   last_used_at: number;
   turns: number;
   turns_complete: boolean;
@@ -55,8 +56,8 @@ export interface TreePage {
   after: string | null;
   /** What was looked at; `stopped` isn't null where a search ended before its end. */
   searched: { trees: number; back_to: number | null; unread: number; stopped: string | null };
-  /** Whether there may be more in the archive, which doesn't answer. */
-  archive_away: boolean;
+  /** Why the archive, which may have more, can't be asked now. */
+  archive_away: "unavailable" | "cataloguing" | null;
 }
 
 export interface WholeTree {

@@ -24,7 +24,7 @@ from store.backup.upkeep.walking import ROOT, TreeParts, trees
 from store.catalogue.catalogue import Catalogue, StoredRow, place_of
 from store.catalogue.rows import CatalogueRow
 from store.catalogue.sqlite import UNTIDY
-from store.errors import ArchiveContended, ArchiveDamaged, ArchiveRefused, ArchiveUnavailable, NewerFormat
+from store.errors import ArchiveContended, ArchiveDamaged, ArchiveRefused, ArchiveUncatalogued, NewerFormat
 from store.history.elsewhere import KeptQuery, KeptTree
 from store.ids import tree_of
 from store.keys import SHARD_DIGITS, is_conversation
@@ -52,12 +52,13 @@ SHARDS = [f"{number:0{SHARD_DIGITS}x}" for number in range(16**SHARD_DIGITS)]
 
 
 class TreeToDescribe(NamedTuple):
-    """A tree as an archive has it: the id of its root, its last use in µs since 1970, how many turns it has, the id of
-    a conversation that stands in it, those of the first turns of the way to its newest one, and of that; these turns,
-    and all others as far as READ_BYTES reach.
+    """A tree as an archive has it: the id of its root, its first and its last use in µs since 1970, how many turns it
+    has, the id of a conversation that stands in it, those of the first turns of the way to its newest one, and of that;
+    these turns, and all others as far as READ_BYTES reach.
     """
 
     root: str
+    begun: int
     used: int
     number: int
     conversation: str | None
@@ -207,12 +208,12 @@ class Cataloguer(ArchiveListener):
                     yield each.tenant, each.digits
 
     async def find(self, tenant: str, query: KeptQuery) -> Sequence[KeptTree]:
-        """The trees of a tenant that are wanted, the one used last first. Raises ArchiveUnavailable also where some are
+        """The trees of a tenant that are wanted, the one used last first. Raises ArchiveUncatalogued where some are
         looked for while it is not whole, as what it has of them would be taken for all, or it is another archive's.
         """
         whole, foreign = await self.whole()
         if foreign or (not whole and (query.facts or query.words)):
-            raise ArchiveUnavailable("its catalogue is being made, and finds only some of it")
+            raise ArchiveUncatalogued
         return await self.catalogue.find(tenant, query)
 
     async def is_stale(self, tenant: str, digits: str) -> bool:
@@ -259,8 +260,9 @@ def _choose(index: Index, erased: int) -> tuple[TreeToDescribe | None, list[str]
             opening = [id for id in index.path(newest) or () if id in kept][:OPENING]
             sizes = accumulate(entries[id].payload for id in within)
             read = [id for id, size in zip(within, sizes, strict=True) if size <= READ_BYTES]
-            used, named = max(entries[id].used for id in within), next(filter(is_conversation, within), None)
-            tree = TreeToDescribe(root, used, len(there), named, opening, newest)
+            begun, used = min(entries[id].created for id in within), max(entries[id].used for id in within)
+            named = next(filter(is_conversation, within), None)
+            tree = TreeToDescribe(root, begun, used, len(there), named, opening, newest)
             return tree, list(dict.fromkeys((*opening, newest, *read)))
     return None, []
 

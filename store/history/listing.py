@@ -163,6 +163,8 @@ class Tree(NamedTuple):
     place: ScoredDigits
     id: str
     """The id of its root, which names the tree even if that turn was deleted."""
+    begun: int
+    """The time when its root was made, in µs since 1970."""
     turns: int
     whole: bool
     """Whether `turns` counts all of its turns; else there are more."""
@@ -218,10 +220,11 @@ class TreeListing:
 
 def _tree(place: ScoredDigits, row: bytes) -> Tree:
     """The summary by sum_up.lua of the tree at a place; it keeps the place at which it was listed."""
-    _, turns, whole, newest, named, under_way, status, created, size, *opening = row.decode().split(" ")
+    _, begun, turns, whole, newest, named, under_way, status, created, size, *opening = row.decode().split(" ")
     return Tree(
         place=place,
         id=id_of(place.digits),
+        begun=int(begun),
         turns=int(turns),
         whole=whole == "1",
         newest=id_of(newest),

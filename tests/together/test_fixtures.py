@@ -401,7 +401,7 @@ def test_an_archive_with_a_server_is_read_continued_and_sound(
 
     (tree,) = wait_until(lambda: listed("Ada"))
     assert (tree["turns"], listed("1234")) == (5, [])
-    settings = {"archive_url": place.url, "redis_url": redis_url, "key_prefix": service.settings.key_prefix}
+    settings = {"archive_url": place.url, "redis_url": redis_url, "redis_prefix": service.settings.redis_prefix}
     wait_until_archived(release, tmp_path, **settings)
     verified(release, tmp_path, **settings)
     erased = release.command(tmp_path, "archive", "erase", "--project", "globex", "--yes", **settings)

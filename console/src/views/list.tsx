@@ -17,6 +17,9 @@ const REFRESH_MS = 3_000;
 /** How often it is looked whether anything runs, while nothing does. */
 const LOOK_MS = 10_000;
 
+/** Why a list has nothing of the archive. */
+const AWAY = { unavailable: "The archive doesn't answer", cataloguing: "The archive's catalogue is being built" };
+
 /** Days that can be asked for: a year of which not all digits are typed isn't. */
 const YEARS = { min: "2000-01-01", max: "2999-12-31" };
 const STATES = ["", "queued", "in_progress", "completed", "incomplete", "failed", "cancelled"].map((each): [string, string] => [each, each.replace("_", " ") || "any"]);
@@ -94,7 +97,7 @@ export function List() {
       <Find />
       <Running />
       <Narrow />
-      <Failure error={error || (page?.archive_away ? "The archive doesn't answer: what is in it alone isn't listed." : "")} again={again} />
+      <Failure error={error || (page?.archive_away ? `${AWAY[page.archive_away]}: what is in it alone isn't listed.` : "")} again={again} />
       {!page && !error && <Loading what="conversations" />}
       {looking && <Going page={looking} stop={() => (stopped.current = true)} />}
       {page && page.data.length > 0 && (
@@ -249,19 +252,11 @@ function TreeRow({ tree }: { tree: ListedTree }) {
           </span>
         </span>
         <span class="facts">
-          {!tree.in_memory && (
-            <span class="away" title="It isn't in memory, and comes back when it is opened">
-              archived
-            </span>
-          )}
-          {newest.status !== "completed" && (
-            <span class={`status ${newest.status}`} aria-hidden="true">
-              {newest.status.replace("_", " ")}
-            </span>
-          )}
+          {!tree.in_memory && <span class="away" title="It isn't in memory, and comes back when it is opened">archived</span>}
+          {newest.status !== "completed" && <span class={`status ${newest.status}`} aria-hidden="true">{newest.status.replace("_", " ")}</span>}
           <span class="model">{newest.model && <Line text={newest.model} />}</span>
           {versionsOf(tree.id).length > 1 && <span class="away">{versionsOf(tree.id).length} versions</span>}
-          <span class="turns">{`${count(tree.turns, "turn")}${tree.turns_complete ? "" : " or more"}`}</span>
+          <span class="turns" title={`since ${new Date(tree.first_used_at * 1000).toLocaleString()}`}>{`${count(tree.turns, "turn")}${tree.turns_complete ? "" : " or more"}`}</span>
           <Ago at={tree.last_used_at} />
         </span>
       </a>

@@ -35,6 +35,7 @@ class KeptSummary(msgspec.Struct, frozen=True):
     """A tree in the catalogue, as the store keeps it in a row without reading it."""
 
     title: str | None
+    begun: int
     turns: int
     conversation: str | None
     newest: KeptNewest
@@ -57,7 +58,8 @@ def describe(kept: TreeToDescribe, *, all_words: bool) -> CatalogueRow:
     last = turns[kept.newest]
     newest, openings = _excerpt_of(last), [_excerpt_of(turns[id]) for id in kept.opening]
     title = next((each.input for each in openings if each and each.input), None)
-    shown = KeptSummary(title, kept.number, kept.conversation, KeptNewest(last.id, last.status, last.created, newest))
+    shown = KeptNewest(last.id, last.status, last.created, newest)
+    summary = KeptSummary(title, kept.begun, kept.number, kept.conversation, shown)
     told = [each for turn in kept.turns for each in _facts_of(turn)]
     told.sort(key=lambda each: each[0] != PERSON)  # people first, as there may not be room for all
     facts = dict.fromkeys((fact_of(STATUS, last.status), *(fact for _, fact, _ in told)))
@@ -66,7 +68,7 @@ def describe(kept: TreeToDescribe, *, all_words: bool) -> CatalogueRow:
         words += [text for turn in kept.turns for text in _texts_of(turn)]
     text = "\n".join(filter(None, words))[:WORDS_CHARS]
     ends = digits_of(kept.root), digits_of(last.id)
-    return CatalogueRow(kept.used, *ends, _encoder.encode(shown), list(islice(facts, MOST_FACTS)), text)
+    return CatalogueRow(kept.used, *ends, _encoder.encode(summary), list(islice(facts, MOST_FACTS)), text)
 
 
 def _facts_of(turn: Saved) -> Iterator[tuple[str, str, str]]:

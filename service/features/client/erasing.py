@@ -15,7 +15,7 @@ from service.features.client.errors import ClientError, RefusedByService
 from service.features.client.options import AsJson, confirm, talking
 from service.features.client.reading import PAGE, TREES
 from service.features.client.service import Json, RemoteService
-from service.features.client.trees import filters_of, unread_note
+from service.features.client.trees import ARCHIVE_AWAY, filters_of, unread_note
 
 MOST_PAGES = 100_000
 """How many pages are asked for at most."""
@@ -41,14 +41,12 @@ def erase(
     """Erase the conversations of one person, with all forks, in memory and in the archive.
 
     The person is named by the metadata, `safety_identifier` or `user` of any turn, or by a conversation's metadata.
-    Earlier backups still contain the conversations: `--backups` names these backups with their dates. Delete them, or
-    run this command again after a restore.
+    Earlier backups may still contain the conversations: `--backups` names these backups with their dates. Delete them,
+    or run this command again after a restore.
     """
     if backups and not backups.is_dir():
         raise ClientError(f"{backups} is no folder", EXIT_USAGE)
-    filters = filters_of(None, None, None, metadata or [])
-    if safety_identifier is not None:
-        filters["safety_identifier"] = safety_identifier
+    filters = filters_of(metadata, person=safety_identifier)
     if not filters:
         raise ClientError("name the person: --metadata KEY=VALUE or --safety-identifier NAME", EXIT_USAGE)
     # a second time, as a tree that was used meanwhile has moved to the front of the list
@@ -73,7 +71,7 @@ def erase(
         told = f"of {each['made']} still has {each['has']} of them" if each["made"] else "can't be read as a backup"
         printing.remark(f"{each['file']} {told}")
     if found and not backups:
-        printing.remark("Earlier backups still have them: --backups FOLDER names these")
+        printing.remark("Earlier backups may still have them: --backups FOLDER names these")
     if too_large:
         printing.remark(
             f"missing: {many(too_large, 'conversation')} too large to be searched, which may name the person"
@@ -90,7 +88,7 @@ def _pages(service: RemoteService, filters: dict[str, str | int]) -> Iterator[Js
         page = service.call("GET", TREES, None, limit=PAGE, after=after, **filters)
         yield page
         if page["archive_away"]:
-            raise ClientError("the archive doesn't answer and may have more; nothing was erased. Run this again")
+            raise ClientError(f"{ARCHIVE_AWAY[page['archive_away']]}; nothing was erased. Run this again later")
         after = page["after"]
         if after is None:
             return

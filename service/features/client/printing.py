@@ -7,7 +7,7 @@ characters by their names; a pipe gets what was said.
 import re
 import sys
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any, TextIO
 
@@ -22,8 +22,10 @@ _SEEN = {"\n", "\t", "\u200c", "\u200d"}
 
 _BOLD, _DIM, _RED, _PLAIN = "\033[1m", "\033[2m", "\033[31m", "\033[0m"
 
+_SIGN = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\ua4cf"
+"""The signs of scripts without spaces between words, as the catalogue has them."""
 
-_WORD = re.compile(r"[^\W_]+")
+_SIGNS, _WORD = re.compile(f"[{_SIGN}]+"), re.compile(rf"[^\W_{_SIGN}]+")
 
 
 def _fold(text: str) -> str:
@@ -57,8 +59,10 @@ def fitting(line: str, columns: int) -> str:
 
 
 def out(text: str, end: str = "\n", mark: str = "") -> None:
-    """Print a result, at once; at a terminal those of its words are bold that begin as one of those to `mark`."""
-    _print(sys.stdout, text, end, words=_WORD.findall(_fold(mark)))
+    """Print a result, at once; at a terminal those of its words are bold that begin as one of those to `mark`, and
+    these themselves in scripts without spaces.
+    """
+    _print(sys.stdout, text, end, mark=mark)
 
 
 def remark(text: str, end: str = "\n") -> None:
@@ -83,13 +87,15 @@ def redrawn(lines: list[str], over: int) -> None:
     sys.stdout.flush()
 
 
-def _print(stream: TextIO, text: str, end: str, style: str = "", words: Sequence[str] = ()) -> None:
+def _print(stream: TextIO, text: str, end: str, style: str = "", mark: str = "") -> None:
+    signs, begins = _SIGNS.findall(mark), tuple(_WORD.findall(_fold(mark)))
+
     def mark_up(word: re.Match[str]) -> str:
-        return f"{_BOLD}{word[0]}{_PLAIN}" if _fold(word[0]).startswith(tuple(words)) else word[0]
+        return f"{_BOLD}{word[0]}{_PLAIN}" if word[0] in signs or _fold(word[0]).startswith(begins) else word[0]
 
     if stream.isatty():
         text = f"{style}{harmless(text)}{_PLAIN}" if style else harmless(text)
-        text = _WORD.sub(mark_up, text) if words else text
+        text = re.sub("|".join((*signs, _WORD.pattern)), mark_up, text) if mark else text
     else:
         text = text.encode("utf-8", "replace").decode()  # a lone surrogate has no bytes
     stream.write(text + end)

@@ -41,7 +41,11 @@ SHORT_ID_CHARS = 15
 MINUTE_CHARS = 16
 """How much of a time such a list has."""
 
-ARCHIVE_AWAY = "conversations that are only in the archive, which doesn't answer"
+ARCHIVE_AWAY = {
+    "unavailable": "the archive doesn't answer",
+    "cataloguing": "the catalogue of the archive is being built, and can't be searched yet",
+}
+"""The reasons why a list has nothing of the archive."""
 
 TURNS = "/console/api/turns"
 
@@ -81,22 +85,33 @@ def trees(service: RemoteService, limit: int, filters: dict[str, str | int], aft
             printing.remark(f"… looked at {told} conversations, back to {printing.when(page['searched']['back_to'])}")
 
 
+def away_note(page: Json) -> str:
+    """The conversations that a page lacks, and the reason."""
+    return f"the conversations that are only in the archive: {ARCHIVE_AWAY[page['archive_away']]}"
+
+
 def unread_note(shards: Sequence[str]) -> str:
     """The shards of the archive of which a list has nothing."""
     return f"missing: {many(len(shards), 'shard')} of the archive, which can't be read: {' '.join(shards)}"
 
 
 def filters_of(
-    status: str | None, model: str | None, since: str | None, metadata: list[str], text: str | None = None
+    metadata: list[str] | None,
+    *,
+    status: str | None = None,
+    model: str | None = None,
+    since: str | None = None,
+    person: str | None = None,
+    text: str | None = None,
 ) -> dict[str, str | int]:
     """The filters of a list. Raises ClientError."""
     try:
         moment = None if since is None else moment_of(since)
     except ValueError as error:
         raise ClientError(str(error), EXIT_USAGE) from None
-    asked = {"status": status, "model": model, "text": text, "since": moment}
+    asked = {"status": status, "model": model, "safety_identifier": person, "text": text, "since": moment}
     found: dict[str, str | int] = {name: value for name, value in asked.items() if value is not None}
-    for pair in metadata:
+    for pair in metadata or ():
         name, equals, value = pair.partition("=")
         if not equals:
             raise ClientError(f"{printing.excerpt(pair)!r} is not a pair; write KEY=VALUE", EXIT_USAGE)
@@ -260,7 +275,7 @@ def _all_trees(service: RemoteService, outcome: ExportCounts) -> Iterator[Json]:
                 begun = tree["last_used_at"] if begun is None else begun
                 yield tree
             if page["archive_away"] and since is None:
-                outcome.lacks(ARCHIVE_AWAY)
+                outcome.lacks(away_note(page))
 
 
 def _tree_at(service: RemoteService, id: str) -> Json | None:
@@ -359,6 +374,7 @@ def ls(
     metadata: Annotated[
         list[str] | None, option("KEY=VALUE", "Only conversations with a turn that has this metadata.")
     ] = None,
+    safety_identifier: Annotated[str | None, option("NAME", "Only conversations with a turn for this person.")] = None,
     text: Annotated[str | None, option("WORDS", "Only conversations with a turn that has all these words.")] = None,
     after: Annotated[str | None, option("CURSOR", "Continue a list after this cursor.")] = None,
     as_json: AsLines = False,
@@ -368,10 +384,10 @@ def ls(
 
     A conversation that is only in the archive is marked; `tree ID` returns it to memory.
     """
-    filters, is_empty = filters_of(status, model, since, metadata or [], text), True
+    filters = filters_of(metadata, status=status, model=model, since=since, person=safety_identifier, text=text)
     found_again = not (filters or after) and limit <= MOST_TREES  # by the beginnings of their ids
     columns = get_terminal_size().columns if found_again and sys.stdout.isatty() else 0
-    page = Json()
+    page, is_empty = Json(), True
     for page in trees(service, limit, filters, after):
         for tree in page["data"]:
             is_empty = False
@@ -379,7 +395,7 @@ def ls(
     if page["after"] is not None:
         printing.remark(f"… --after {page['after']} shows more")
     elif page["archive_away"]:
-        printing.remark(f"… without {ARCHIVE_AWAY}")
+        printing.remark(f"… without {away_note(page)}")
     elif page["unread_shards"]:
         printing.remark(f"… {unread_note(page['unread_shards'])}")
     elif is_empty:

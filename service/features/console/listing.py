@@ -35,7 +35,7 @@ from service.web.entering import Aside
 from service.web.queries import FILTER, PageQuery
 from service.web.routes.conversations import read_filter
 from store.catalogue.rows import fact_of
-from store.errors import ArchiveUnavailable
+from store.errors import ArchiveUnavailable, ArchiveUncatalogued
 from store.history import elsewhere
 from store.history.history import ConversationHistoryStore
 from store.history.listing import ScoredDigits
@@ -139,10 +139,11 @@ async def page_of(
         if asks:
             found, more = await archive.some(limit, search.last.score if page.has_more and search.last else 0)
             page.unread_shards = () if more else await store.elsewhere.unread_shards()
-    except ArchiveUnavailable:
+    except ArchiveUnavailable as error:
         if after and not page.data and not page.has_more:
             raise
-        page.archive_away = True  # what is in memory can still be shown
+        # what is in memory can still be shown
+        page.archive_away = "cataloguing" if isinstance(error, ArchiveUncatalogued) else "unavailable"
     here = {tree.id: search.places[tree.id] for tree in page.data}
     left = [tree for tree in found if name_of(tree.root) not in here]  # others left memory just now
     kept = {name_of(tree.root): tree.place for tree in left}

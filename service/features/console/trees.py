@@ -102,6 +102,7 @@ class ShownTree(msgspec.Struct):
 
     id: str
     title: str | None
+    first_used_at: int
     last_used_at: int
     turns: int
     turns_complete: bool
@@ -116,6 +117,7 @@ class ShownTree(msgspec.Struct):
 
 
 StopReason = Literal["rows", "time", "bytes"]
+ArchiveAway = Literal["unavailable", "cataloguing"]
 
 
 class Searched(msgspec.Struct):
@@ -136,8 +138,8 @@ class TreePage(msgspec.Struct):
     has_more: bool
     after: str | None
     searched: Searched
-    archive_away: bool = False
-    """Whether there may be more in the archive, which can't be asked now."""
+    archive_away: ArchiveAway | None = None
+    """The reason why the archive, which may have more, can't be asked now."""
     unread_shards: Sequence[str] = ()
     """At the end of a list, the shards of the archive that can't be read, and may have more."""
     object: str = "list"
@@ -187,6 +189,7 @@ def shown_tree(
     return ShownTree(
         id=name_of(root),
         title=summary.title,
+        first_used_at=summary.begun // US,
         last_used_at=used // US,
         turns=summary.turns - (kind_of(root) == "items"),
         turns_complete=whole,
@@ -405,7 +408,7 @@ def _shown_here(tree: Tree, excerpts: Mapping[str, Excerpt], found: FoundTurn | 
     """A tree of memory in a list, with the excerpts of its newest turn and of those that it begins with."""
     title = next((excerpts[each].input for each in tree.opening if each in excerpts and excerpts[each].input), None)
     newest = KeptNewest(tree.newest, tree.status, tree.created, excerpts.get(digits_of(tree.newest)))
-    summary = KeptSummary(title, tree.turns, tree.conversation, newest)
+    summary = KeptSummary(title, tree.begun, tree.turns, tree.conversation, newest)
     return shown_tree(tree.place.digits, tree.used, summary, found, whole=tree.whole, under_way=tree.under_way)
 
 

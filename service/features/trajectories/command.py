@@ -64,7 +64,7 @@ def export(
 
     With `--format atif` or `gym` a line is a trajectory: the turns from the first to one without a continuation.
     """
-    filters = filters_of(None, model, since, metadata or [])
+    filters = filters_of(metadata, model=model, since=since)
     if (everything or bool(filters)) + bool(ids) + (after is not None) != 1:
         raise ClientError("give the id of a response, or --all", EXIT_USAGE)
     if form == "tree":

@@ -6,10 +6,10 @@
 -- Arguments: tenant  whose they are
 --            roots   the digits of their roots, with spaces between
 --            most    how many turns may be looked at
--- Result:    {'ok', for each tree, in order, as many as were looked at and at least one: its last use, how many turns it
---            has, 1 if these are all and 0 if there may be more, the digits of its newest turn without a child, those of the
---            conversation that stands at it or -, how many turns of the tree are under way, and of the newest one its status,
---            when it was made (µs), and the bytes of its response; the bytes of the root's; and of a tree that begins with what
+-- Result:    {'ok', for each tree, in order, as many as were looked at and at least one: its last use, when its root
+--            was made (µs), how many turns it has, 1 if these are all and 0 if there may be more, the digits of its newest turn
+--            without a child, those of the conversation that stands at it or -, how many turns of the tree are under way, and of
+--            the newest one its status, when it was made (µs), and the bytes of its response; the bytes of the root's; and of a tree that begins with what
 --            somebody added by hand, the digits of the turn behind that and the bytes of its response, else - and 0; with
 --            spaces between; or '' where it is gone}
 -- Invariant: nothing changes, not even the order of use. The newest turn is the one used last of those without children and of
@@ -102,7 +102,8 @@ local function summed_up(root)
   local status, created, bytes, deleted = unpack(call('HMGET', key('node', tenant, newest), 'status', 'created',
     'response_bytes', 'deleted'))
   status = deleted and 'deleted' or status or '-'
-  return table.concat({ used, number, whole and 1 or 0, newest, named, #jobs, status, created or 0, bytes or 0,
+  local begun = call('HGET', key('node', tenant, root), 'created') or 0
+  return table.concat({ used, begun, number, whole and 1 or 0, newest, named, #jobs, status, created or 0, bytes or 0,
     opening(root, newest) }, ' '), whole
 end
 

@@ -138,6 +138,7 @@ async def test_each_archived_tree_has_a_row_that_says_what_it_is(listed: Listed)
     assert await listed.roots() == [digits_of(one[0]), digits_of(other[0])]
     summary = await listed.summary(one[0])
     assert (summary.title, summary.turns, summary.conversation) == ("first words", 3, None)
+    assert summary.begun < (await listed.summary(other[0])).begun < summary.newest.created
     assert (summary.newest.id, summary.newest.status) == (fork[0], "completed")
     assert summary.newest.excerpt is not None
     assert summary.newest.excerpt.output == "THREE"

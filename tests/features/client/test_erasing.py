@@ -14,6 +14,7 @@ from service.features.client import printing
 from service.features.client.erasing import erase
 from service.features.client.errors import ClientError, RefusedByService
 from service.features.client.service import RemoteService
+from store.catalogue.cataloguing import Cataloguer
 from store.history.history import ConversationHistoryStore
 from store.redis.connection import connect
 from tests.support.service.beside import ServiceBeside
@@ -36,7 +37,7 @@ class Refusing:
         if method == "DELETE":
             raise RefusedByService(*REASONS[path[-1]])
         trees = [{"id": id, "title": "", "newest": {"id": id, "status": "completed"}} for id in REASONS]
-        end = {"after": None, "archive_away": False, "unread_shards": self._unread, "searched": self._searched}
+        end = {"after": None, "archive_away": None, "unread_shards": self._unread, "searched": self._searched}
         return {"data": trees, **end}
 
 
@@ -124,7 +125,7 @@ def test_without_their_folder_an_erasure_says_that_backups_may_have_it_still(
 ) -> None:
     service = cast(RemoteService, Finding(["a"]))
     assert not erase.__wrapped__(service, metadata=["user=x"], yes=True)  # pyright: ignore[reportFunctionMemberAccess]
-    assert "Earlier backups still have them: --backups FOLDER names these" in capsys.readouterr().err
+    assert "Earlier backups may still have them: --backups FOLDER names these" in capsys.readouterr().err
     with pytest.raises(ClientError, match="is no folder"):
         erase.__wrapped__(service, metadata=["user=x"], backups=tmp_path / "none")  # pyright: ignore[reportFunctionMemberAccess]
 
@@ -137,8 +138,27 @@ class Finding:
 
     def call(self, method: str, path: str, *_: object, **__: object) -> dict[str, Any]:
         trees = [{"id": id, "title": "", "newest": {"id": id, "status": "completed"}} for id in self._ids]
-        end = {"after": None, "archive_away": False, "unread_shards": [], "searched": self.searched}
+        end = {"after": None, "archive_away": None, "unread_shards": [], "searched": self.searched}
         return {"data": trees, **end}
+
+
+def test_a_catalogue_that_is_being_made_is_told_and_nothing_is_erased_meanwhile(
+    beside: Callable[..., ServiceBeside], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def not_whole(_: Cataloguer) -> tuple[str, bool]:
+        return "", False
+
+    monkeypatch.setattr(Cataloguer, "whole", not_whole)
+    service = beside(archive_url="sqlite")
+    monkeypatch.setenv("HARMONIUM_URL", service.url)
+    service.client().responses.create(model=MODEL, input="My name is Ada.", metadata={"user": "ada"})
+    away = "the catalogue of the archive is being built, and can't be searched yet"
+    listed, erased = run("ls", "--metadata", "user=ada"), run("erase", "--metadata", "user=ada", "--yes")
+    assert "My name is Ada." in listed.stdout
+    assert listed.stderr == f"… without the conversations that are only in the archive: {away}\n"
+    assert (erased.exit_code, erased.stdout) == (1, "")
+    assert erased.stderr == f"harmonium: {away}; nothing was erased. Run this again later\n"
+    assert "My name is Ada." in said("ls")
 
 
 @pytest.mark.parametrize("archive", ["none", "sqlite"])
@@ -168,12 +188,18 @@ def test_an_erased_conversation_leaves_nothing_whatever_was_deleted_of_it_before
     assert list(service.http().get("/v1/conversations").json()["data"]) == []
 
 
+@pytest.mark.parametrize(
+    ("text", "mark", "marked"),
+    [
+        ("Zürich is no azur, and (zurichs)\033[2J", "zur", "*Zürich* is no azur, and (*zurichs*)<U+001B>[2J"),
+        ("明日の天気、GPUは暑い。天気", "gpu 天気", "明日の*天気*、*GPU*は暑い。*天気*"),
+    ],
+)
 def test_words_that_begin_as_those_looked_for_are_marked_at_a_terminal(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, text: str, mark: str, marked: str
 ) -> None:
-    text = "Zürich is no azur, and (zurichs)\033[2J"
-    printing.out(text, mark="zur")
+    printing.out(text, mark=mark)
     assert capsys.readouterr().out == f"{text}\n"
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    printing.out(text, mark="zur")
-    assert capsys.readouterr().out == ("\033[1mZürich\033[0m is no azur, and (\033[1mzurichs\033[0m)<U+001B>[2J\n")
+    printing.out(text, mark=mark)
+    assert capsys.readouterr().out.replace("\033[1m", "*").replace("\033[0m", "*") == f"{marked}\n"

@@ -71,7 +71,7 @@ class Moving:
     def pages(self, path: str, limit: int, since: int | None = None) -> Iterator[dict[str, Any]]:
         assert (path, limit, since) in ((TREES, 100, None), (TREES, 100, 7))
         for id in ("one",) if since is None else ("other", "one"):
-            yield {"data": [{"id": id, "newest": {"id": id}, "last_used_at": 7}], "archive_away": False}
+            yield {"data": [{"id": id, "newest": {"id": id}, "last_used_at": 7}], "archive_away": None}
 
     def find(self, path: str) -> dict[str, Any]:
         archived = {"ends": [], "complete": True}
@@ -94,7 +94,8 @@ def test_an_archive_that_does_not_answer_is_told_beside_what_is_in_memory(
     monkeypatch.setattr(KeptTrees, "some", away)
     listed, exported = run("ls"), run("export", "--all")
     assert listed.stdout.split()[0] == first
-    assert listed.stderr == "… without conversations that are only in the archive, which doesn't answer\n"
+    lacked = "the conversations that are only in the archive: the archive doesn't answer"
+    assert listed.stderr == f"… without {lacked}\n"
     assert [line["id"] for line in lines(exported.stdout)] == [first, first]
     assert (exported.exit_code, exported.stderr.splitlines()[0]) == (1, listed.stderr.removeprefix("… ").strip())
 

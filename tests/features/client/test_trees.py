@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from service.features.client.trees import draw
+from service.features.client.trees import ARCHIVED, draw
 from service.features.console.trees import Box
 from tests.support.service.beside import ServiceBeside
 from tests.support.service.commands import id_of, run, said, told
@@ -71,6 +71,8 @@ def test_conversations_are_listed_by_how_they_begin_and_what_was_said_last(servi
     marked = client.responses.create(model="gpt-oss-20b", input="Count to 2.", metadata={"who": "cli"}).id
     client.responses.create(model="gpt-oss-20b", input="Count to 4.", previous_response_id=marked)
     assert "1 2 3 4" in said("ls", "--metadata", "who=cli")
+    person = client.responses.create(model="gpt-oss-20b", input="I am here.", safety_identifier="p-ada").id
+    assert [line.split()[0] for line in said("ls", "--safety-identifier", "p-ada").splitlines()] == [person]
     found = said("ls", "--text", "my ADA").splitlines()[0].split("  ")
     assert (found[0], found[3:]) == (second, ["My name is Ada.", "What is my name?"])
     message = {"type": "message", "role": "user", "content": "Only an item."}
@@ -94,6 +96,23 @@ def test_a_search_that_stopped_goes_on_by_itself_and_says_how_far_it_is(
     assert result.stdout.split()[0] == first
     assert [line.split(",")[0] for line in result.stderr.splitlines()] == ["… looked at 4 conversations"]
     assert run("ls", "--limit", "6").stderr.splitlines()[-1].startswith("… --after ")
+
+
+def test_an_archived_conversation_is_marked_in_the_list_and_deleted_like_any_other(
+    beside: Callable[..., ServiceBeside], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = beside(max_responses=2, archive_url="sqlite", archive_after_seconds=0)
+    monkeypatch.setenv("HARMONIUM_URL", service.url)
+    first, *others = (id_of(run("ask", words)) for words in ("My name is Ada.", "Count to 2.", "Count to 3."))
+
+    def listed() -> dict[str, list[str]]:
+        return {line.split()[0]: line.split("  ")[3:] for line in said("ls").splitlines()}
+
+    assert listed()[first][:2] == [ARCHIVED, "My name is Ada."]
+    assert listed()[others[-1]][0] == "Count to 3."
+    assert said("rm", "--tree", "--yes", first[:15]) == f"deleted {first}\n"
+    assert listed().keys() == {*others}
+    assert "My name is Ada." not in said("ls", "--text", "ada")
 
 
 @pytest.mark.usefixtures("service")

@@ -63,6 +63,7 @@ def test_a_tree_is_shown_by_its_newest_turn(own: Served) -> None:
     (tree,) = trees(http)["data"]
     now = time.time()
     assert now - 60 < tree.pop("last_used_at") <= now
+    assert tree.pop("first_used_at") == client.responses.retrieve(root).created_at
     newest = tree.pop("newest")
     assert tree == {
         "object": "console.tree",
@@ -260,6 +261,8 @@ def test_all_that_is_kept_is_listed_once_wherever_a_page_ends(
     wait_until(lambda: listed(100).keys() == ids, 20, "not all is listed")
     whole = listed(100)
     assert set(whole.values()) == {True, False}
+    for tree in trees(service.http(), limit=100)["data"]:
+        assert tree["first_used_at"] == tree["newest"]["created_at"]
     for limit in (1, 2, 3, 4):
         assert list(listed(limit).items()) == list(whole.items())
 
@@ -291,7 +294,7 @@ class KeptAll(ArchiveReader):
         self._uses = {**uses, first.digits[:-1] + "x": first.score + 1}
 
     async def find_kept(self, tenant: str, query: KeptQuery) -> Sequence[KeptTree]:
-        shown = msgspec.json.encode(KeptSummary(None, 1, None, KeptNewest("resp_00", "completed", 0, None)))
+        shown = msgspec.json.encode(KeptSummary(None, 0, 1, None, KeptNewest("resp_00", "completed", 0, None)))
         kept = [
             KeptTree(tree_at(root), used, root, root, shown, here=used * (self.are_here and not root.endswith("x")))
             for root, used in self._uses.items()

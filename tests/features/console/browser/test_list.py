@@ -213,7 +213,7 @@ def test_a_search_of_memory_goes_on_by_itself_says_how_far_it_is_and_is_stopped(
         searched = {"trees": 1_200, "back_to": 1_700_000_000, "stopped": "time" if stopped else None, "unread": 0}
         after = f"place-{len(asked)}" if stopped else None
         data = [tree] if found else []
-        answer = {"data": data, "has_more": stopped, "after": after, "searched": searched, "archive_away": False}
+        answer = {"data": data, "has_more": stopped, "after": after, "searched": searched, "archive_away": None}
         route.fulfill(json=answer)
 
     def answer(route: Route) -> None:
@@ -244,16 +244,20 @@ def test_a_search_of_memory_goes_on_by_itself_says_how_far_it_is_and_is_stopped(
     assert "after=place-3" in asked[-1]
 
 
-def test_an_archive_that_does_not_answer_is_told_and_no_list_is_called_empty(
-    service: ServiceProcess, visit: Open
+@pytest.mark.parametrize(
+    ("away", "words"),
+    [("unavailable", "The archive doesn't answer"), ("cataloguing", "The archive's catalogue is being built")],
+)
+def test_the_reason_is_told_why_the_archive_can_not_be_asked_and_no_list_is_called_empty(
+    service: ServiceProcess, visit: Open, away: str, words: str
 ) -> None:
     page = visit(service)
     searched = {"trees": 0, "back_to": None, "stopped": None, "unread": 0}
-    told = {"data": [], "has_more": False, "after": None, "searched": searched, "archive_away": True}
+    told = {"data": [], "has_more": False, "after": None, "searched": searched, "archive_away": away}
     page.route("**/console/api/trees?*model=*", lambda route: route.fulfill(json=told))
     page.get_by_label("Model").fill("other")
     page.get_by_label("Model").press("Enter")
-    expect(page.get_by_role("alert")).to_contain_text("The archive doesn't answer")
+    expect(page.get_by_role("alert")).to_contain_text(words)
     expect(page.locator(".empty")).to_have_count(0)
 
 
