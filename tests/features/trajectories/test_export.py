@@ -63,11 +63,13 @@ def test_trajectories_are_exported_by_ids_filters_and_cursors(
 def test_pages_behind_a_cursor_say_that_they_lack_what_is_only_in_the_archive(
     beside: Callable[..., ServiceBeside], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    service = beside(max_responses=2, archive_url="sqlite", archive_after_seconds=0)
+    service = beside(max_responses=4, archive_url="sqlite", archive_after_seconds=0)
     monkeypatch.setenv("HARMONIUM_URL", service.url)
-    made = {id_of(run("ask", f"Count to {number}.")) for number in range(2, 7)}
+    first = id_of(run("ask", "My name is Ada."))
+    made = {id_of(run("ask", "--from", first, f"Count to {number}.")) for number in (2, 3)}
+    made |= {id_of(run("ask", f"Count to {number}.")) for number in range(2, 7)}
     found, remarks = exported("--format", "atif", "--after", "0")
     assert {each["trajectory_id"] for each in found} < made
     assert (remarks[0], remarks.count(LEFT_OUT)) == (LEFT_OUT, 1)
     everything, remarks = exported("--format", "atif", "--all")
-    assert ({each["trajectory_id"] for each in everything}, remarks) == (made, ["5 trajectories"])
+    assert ({each["trajectory_id"] for each in everything}, remarks) == (made, ["7 trajectories"])
