@@ -243,10 +243,11 @@ class Feature:
         """Its settings beside an embedded server, where they are others than the given ones."""
         return {}
 
-    async def join(self, settings: CoreSettings, store: ConversationHistoryStore, *, alone: bool) -> None:
-        """Check at the start that it can be used, and warn of what is amiss. `alone`: the store is an embedded one.
-        Raises Unsupported, StoreUnavailable, ArchiveUnavailable.
+    async def join(self, settings: CoreSettings, store: ConversationHistoryStore, *, alone: bool) -> Sequence[str]:
+        """Check at the start that it can be used, and warn of what is amiss; the warnings. `alone`: the store is an
+        embedded one. Raises Unsupported, StoreUnavailable, ArchiveUnavailable.
         """
+        return ()
 
 
 @cache

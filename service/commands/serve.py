@@ -15,7 +15,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Coroutine, Generator, Mapping
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, contextmanager, suppress
 from functools import partial
 from multiprocessing import parent_process
@@ -130,11 +130,12 @@ def run(settings: CoreSettings, create_app: CreateApp) -> None:
     with listen(settings.host, settings.port) as listener, redis_for(settings) as served:
         close_logs = configure_logs(settings)  # after the store: it starts a thread
         try:
-            join(served, alone=not settings.redis_url)
+            warnings = join(served, alone=not settings.redis_url)
             url, terminal = address_of(listener), terminal_of(settings)
             stored = asyncio.run(_stored_responses(served)) if terminal else None
             _announce(settings, url, terminal, beside)
-            config, ready = _config(served, create_app), partial(_tell_ready, settings, url, terminal, stored, beside)
+            told = (settings, url, terminal, stored, beside, warnings)
+            config, ready = _config(served, create_app), partial(_tell_ready, *told)
             if settings.workers == 1:
                 ApiServer(config, ready).run(sockets=[listener])
             else:
@@ -169,27 +170,29 @@ def _strip_names_of_models(settings: CoreSettings) -> CoreSettings:
     return settings.model_copy(update={"engine": DEMO, "model_aliases": aliases})
 
 
-def join(settings: CoreSettings, *, alone: bool = False) -> None:
-    """Agree with the layout record of the store. `alone`: nobody else uses it, so its limits change with ours.
+def join(settings: CoreSettings, *, alone: bool = False) -> Sequence[str]:
+    """Agree with the layout record of the store; the warnings. `alone`: nobody else uses it, so its limits change with
+    ours.
 
     A store that doesn't answer keeps nobody from starting: `/ready` says so then, and every sweep asks the record
     again. Raises LayoutMismatch where this process must not use the store, and Unsupported where that, or what a
     feature leans on, can't do what is asked.
     """
-    asyncio.run(_join(settings, alone=alone))
+    return asyncio.run(_join(settings, alone=alone))
 
 
-async def _join(settings: CoreSettings, *, alone: bool) -> None:
-    store = open_store(settings)
+async def _join(settings: CoreSettings, *, alone: bool) -> Sequence[str]:
+    store, warnings = open_store(settings), list[str]()
     try:
         await open_layout(settings, store, alone=alone).agree()
         for feature in features():
-            await feature.join(settings, store, alone=alone)
+            warnings += await feature.join(settings, store, alone=alone)
         await store.confirmer.require(store.keyspace.all_shards())
     except (StoreUnavailable, ArchiveUnavailable):
-        return
+        pass
     finally:
         await store.close()
+    return warnings
 
 
 async def _stored_responses(settings: CoreSettings) -> int | None:
@@ -529,7 +532,12 @@ def _announce(settings: CoreSettings, url: str, terminal: "Console | None", besi
 
 
 async def _tell_ready(
-    settings: CoreSettings, url: str, terminal: "Console | None", stored: int | None, beside: str
+    settings: CoreSettings,
+    url: str,
+    terminal: "Console | None",
+    stored: int | None,
+    beside: str,
+    warnings: Sequence[str],
 ) -> None:
     """Say that it answers, and what it can't serve without where that is away."""
     found = await _readiness(url)
@@ -540,7 +548,7 @@ async def _tell_ready(
         from service.commands.terminal import card
 
         with suppress(OSError):  # it may be closed by now
-            terminal.print(card(settings, url, stored, env_file(), away, beside), soft_wrap=True)
+            terminal.print(card(settings, url, stored, env_file(), away, beside, warnings), soft_wrap=True)
     elif away:
         logs.event(logger, logging.WARNING, "serving, but not ready", url=url, reason=away)
     else:

@@ -6,7 +6,7 @@ doesn't look for, shortens ids, and fits LINE_CHARS. Never show a key here, or w
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -145,12 +145,18 @@ def _short(text: str) -> str:
 
 
 def card(
-    settings: CoreSettings, url: str, stored: int | None, env_file: Path | None, amiss: str = "", beside: str = ""
+    settings: CoreSettings,
+    url: str,
+    stored: int | None,
+    env_file: Path | None,
+    amiss: str = "",
+    beside: str = "",
+    warnings: Sequence[str] = (),
 ) -> Text:
     """Where the service is, what answers, what it keeps and who can reach it, and a request to paste.
 
-    `stored` is how many responses there are, None where the store doesn't say; `amiss` is why it can't serve yet, and
-    `beside` the URL of a vLLM server that isn't served.
+    `stored` is how many responses there are, None where the store doesn't say; `amiss` is why it can't serve yet,
+    `beside` the URL of a vLLM server that isn't served, and `warnings` those of the start.
     """
     where = display(settings)["redis_url"] or settings.data_dir
     kept = many(stored, "response") if stored is not None else "which doesn't answer now"
@@ -160,6 +166,7 @@ def card(
         "engine": _engine(settings),
         "beside it": f"vLLM at {beside}, which --engine vllm serves" if beside else "",
         "conversations": f"in {where}, {kept}" if settings.store else f"are not kept: {variable('store')} is false",
+        "warning": f"\n{' ' * (LABEL_CHARS + 3)}".join(warnings),
         "settings": f"also from {env_file}" if env_file else "",
         "access": _access(settings),
         "console": f"{url}/console",
@@ -171,7 +178,8 @@ def card(
         if value:
             red = "bold red" if value is amiss else ""
             text.append(f"  {label:<{LABEL_CHARS}} ", red or ("bold" if label == "harmonium" else "dim"))
-            text.append(f"{value}\n", red or ("yellow" if "no real model" in value or label == "beside it" else ""))
+            warns = "no real model" in value or label in ("beside it", "warning")
+            text.append(f"{value}\n", red or ("yellow" if warns else ""))
     text.append("\n  try it\n", "dim")
     return text.append(f"{_request_to_paste(settings, url)}\n", "cyan")
 

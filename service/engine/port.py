@@ -43,6 +43,7 @@ FAMILY_NAMES = (
     "mistral",
     "granite-4.2",
     "granite-4",
+    "qwen3.6",
     "qwen3-coder",
     "qwen3",
     "hermes",

@@ -1,6 +1,6 @@
 """The archive in a process: its place among the parts, its chores and its check, and its commands."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import typer
@@ -45,7 +45,7 @@ class ArchiveFeature(Feature):
     def beside_embedded(self, settings: CoreSettings) -> Mapping[str, object]:
         return {"archive_url": ArchiveSettings.of(settings).archive_url or SQLITE}
 
-    async def join(self, settings: CoreSettings, store: ConversationHistoryStore, *, alone: bool) -> None:
+    async def join(self, settings: CoreSettings, store: ConversationHistoryStore, *, alone: bool) -> Sequence[str]:
         try:
             archive = open_store_archive(ArchiveSettings.of(settings), store)
             if archive is not None:
@@ -59,6 +59,7 @@ class ArchiveFeature(Feature):
             raise Unsupported(
                 f"{variable('archive_url')} names a newer archive: {error} (docs/upgrading.md)"
             ) from error
+        return ()
 
 
 FEATURE = ArchiveFeature()

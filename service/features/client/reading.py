@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from shutil import get_terminal_size
 
-from service.commands.arguments import EXIT_NOT_FOUND, EXIT_USAGE
+from service.commands.arguments import EXIT_NOT_FOUND, EXIT_USAGE, many
 from service.features.client import printing
 from service.features.client.errors import ClientError
 from service.features.client.service import TERMINAL_STATUSES, Json, RemoteService
@@ -43,7 +43,10 @@ MOST_TREES = 500
 MOST_CANDIDATES = 5
 """How many ids are named that begin alike."""
 
-_BEGIN = re.compile(r"(?:resp_)?([0-9a-f]{4,47})")
+FEWEST_DIGITS = 4
+"""The fewest digits of the beginning of an id."""
+
+_BEGIN = re.compile(r"(?:resp_)?([0-9a-f]{1,47})")
 _DIGITS = re.compile(r"[0-9a-f]{48}")
 _SHARED = SHARD_DIGITS + TREE_DIGITS
 """How many digits the ids of all responses of a tree have in common."""
@@ -56,6 +59,10 @@ def whole_id(service: RemoteService, id: str) -> str:
     begins = _BEGIN.fullmatch(id)
     if begins is None and id != LAST:
         return f"resp_{id}" if _DIGITS.fullmatch(id) else check_id(id)
+    if begins and len(begins[1]) < FEWEST_DIGITS:
+        raise ClientError(
+            f"{id!r} is too short: the beginning of an id has at least {FEWEST_DIGITS} digits", EXIT_USAGE
+        )
     pages = service.pages(TREES, limit=PAGE)
     trees: list[Json] = [tree for page in islice(pages, MOST_TREES // PAGE if begins else 1) for tree in page["data"]]
     if begins is None:
@@ -71,7 +78,7 @@ def whole_id(service: RemoteService, id: str) -> str:
     if len(ids) == 1:
         return ids[0]
     if not ids:
-        among = f"the {len(trees)} conversations used last; give the whole id"
+        among = f"the {many(len(trees), 'conversation')} used last; give the whole id"
         raise ClientError(f"no id begins with 'resp_{begin}' in {among}", EXIT_NOT_FOUND)
     more = f" and {len(ids) - MOST_CANDIDATES} more" if len(ids) > MOST_CANDIDATES else ""
     raise ClientError(f"'resp_{begin}' begins {', '.join(ids[:MOST_CANDIDATES])}{more}; give more digits", EXIT_USAGE)

@@ -60,7 +60,7 @@ MAX_TOLD = 10
 PROGRESS_TURNS = 100
 """After how many turns it is told how far it is."""
 
-_UNDER_WAY = ("queued", "in_progress")
+UNDER_WAY = ("queued", "in_progress")
 
 app = typer.Typer()
 
@@ -261,7 +261,7 @@ def export_lines(service: RemoteService, ids: list[str], outcome: ExportCounts) 
     for listed in () if ids else _all_trees(service, outcome):
         if listed["id"] in outcome.trees:
             continue
-        if found := _tree_at(service, listed["newest"]["id"]) or _tree_at(service, listed["id"]):
+        if found := listed_tree(service, listed):
             yield from _lines_of(service, found, outcome)
 
 
@@ -278,26 +278,39 @@ def _all_trees(service: RemoteService, outcome: ExportCounts) -> Iterator[Json]:
                 outcome.lacks(away_note(page))
 
 
+def listed_tree(service: RemoteService, listed: Json) -> Json | None:
+    """A tree of a list, None where it was deleted just now."""
+    return _tree_at(service, listed["newest"]["id"]) or _tree_at(service, listed["id"])
+
+
+def with_branches(service: RemoteService, tree: Json) -> Iterator[Json]:
+    """A tree as it is, and then with each of its branches in the archive, which come back one by one."""
+    ends = set[str]()
+    more: Json | None = tree
+    while more is not None:
+        tree, more = more, None
+        yield tree
+        archived: Json = tree["archived"] or {}  # the archive may not say
+        for end in archived.get("ends", ()):
+            if end not in ends and more is None:
+                ends.add(end)
+                more = _tree_at(service, end)
+
+
 def _tree_at(service: RemoteService, id: str) -> Json | None:
     """The tree of a response, None where it was deleted just now."""
     return service.find(f"{TREES}/{check_id(id)}")
 
 
 def _lines_of(service: RemoteService, tree: Json, outcome: ExportCounts) -> Iterator[Json]:
-    """The lines of a tree. Its branches in the archive are asked for one by one, which brings them back."""
+    """The lines of a tree, with its branches in the archive."""
     outcome.trees.add(tree["id"])
     yield {"object": FORMAT, "version": VERSION, "id": tree["id"]}
-    written, ends = set[str](), set[str]()
-    more: Json | None = tree
-    while more is not None:
-        tree, more = more, None
+    written = set[str]()
+    for whole in with_branches(service, tree):
+        tree = whole
         yield from _turns_of(service, [turn for turn in tree["turns"] if turn["id"] not in written], outcome)
         written.update(turn["id"] for turn in tree["turns"])
-        archived: Json = tree["archived"] or {}  # the archive may not say
-        for end in archived.get("ends", ()):
-            if end not in ends and more is None:
-                ends.add(end)
-                more = _tree_at(service, end)
     if not tree["turns_complete"]:
         outcome.lacks(f"older branches of {tree['id']}")
     elif not (tree["archived"] and tree["archived"]["complete"]):
@@ -306,7 +319,7 @@ def _lines_of(service: RemoteService, tree: Json, outcome: ExportCounts) -> Iter
 
 def _turns_of(service: RemoteService, turns: list[Json], outcome: ExportCounts) -> Iterator[Json]:
     for turn in turns:
-        if turn["status"] in _UNDER_WAY:
+        if turn["status"] in UNDER_WAY:
             outcome.lacks(f"{turn['id']}, which is still running")
             continue
         whole = service.find(f"{TURNS}/{check_id(turn['id'])}")
@@ -315,7 +328,7 @@ def _turns_of(service: RemoteService, turns: list[Json], outcome: ExportCounts) 
             continue
         outcome.turns += 1
         if outcome.turns % PROGRESS_TURNS == 0:
-            printing.remark(f"… {outcome.turns} turns of {len(outcome.trees)} trees")
+            printing.remark(f"… {many(outcome.turns, 'turn')} of {many(len(outcome.trees), 'tree')}")
         yield whole
 
 

@@ -3,6 +3,7 @@
 import logging
 from urllib.parse import parse_qs, urlsplit
 
+from service.commands.arguments import many
 from service.logs import event
 from service.settings.core import DEFAULT_TENANT, CoreSettings, is_loopback
 from service.settings.sources import variable
@@ -10,28 +11,42 @@ from store.doctor.doctor import Expected, Level, judge
 from store.doctor.examine import examine
 from store.guard import free_bytes
 from store.history.history import ConversationHistoryStore
-from store.history.listing import TreeListing
+from store.history.listing import Merged
 from store.redis import address
 
 logger = logging.getLogger(__name__)
 
+MOST_COUNTED = 1_000
+"""How many conversations are counted before a start: some 20 ms."""
 
-async def warn_of_redis(settings: CoreSettings) -> None:
+
+async def warn_of_redis(settings: CoreSettings) -> list[str]:
     """A WARNING for each row of the doctor about the Redis that isn't ok. Raises StoreUnavailable."""
+    warnings = list[str]()
     terms = settings.redis_prefix, settings.shards, settings.store_timeout_seconds
     examined = await examine(str(settings.redis_url), *terms)
     for each in judge(expected_of(settings), examined):
         if each.level is not Level.OK:
             message = f"the Redis, {each.what}: {each.now}"
             event(logger, logging.WARNING, message, node=each.node or None, reason=each.why, remedy=each.remedy)
+            warnings.append(message)
+    return warnings
 
 
-async def warn_of_default(settings: CoreSettings, store: ConversationHistoryStore) -> None:
+async def warn_of_default(settings: CoreSettings, store: ConversationHistoryStore) -> list[str]:
     """A WARNING where conversations were made without keys, and no key reads them now. Raises StoreUnavailable."""
-    if DEFAULT_TENANT not in settings.tenants and await TreeListing(store, DEFAULT_TENANT).some(1):
-        message = f"conversations in the store belong to the tenant {DEFAULT_TENANT}, and no key belongs to that tenant"
-        remedy = f"to read them, add {DEFAULT_TENANT}:KEY to {variable('api_keys')}"
-        event(logger, logging.WARNING, message, remedy=remedy)
+    if DEFAULT_TENANT in settings.tenants:
+        return []
+    listed = Merged(store, "trees", DEFAULT_TENANT, ascending=False, after=None)
+    number = len(await listed.some(MOST_COUNTED))
+    if not number:
+        return []
+    counted = many(number, "conversation") if number < MOST_COUNTED else f"{number:,} or more conversations"
+    belong, them = ("belongs", "it") if number == 1 else ("belong", "them")
+    message = f"{counted} in the store {belong} to the tenant {DEFAULT_TENANT}, and no key belongs to that tenant"
+    remedy = f"to read {them}, add {DEFAULT_TENANT}:KEY to {variable('api_keys')}"
+    event(logger, logging.WARNING, message, remedy=remedy)
+    return [message]
 
 
 def expected_of(settings: CoreSettings) -> Expected:

@@ -19,12 +19,11 @@ class OperatorFeature(Feature):
         app.command(rich_help_panel=RUN, cls=SettingsCommand)(doctor)
         app.command(rich_help_panel=KEEP, cls=SettingsCommand)(fsck)
 
-    async def join(self, settings: CoreSettings, store: ConversationHistoryStore, *, alone: bool) -> None:
+    async def join(self, settings: CoreSettings, store: ConversationHistoryStore, *, alone: bool) -> list[str]:
         from service.features.operator.at_start import warn_of_default, warn_of_redis
 
-        if not alone:
-            await warn_of_redis(settings)
-        await warn_of_default(settings, store)
+        of_redis = [] if alone else await warn_of_redis(settings)
+        return of_redis + await warn_of_default(settings, store)
 
 
 FEATURE = OperatorFeature()

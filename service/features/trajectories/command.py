@@ -4,7 +4,8 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, BinaryIO, Literal, cast
@@ -18,13 +19,16 @@ from service.features.client.options import AsJson, talking
 from service.features.client.reading import whole_id
 from service.features.client.service import Json, RemoteService
 from service.features.client.trees import (
+    UNDER_WAY,
     ExportCounts,
     ImportCounts,
     bring,
     export_lines,
     filters_of,
     import_file,
+    listed_tree,
     trees,
+    with_branches,
 )
 from service.features.trajectories.reading import BegunFile, Story, stories
 
@@ -78,8 +82,10 @@ def export(
     if after is not None:
         pieces = _since(service, after, form)
     else:
-        listed = (tree["newest"]["id"] for page in trees(service, MOST, filters, None) for tree in page["data"])
-        wanted = (whole_id(service, id) for id in ids) if ids else listed
+        listed = (tree for page in trees(service, MOST, filters, None) for tree in page["data"])
+        wanted = (
+            (whole_id(service, id) for id in ids) if ids else (id for tree in listed for id in _tops(service, tree))
+        )
         pieces = (each for id in wanted for each in service.pieces(TRAJECTORIES, AFTER, id=id, format=form))
     number = 0
     for piece in pieces:
@@ -90,13 +96,38 @@ def export(
     return 0
 
 
+def _tops(service: RemoteService, listed: Json) -> Iterator[str]:
+    """The first responses of a listed tree, one of which each of its trajectories has: more than one only where the
+    root was deleted.
+    """
+    found = listed_tree(service, listed)
+    turns, below = list[Json](), set[str]()
+    for tree in () if found is None else with_branches(service, found):
+        turns = tree["turns"]
+    for turn in turns:
+        if turn["parent"] not in below:
+            if turn["kind"] != "response" or turn["status"] in ("deleted", *UNDER_WAY):
+                continue
+            yield turn["id"]
+        below.add(turn["id"])
+
+
 def _since(service: RemoteService, after: str, form: str) -> Generator[bytes]:
     """The trajectories of all pages behind a cursor, and where to go on."""
     last = None
     while after != last:
         last = after
         after = (yield from service.pieces(TRAJECTORIES, AFTER, after=last, format=form)) or last
+    if _has_archive(service):
+        printing.remark("without conversations that are only in the archive; --all includes them")
     printing.remark(f"… --after {after} continues")
+
+
+def _has_archive(service: RemoteService) -> bool:
+    """Whether the service has an archive, as far as it says so."""
+    with suppress(ClientError):
+        return "archive" in service.call("GET", "/ready")
+    return True
 
 
 @app.command(name="import", rich_help_panel=LOOK)
@@ -122,7 +153,7 @@ def import_(
     except OSError as error:
         raise ClientError(f"can't read {file}: {error.strerror}", EXIT_USAGE) from None
     for what, count in sorted((+lost).items()):
-        printing.remark(f"without {count} {what}")
+        printing.remark(f"without {what}: {count:,}")
     told = asdict(outcome) | ({"without": dict(+lost)} if +lost else {})
     printing.out(json.dumps(told) if as_json else str(outcome))
     return 1 if outcome.refused or any(what.startswith("broken") for what in +lost) else 0

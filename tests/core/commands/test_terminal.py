@@ -37,3 +37,11 @@ def test_the_card_of_a_real_engine_with_keys_shows_no_secret() -> None:
     assert "sk-secret" not in text
     assert "vLLM at http://gpu:8000\n" in text
     assert "in redis://:****@redis:6379/0, which doesn't answer now\n" in text
+
+
+def test_the_card_shows_the_warnings_of_the_start_below_each_other() -> None:
+    warnings = ["the Redis, persistence: nothing is written to disk", "the Redis, memory: no limit"]
+    text = card(load_settings(), "http://127.0.0.1:8000", 0, None, warnings=warnings).plain
+    shown = [line.strip() for line in text.splitlines() if "the Redis" in line]
+    assert shown == [f"warning        {warnings[0]}", warnings[1]]
+    assert "warning" not in card(load_settings(), "http://127.0.0.1:8000", 0, None).plain

@@ -39,6 +39,9 @@ async def few(query: Annotated[Few, InQuery()], name: str) -> Few:
 async def endpoint() -> None: ...
 
 
+REMEDY = "Set HARMONIUM_CHATS=remember to have chat completions and messages answered here."
+
+
 @pytest.mark.parametrize(
     ("method", "path", "allow", "advice"),
     [
@@ -46,7 +49,7 @@ async def endpoint() -> None: ...
         ("PUT", "/v1/plain/those", ["GET", "POST", "HEAD"], "It takes GET, POST and HEAD."),
         ("GET", "/v1/plain/ab/", [], "Did you mean /v1/plain/ab?"),
         ("POST", "/v1/v1/plain", [], "Did you mean /v1/plain?"),
-        ("POST", "/chat/completions", [], "Each engine serves the Responses API: POST /v1/responses."),
+        ("POST", "/chat/completions", [], f"{REMEDY} Each engine serves the Responses API: POST /v1/responses."),
         ("GET", "/v1/files", [], "There is no such path; /openapi.json lists all."),
     ],
 )

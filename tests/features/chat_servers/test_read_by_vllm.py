@@ -50,6 +50,7 @@ FLAGS = {
     "mistral": ("mistral", "mistral"),
     "granite-4.2": ("qwen3_coder", "granite_thinking_parser"),
     "granite-4": ("granite4", ""),
+    "qwen3.6": ("qwen3_coder", "qwen3"),
     "qwen3-coder": ("qwen3_coder", "qwen3"),
     "qwen3": ("hermes", "qwen3"),
     "hermes": ("hermes", ""),

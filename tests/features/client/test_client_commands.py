@@ -173,6 +173,7 @@ def test_a_response_is_deleted_when_somebody_says_so() -> None:
         (["show", NOBODYS], 3, "not found"),
         (["show", "../models"], 2, "not an id"),
         (["show", "resp_ffff00"], 3, "no id begins with 'resp_ffff00' in the "),
+        (["show", "resp_00"], 2, "'resp_00' is too short: the beginning of an id has at least 4 digits"),
         (["ask"], 2, "nothing to send"),
         (["ask", "-c", "--from", NOBODYS, "hi"], 2, "only one of"),
         (["show", "--json", "--items", NOBODYS], 2, "only one of"),

@@ -171,4 +171,12 @@ async def test_where_no_prompt_is_shown_the_familys_option_counts() -> None:
         return None
 
     assert (await speech_of(pieces, untold, "glm-5")).keeps == (("clear_thinking", False),)
+    assert (await speech_of(pieces, untold, "qwen3.6-27b")).keeps == (("preserve_thinking", True),)
     assert (await speech_of(pieces, untold, "qwen3-8b")).keeps == ()
+
+
+async def test_a_template_without_the_familys_option_is_not_given_it() -> None:
+    async def written(transcript: Transcript) -> str:
+        return "Hello!"
+
+    assert (await speech_of(pieces, written, "qwen3.6-27b")).keeps == ()

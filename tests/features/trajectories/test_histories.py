@@ -203,7 +203,7 @@ def test_a_broken_line_is_counted_and_stops_nothing(service: ServiceBeside, tmp_
     told = run("import", str(file))
     assert told.exit_code == 1, told.output
     assert told.stdout == "2 turns imported, 0 already stored\n"
-    assert told.stderr.splitlines() == ["without 1 broken conversations", "without 1 broken lines"]
+    assert told.stderr.splitlines() == ["without broken conversations: 1", "without broken lines: 1"]
 
 
 @pytest.mark.parametrize("odd", [{"uuid": ["1"]}, {"parent_message_uuid": {}}, {"created_at": 10**400}])

@@ -329,7 +329,10 @@ ENDS = (
 
 _MISTRAL_NAMES = r"magistral|devstral|mistral[-_ ](?:small[-_ ](?:3\.[2-9]|4)|(?:medium|large)[-_ ]3)|ministral[-_ ]3"
 
-_CODER_NAMES = r"qwen[-_ ]?3(?:\.[5-9]|[-_ ]?coder)|nemotron[-_ ]?(?:v?3)|step[-_ ]?3\.5"
+_QWEN_NAMES = r"qwen[-_ ]?(?:3\.(?:[6-9]|\d\d)|[4-9](?!\d*b))"
+"""Qwen 3.6 and later; in a name such as Qwen-7B the number is a size."""
+
+_CODER_NAMES = r"qwen[-_ ]?3(?:\.5|[-_ ]?coder)|nemotron[-_ ]?(?:v?3)|step[-_ ]?3\.5"
 
 FAMILIES = {
     family.name: family
@@ -368,6 +371,7 @@ FAMILIES = {
         Family("mistral", "mistral", ReasoningPlace.TEMPLATE, _MISTRAL_NAMES, ("[TOOL_CALLS]", "[ARGS]"), digits=9),
         Family("granite-4.2", "qwen-coder", ReasoningPlace.TEMPLATE, r"granite[-_ ]?4\.[2-9]"),
         Family("granite-4", "hermes", ReasoningPlace.NONE, r"granite[-_ ]?4"),
+        Family("qwen3.6", "qwen-coder", ReasoningPlace.TEMPLATE, _QWEN_NAMES, keeps="preserve_thinking"),
         Family("qwen3-coder", "qwen-coder", ReasoningPlace.TEMPLATE, _CODER_NAMES),
         Family("qwen3", "qwen", ReasoningPlace.TEMPLATE, r"qwen[-_ ]?3|qwq", (CALL, "<think>")),
         Family("hermes", "hermes", ReasoningPlace.NONE, r"hermes|qwen[-_ ]?2|smollm", (CALL,)),
