@@ -3,6 +3,7 @@
 import asyncio
 import json
 import tracemalloc
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,6 +22,7 @@ from service.settings.core import DEFAULT_TENANT
 from store.errors import StoreUnavailable
 from store.files.files import FileGone, Files
 from store.history.records import TenantRecords
+from store.jobs.jobs import Jobs
 from store.jobs.outbox import Outbox
 from tests.support.batches import ENDED, answers_of, begun, ended, lines
 from tests.support.engine.scripted import Stall
@@ -303,6 +305,42 @@ async def test_its_lines_wait_until_no_other_response_does(settings: Settings) -
         first = next(n for n, each in enumerate(engine.generations) if each.id == plain.id)
         assert first - before <= 5, "the lines that ran by then, and those begun before it was there"
         assert (await ended(client, batch.id)).status == "completed"
+
+
+async def test_a_small_batch_takes_turns_with_another_tenant_s_large_one_and_ends_long_before(
+    settings: Settings,
+) -> None:
+    small, large = 10, 200
+    turns, rest = asyncio.Event(), asyncio.Event()
+    engine = scripted(*[[Stall(turns), answer("Hello.")]] * (3 * small), [Stall(rest), answer("Hello.")])
+    keys = load_settings(
+        redis_url=settings.redis_url,
+        redis_prefix=settings.redis_prefix,
+        api_keys="ada:sk-ada,bob:sk-bob",
+        worker_concurrency=2,
+    )
+    async with serving(keys, engine) as inside, inside.client("sk-ada") as ada, inside.client("sk-bob") as bob:
+        jobs = Jobs(inside.store)
+        waiting = partial(waiting_in, jobs)
+        first = await begun(ada, lines(*({"input": f"Say {number}."} for number in range(large))))
+        await until(waiting, 30, wanted=lambda number: number == large - 2)
+        second = await begun(bob, lines(*({"input": f"Say {number}."} for number in range(small))))
+        await until(waiting, 30, wanted=lambda number: number == large + small - 2)
+        turns.set()
+        batch = await until(lambda: bob.batches.retrieve(second.id), 30, wanted=lambda found: found.status in ENDED)
+        assert (batch.status, counts_of(batch)) == ("completed", (small, small, 0))
+        made = {each["response"]["body"]["id"] for each in (await answers_of(bob, batch.output_file_id)).values()}
+        (*_, last) = [number for number, each in enumerate(engine.generations) if each.id in made]
+        assert abs(last - 2 * small) <= 4, "each other line is of the large one"
+        assert (await ada.batches.retrieve(first.id)).status == "in_progress"
+        rest.set()
+        batch = await ended(ada, first.id)
+        assert (batch.status, counts_of(batch)) == ("completed", (large, large, 0))
+
+
+async def waiting_in(jobs: Jobs) -> int:
+    """How many jobs wait, of all tenants."""
+    return sum([sum((await jobs.queue(shard)).waiting) for shard in range(jobs.shards)])
 
 
 async def test_another_process_goes_on_where_one_was_stopped(settings: Settings) -> None:

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from tests.support import ROOT
 from tests.support.console import administered
+from tests.support.console.everything import fill_with_everything, serving_everything
 from tests.support.console.samples import fill
 from tests.support.service.process import ServiceProcess
 from tests.support.service.terminal import at_a_terminal
@@ -34,23 +35,33 @@ COLOURS = 128
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        service = ServiceProcess(Path(folder))
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
-        try:
+        with serving_everything(Path(folder)) as service:
+            searched = _searched(service, fill_with_everything(service))
             left, right = fill(service)
             page = browser.new_page(viewport=SIZE, color_scheme="light", reduced_motion="reduce")
             _take(page, f"{service.url}/console", ".trees li", "list")
             _take(page, f"{service.url}/console#/compare/{left}/{right}", ".side:last-child .item.assistant", "compare")
             page = browser.new_page(viewport=SIZE, color_scheme="dark", reduced_motion="reduce")
             _take(page, f"{service.url}/console#/c/{left}", ".item.assistant", "conversation")
+            _take(page, f"{service.url}/console#/c/{searched}", ".here .sources", "calls")
             _take_terminal(Path(folder), service, [["ls"], ["tree", left]])
-            service.stop()
-            service = ServiceProcess(Path(folder) / "administered", admin_key=administered.ADMIN_KEY)
+        service = ServiceProcess(Path(folder) / "administered", admin_key=administered.ADMIN_KEY)
+        try:
             page = browser.new_page(viewport=SIZE, color_scheme="light", reduced_motion="reduce")
             _take_administration(page, service)
         finally:
             browser.close()
             service.stop()
+
+
+def _searched(service: ServiceProcess, id: str) -> str:
+    """The newest turn with a search among those before another."""
+    found = service.client().responses.retrieve(id)
+    while not any(each.type == "web_search_call" for each in found.output):
+        assert found.previous_response_id
+        found = service.client().responses.retrieve(found.previous_response_id)
+    return found.id
 
 
 def _take_administration(page: Page, service: ServiceProcess) -> None:
