@@ -298,7 +298,7 @@ async def test_an_upload_that_was_taken_for_dead_is_refused(files: Files, redis:
 async def test_a_file_expires(files: Files, redis: Redis) -> None:
     now, _ = await redis.time()
     record, other = await create(files, expires_at=now + 1), await create(files, expires_at=now + 3600)
-    assert await files.find("acme", record.id) == record
+    assert await files.find("acme", other.id) == other
 
     async def has_expired() -> bool:
         return await files.find("acme", record.id) is None
