@@ -255,12 +255,16 @@ def export(
         async with reading(saved) as (archive, _):
             return await write(file, archive)
 
+    def drop(failure: type[BaseException] | None, *_: object) -> None:
+        if failure is not None:
+            Path(file).unlink()  # nothing is in it, or a part
+
     missing = ""
     with _asking(), ExitStack() as files:
         opened: IO[bytes] = sys.stdout.buffer
         if file != "-":
             opened = files.enter_context(open(file, "xb", opener=_own))
-            files.push(lambda kind, *_: Path(file).unlink() if kind else None)  # nothing is in it
+            files.push(drop)
         if file.endswith(ZST):
             opened = files.enter_context(zstandard.ZstdCompressor().stream_writer(opened, closefd=True))
         saved = Path(files.enter_context(TemporaryDirectory())) / "backup"
