@@ -203,10 +203,14 @@ async def test_a_cancelled_batch_has_what_was_made_by_then(settings: Settings) -
         assert len(engine.generations) == 7
 
 
+SHORT_WINDOW_SECONDS = 10
+"""Time for a batch of some hundred lines to begin and for its first answer, on a busy machine too."""
+
+
 async def test_a_batch_that_is_over_says_of_each_line_that_it_came_too_late(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(shapes.WINDOWS, "2h", 3)
+    monkeypatch.setitem(shapes.WINDOWS, "2h", SHORT_WINDOW_SECONDS)
     engine = scripted([answer("Hello.")], [opened("Hm"), Stall()])
     asked = lines(*({"input": str(number)} for number in range(600)))
     async with serving(changed(settings, worker_concurrency=1), engine) as inside, inside.client() as client:
@@ -220,7 +224,7 @@ async def test_a_batch_that_is_over_says_of_each_line_that_it_came_too_late(
 async def test_an_expiry_goes_on_when_its_holder_dies_amid_it(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, dies: str
 ) -> None:
-    monkeypatch.setitem(shapes.WINDOWS, "2h", 4)
+    monkeypatch.setitem(shapes.WINDOWS, "2h", SHORT_WINDOW_SECONDS)
     alive, deaths = getattr(Files, dies), list[str]()
 
     async def die_once(files: Files, tenant: str, *args: Any, **kwargs: Any) -> Any:

@@ -15,9 +15,9 @@ from service.features.client.service import ClientBounds, RemoteService
 from tests.support.service.commands import run
 
 Server = Callable[..., str]
-EVENT = {"type": "response.created", "response": {"id": "resp_1"}, "sequence_number": 0}
+EVENT = {"type": "response.created", "response": {"id": "resp_1234"}, "sequence_number": 0}
 DELTA = {"type": "response.output_text.delta", "delta": "one", "sequence_number": 1}
-DONE = {"type": "response.completed", "response": {"id": "resp_1", "status": "completed"}, "sequence_number": 2}
+DONE = {"type": "response.completed", "response": {"id": "resp_1234", "status": "completed"}, "sequence_number": 2}
 
 
 def stream(*events: object) -> bytes:
@@ -104,7 +104,7 @@ def test_a_file_that_breaks_off_is_told(serving: Server, tmp_path: Path) -> None
 def test_an_answer_of_somebody_else_is_a_line_and_a_status(
     serving: Server, sent: bytes, status: int, words: str
 ) -> None:
-    result = run("show", "--json", "resp_1", "--url", serving(sent))
+    result = run("show", "--json", "resp_1234", "--url", serving(sent))
     assert (result.exit_code, result.stdout) == (status, "")
     assert words in result.stderr
 
@@ -124,16 +124,25 @@ def test_a_body_or_an_event_without_end_is_cut_off(serving: Server) -> None:
 
 def test_following_goes_on_behind_the_last_event_that_came(serving: Server) -> None:
     url = serving(stream(EVENT), b"", answer("503 Nope", ""), stream(DELTA), stream(DONE))
-    assert list(client(url).follow("resp_1")) == [EVENT, DELTA, DONE]
+    assert list(client(url).follow("resp_1234")) == [EVENT, DELTA, DONE]
     with pytest.raises(ServiceUnreachable):
-        list(client(serving(stream(EVENT), b"")).follow("resp_1"))
+        list(client(serving(stream(EVENT), b"")).follow("resp_1234"))
 
 
 ODD = {"id": 5, "data": "abc", "turns": None, "output": [1], "created_at": 10**30, "has_more": 1}
 
 
 @pytest.mark.parametrize(
-    "command", ["ls", "tree resp_1", "show resp_1 --tokens", "log resp_1", "diff resp_1 resp_2", "export --all", "jobs"]
+    "command",
+    [
+        "ls",
+        "tree resp_1234",
+        "show resp_1234 --tokens",
+        "log resp_1234",
+        "diff resp_1234 resp_5678",
+        "export --all",
+        "jobs",
+    ],
 )
 def test_an_answer_of_another_shape_is_a_line_and_a_status(serving: Server, command: str) -> None:
     for body in ({}, ODD):
