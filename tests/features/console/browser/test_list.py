@@ -173,6 +173,7 @@ def test_all_that_is_kept_is_listed_and_what_is_in_the_archive_alone_is_marked_f
 ) -> None:
     whole = start()
     made = [said(whole, f"Number {number}.") for number in range(52)]
+    (tmp_path / "service-1").mkdir()
     for command, of in (("backup", "service-0"), ("restore", "service-1")):
         line = [HARMONIUM, command, "one.hm", "--data-dir", tmp_path / of / "data"]
         subprocess.run(line, cwd=tmp_path, check=True, capture_output=True)
