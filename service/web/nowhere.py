@@ -23,7 +23,7 @@ PASSED_ON = (
     "/transcriptions",
 )
 NOT_PASSED_ON = (
-    "This service doesn't pass it on: the engine has no server, or HARMONIUM_CHATS is refuse. Set "
+    "This service doesn't pass it on: the engine has no server, or HARMONIUM_CHATS=refuse. Set "
     "HARMONIUM_CHATS=remember to have chat completions and messages answered here. Each engine serves the Responses "
     "API: POST /v1/responses."
 )

@@ -38,14 +38,22 @@ def open_archive(url: str, data: Path, bounds: Bounds | None = None, watcher: Wa
     return Archive(_backend(url, data, chosen), chosen, watcher, tells_format=True)
 
 
-def _backend(url: str, data: Path, bounds: Bounds) -> Backend:
+def folder_of(url: str, data: Path) -> Path | None:
+    """The folder of an archive of files, None for another archive. Raises ValueError."""
     scheme, separator, rest = url.partition("://")
     if url == "sqlite":
-        return SqliteBackend(data / FOLDER, bounds)
-    if separator and scheme == "sqlite":
-        folder = Path(unquote(rest))
-        if not folder.is_absolute():
-            raise ValueError("should have an absolute path, as in sqlite:///var/lib/harmonium/archive")
+        return data / FOLDER
+    if not separator or scheme != "sqlite":
+        return None
+    folder = Path(unquote(rest))
+    if not folder.is_absolute():
+        raise ValueError("should have an absolute path, as in sqlite:///var/lib/harmonium/archive")
+    return folder
+
+
+def _backend(url: str, data: Path, bounds: Bounds) -> Backend:
+    scheme, separator, rest = url.partition("://")
+    if (folder := folder_of(url, data)) is not None:
         return SqliteBackend(folder, bounds)
     if separator and scheme in OBJECTS:
         return _objects(scheme, rest, bounds)

@@ -444,7 +444,7 @@ def accept(
     if older and not dry_run:
         be_sure(f"Accept an archive whose shard {older[0].shard:02x} is {older[0].age}?", yes)
         with _asking():
-            older = _on_both(settings, go, own=False)
+            _on_both(settings, go, own=False)
             since = min(each.at for each in older)
             _add_to_log(settings, "archive.accepted", settings.redis_prefix, {"since_us": since})
     rows = [{"shard": each.shard, "since_us": each.at} for each in older]

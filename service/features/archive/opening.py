@@ -2,9 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import TypeVar
-from urllib.parse import unquote, urlsplit
 
 from service.commands.stores import on_store
 from service.features.archive.settings import NO_ARCHIVE, SQLITE, ArchiveSettings
@@ -14,7 +12,7 @@ from service.logs import event
 from service.settings.core import CoreSettings
 from service.settings.sources import variable
 from store.archive.archive import Archive
-from store.archive.opening import FOLDER
+from store.archive.opening import folder_of
 from store.archive.opening import open_archive as open_archive_at
 from store.backup.archiving.store_archive import StoreArchive
 from store.backup.upkeep.reconciling import Reconciled, Reconciler
@@ -90,12 +88,9 @@ def lists_alone(settings: ArchiveSettings) -> bool:
 
 def check_kept(settings: ArchiveSettings) -> None:
     """Raises NoStore where the archive is one of files, and its folder has none: a new archive would be empty."""
-    url = settings.archive_url
-    if url != SQLITE and not url.startswith(f"{SQLITE}://"):
-        return
-    folder = settings.data_dir / FOLDER if url == SQLITE else Path(unquote(urlsplit(url).path))
-    if not (folder.is_dir() and any(folder.iterdir())):
-        names = variable("data_dir" if url == SQLITE else "archive_url")
+    folder = folder_of(settings.archive_url, settings.data_dir)
+    if folder is not None and not (folder.is_dir() and any(folder.iterdir())):
+        names = variable("data_dir" if settings.archive_url == SQLITE else "archive_url")
         raise NoStore(f"no archive is in {folder}; mount its volume, or name its folder with {names}")
 
 

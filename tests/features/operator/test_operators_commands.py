@@ -125,10 +125,10 @@ def test_a_command_that_begins_a_store_does_so_only_in_a_folder_that_is_there(
 def test_an_archive_in_a_folder_that_is_not_there_is_refused_and_not_made(
     name: str, backup: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HARMONIUM_ARCHIVE_URL", f"sqlite://{tmp_path}/unmounted")
+    monkeypatch.setenv("HARMONIUM_ARCHIVE_URL", f"sqlite://{tmp_path}/un%20mounted#1")
     with EmbeddedServer(tmp_path / "data"):
         status, told = ended(name, backup)
-    assert (status, f"no archive is in {tmp_path}/unmounted; " in told) == (EXIT_USAGE, True), told
+    assert (status, f"no archive is in {tmp_path}/un mounted#1; " in told) == (EXIT_USAGE, True), told
     assert "HARMONIUM_ARCHIVE_URL" in told
     assert {path.name for path in tmp_path.iterdir()} == {"data"}
 
