@@ -4,6 +4,7 @@ A shell asks by running `harmonium` without arguments and with VARIABLE set. Typ
 import any of the service's own rooms here: clients start at once.
 """
 
+import math
 import re
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -76,7 +77,7 @@ def amount(least: float, most: float | None, text: str, *names: str, metavar: st
     bounds = f"{least:g} or more" if most is None else f"{least:g} to {most:,}"
 
     def check(value: float | None) -> float | None:
-        if value is not None and (value < least or (most is not None and value > most)):
+        if value is not None and not least <= value <= (math.inf if most is None else most):  # NaN is in no bounds
             raise typer.BadParameter(f"It should be {bounds}, not {value:g}.")
         return value
 

@@ -64,7 +64,7 @@ def _form_of(name: str, content: BinaryIO, fields: Mapping[str, str]) -> SentFor
         lines += [f"--{mark}", f'Content-Disposition: form-data; name="{field}"', "", value]
     safe = re.sub(r'[\x00-\x1f"\x7f]', "_", name)
     lines += [f"--{mark}", f'Content-Disposition: form-data; name="file"; filename="{safe}"', "", ""]
-    head = "\r\n".join(lines).encode()
+    head = "\r\n".join(lines).encode("utf-8", "replace")
     tail = f"\r\n--{mark}--\r\n".encode()
     size = len(head) + os.fstat(content.fileno()).st_size + len(tail)
     return SentForm(mark, size, chain([head], iter(lambda: content.read(PIECE_BYTES), b""), [tail]))

@@ -7,6 +7,7 @@ import binascii
 import json
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any, cast
 from urllib.parse import parse_qsl, quote, urlsplit
 
 import msgspec
@@ -54,16 +55,44 @@ class Redaction:
 
     def listing(self, listing: ToolListing) -> ToolListing:
         """A list of tools without secrets."""
-        encoded = msgspec.json.encode(listing)
-        redacted = self.data(encoded)
-        return listing if redacted == encoded else msgspec.json.decode(redacted, type=ToolListing)
+        tools = (
+            msgspec.structs.replace(
+                tool,
+                name=self.text(tool.name),
+                description=self.text(tool.description),
+                schema=self._value(tool.schema),
+            )
+            for tool in listing.tools
+        )
+        return ToolListing(tuple(tools), self.text(listing.instructions))
 
-    def data(self, encoded: bytes) -> bytes:
-        """JSON without secrets."""
+    def data(self, said: bytes) -> bytes:
+        """JSON, or a text, without secrets."""
+        redacted = said
         for secret in self._secrets:
             for written in (json.dumps(secret), json.dumps(secret, ensure_ascii=False)):
-                encoded = encoded.replace(written[1:-1].encode(), REDACTED.encode())
-        return encoded
+                redacted = redacted.replace(written[1:-1].encode(), REDACTED.encode())
+        with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            if redacted != said and not _is_json(redacted):  # a number had one in it
+                return msgspec.json.encode(self._value(msgspec.json.decode(said)))
+        return redacted
+
+    def _value(self, value: Any) -> Any:
+        """A value of JSON without secrets; a number that has one in it becomes a text."""
+        if isinstance(value, dict):
+            return {self.text(name): self._value(each) for name, each in cast(dict[str, Any], value).items()}
+        if isinstance(value, list):
+            return [*map(self._value, cast(list[Any], value))]
+        said = value if isinstance(value, str) else str(value)
+        return value if (redacted := self.text(said)) == said else redacted
+
+
+def _is_json(text: bytes) -> bool:
+    try:
+        msgspec.json.decode(text, type=msgspec.Raw)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True
 
 
 def _secrets(connection: McpConnection) -> Iterator[str]:

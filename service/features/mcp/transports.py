@@ -61,11 +61,14 @@ class Weight:
         self._seen = 0
         self._begun = bytearray()
         """The event that isn't complete, or all of the answer."""
+        self._held = b""
+        """A carriage return at the end of a part, which is a line's end alone or with what comes next."""
 
     def refusal(self, part: bytes) -> str | None:
         """The reason to refuse the answer, if the events that this part completes are too much; else None."""
-        unread = max(len(self._begun) - 1, 0)
-        self._begun += part.replace(b"\r", b"")  # no text of JSON has one, and a line may end with it
+        unread, part = max(len(self._begun) - 1, 0), self._held + part
+        self._held = b"\r" if part.endswith(b"\r") else b""
+        self._begun += part.removesuffix(b"\r").replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         end = -1 if self._events is None else self._begun.rfind(b"\n\n", unread)
         if self._events is None or end < 0:
             return None
@@ -201,8 +204,13 @@ class Transport(Heard, httpx2.AsyncBaseTransport):
             self.answered = self.answered or answer.status < 300
         if answer.status >= 300 and method != "GET":
             self.status = answer.status
-        headers = [(name, value) for name, value in answer.headers if name.lower() != b"content-encoding"]
-        stream = _Bounded(answer, self._limits, partial(self._refuse, method))
+        kinds = [value.lower() for name, value in answer.headers if name.lower() == b"content-type"]
+        has_events = any(b"event-stream" in kind for kind in kinds)
+        left_out = (b"content-encoding", b"content-type") if has_events else (b"content-encoding",)
+        headers = [(name, value) for name, value in answer.headers if name.lower() not in left_out]
+        if has_events:  # what is counted as events is read as events, and in UTF-8, whatever charset the server names
+            headers.append((b"content-type", b"text/event-stream"))
+        stream = _Bounded(answer, self._limits, partial(self._refuse, method), has_events=has_events)
         return httpx2.Response(answer.status, headers=headers, stream=stream)
 
     def _refuse(self, method: str, why: str) -> Unacceptable:
@@ -218,19 +226,25 @@ class Transport(Heard, httpx2.AsyncBaseTransport):
 class _Bounded(httpx2.AsyncByteStream):
     """An answer within its bounds. One that is encoded is not read at all."""
 
-    def __init__(self, answer: httpcore2.Response, limits: ToolLimits, refuse: Callable[[str], Unacceptable]) -> None:
+    def __init__(
+        self,
+        answer: httpcore2.Response,
+        limits: ToolLimits,
+        refuse: Callable[[str], Unacceptable],
+        *,
+        has_events: bool,
+    ) -> None:
         self._answer = answer
         self._limits = limits
         self._refuse = refuse
+        self._events = limits.answer_events if has_events else None
 
     async def __aiter__(self) -> AsyncGenerator[bytes, None]:
         headers = [(name.lower(), value) for name, value in self._answer.headers]
         if any(name == b"content-encoding" and value != b"identity" for name, value in headers):
             raise self._refuse(ENCODED)
         limits, stream, left = self._limits, self._answer.stream, self._limits.answer_bytes
-        has_events = any(name == b"content-type" and b"event-stream" in value.lower() for name, value in headers)
-        events = limits.answer_events if has_events else None
-        weight = Weight(limits.answer_values, events)
+        weight = Weight(limits.answer_values, self._events)
         assert isinstance(stream, AsyncIterable)
         try:
             async for part in stream:

@@ -168,11 +168,11 @@ class Containers:
             raise expiry_refusal()
         return record
 
-    async def all(self, tenant: str) -> list[tuple[str, ContainerRecord]]:
-        """A tenant's containers, the newest first. Raises StoreError."""
+    async def all(self, tenant: str, *, deleted: bool = False) -> list[tuple[str, ContainerRecord]]:
+        """A tenant's containers, the newest first, also `deleted` ones that are still known. Raises StoreError."""
         found = await self._all(tenant)
         return sorted(
-            (each for each in found.items() if not each[1].deleted),
+            (each for each in found.items() if deleted or not each[1].deleted),
             key=lambda each: (each[1].created_at, each[0]),
             reverse=True,
         )

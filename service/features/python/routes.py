@@ -84,10 +84,13 @@ async def list_containers(request: Aside, query: Annotated[ContainersQuery, InQu
     """All containers, or those with a `name`, in the order of their creation, page by page."""
     shown: list[ContainerResource] = []
     if (containers := containers_of(request.service)) is not None:
-        kept = await containers.all(request.tenant)
-        shown = [_resource_of(containers, id, record) for id, record in kept if query.name in (None, record.name)]
-    page = page_of(shown if query.order == "desc" else shown[::-1], query, "container")
-    return request.with_room(page)
+        kept = (await containers.all(request.tenant, deleted=True))[:: 1 if query.order == "desc" else -1]
+        ids = [id for id, _ in kept]
+        if query.after in ids:  # it may have been deleted since its page was read
+            kept, query = kept[ids.index(query.after) + 1 :], query.model_copy(update={"after": None})
+        wanted = ((id, each) for id, each in kept if not each.deleted and query.name in (None, each.name))
+        shown = [_resource_of(containers, id, each) for id, each in wanted]
+    return request.with_room(page_of(shown, query, "container"))
 
 
 @router.get("/containers/{container_id}", summary="Retrieve a container", operation_id="retrieveContainer")

@@ -78,6 +78,7 @@ def test_a_background_response_is_followed_waited_for_and_shown(service: Service
 def test_a_background_response_is_cancelled_and_what_it_said_stays() -> None:
     id = said("ask", "--background", NEVER_ENDING).strip()
     assert "is still" in run("wait", id, "--timeout", "0").stderr
+    assert "0 or more" in run("wait", id, "--timeout", "nan").stderr
     assert told("cancel", id)["status"] == "cancelled"
     said("wait", id, status=1)
     assert "cancelled" in run("tail", id).stderr

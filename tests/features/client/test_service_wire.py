@@ -153,3 +153,9 @@ def test_an_answer_of_another_shape_is_a_line_and_a_status(serving: Server, comm
 
 def test_a_lone_surrogate_is_sent_as_a_question_mark(serving: Server) -> None:
     assert run("ask", "-m", "m", "\ud800", "--url", serving(stream(EVENT, DONE))).exit_code == 0
+
+
+def test_a_file_whose_name_is_no_text_is_sent(serving: Server, tmp_path: Path) -> None:
+    file = tmp_path / "caf\udce9.jsonl"
+    file.write_bytes(b"{}")
+    assert client(serving(answer("200 OK", '{"id": "file-1"}'))).upload("/v1/files", file, purpose="batch")

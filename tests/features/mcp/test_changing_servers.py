@@ -7,7 +7,7 @@ from aiohttp import web
 
 from service.features.mcp.redaction import Redaction
 from service.features.mcp.settings import McpConnection
-from service.tools.port import ListedTool, ToolFailure
+from service.tools.port import ListedTool, ToolFailure, ToolListing
 from tests.features.mcp.test_hostile_servers import TOOL, answer, instead, polite, server
 
 MODERN = "2026-07-28"
@@ -212,3 +212,15 @@ async def test_an_error_and_a_list_that_quote_what_signs_in_do_not_tell_it() -> 
 )
 def test_what_signs_in_by_a_password_or_a_url_is_not_told(signs_in: McpConnection, said: str) -> None:
     assert Redaction(signs_in).text(f"no such key: {said}") == "no such key: <redacted>"
+
+
+@pytest.mark.parametrize("value", ["description", "repeatable", "20261130"])
+def test_a_word_of_a_header_that_a_list_has_too_leaves_it_a_list(value: str) -> None:
+    redaction = Redaction(McpConnection("s", "https://a/", (("x-scope", value),)))
+    listed = ToolListing((ListedTool("t", f"For {value}.", {"properties": {"n": {"default": 20261130}}}),))
+    tool = redaction.listing(listed).tools[0]
+    assert tool.description == "For <redacted>."
+    assert tool.schema["properties"]["n"]["default"] == ("<redacted>" if value == "20261130" else 20261130)
+    assert redaction.data(b'{"n": [20261130, 1]}') == (
+        b'{"n":["<redacted>",1]}' if value == "20261130" else b'{"n": [20261130, 1]}'
+    )

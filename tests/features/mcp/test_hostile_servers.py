@@ -143,20 +143,35 @@ async def crowded(_: web.Request, asked: Any) -> web.StreamResponse:
     return answer(asked, content=[{}] * 20_000)
 
 
-async def events(request: web.Request, asked: Any, data: bytes) -> web.StreamResponse:
+async def events(request: web.Request, asked: Any, data: bytes, kind: str = "text/event-stream") -> web.StreamResponse:
     """So many events, and then the answer."""
-    response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+    response = web.StreamResponse(headers={"content-type": kind})
     await response.prepare(request)
     await response.write(data)
     await response.write(b"data: %b\n\n" % (answer(asked, content=[]).body or b""))
     return response
 
 
+CROWD = json.dumps({"messages": [{}] * 10_500, "maxTokens": 1}).replace(", ", ",")
+CROWDED_EVENT = f'data: {{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{CROWD}}}\n\n'
+
+
 async def crowded_event(request: web.Request, asked: Any) -> web.StreamResponse:
     """Asks for something, in many pieces."""
-    messages = json.dumps({"messages": [{}] * 20_000, "maxTokens": 1})
-    wanted = '{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":%s}'
-    return await events(request, asked, b"data: %b\n\n" % (wanted % messages).encode())
+    return await events(request, asked, CROWDED_EVENT.encode())
+
+
+async def crowded_in_a_charset(request: web.Request, asked: Any) -> web.StreamResponse:
+    """Asks for the same in an encoding in which no byte is a mark."""
+    data = CROWDED_EVENT.replace(",{", "+ACwAew-").encode()
+    return await events(request, asked, data, "text/event-stream; charset=utf-7")
+
+
+async def crowded_as_both(_: web.Request, asked: Any) -> web.StreamResponse:
+    """Says much in JSON that is announced as events, too."""
+    said = json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": {"content": [{}] * 12_000}})
+    said = said.replace("{}, " * 4_000, "{}, " * 4_000 + "\n\n")
+    return web.Response(body=said.encode(), headers={"content-type": "application/json; of=event-stream"})
 
 
 async def pinging(request: web.Request, asked: Any) -> web.StreamResponse:
@@ -169,6 +184,8 @@ async def pinging(request: web.Request, asked: Any) -> web.StreamResponse:
     [
         (crowded, "more than 10000 values"),
         (crowded_event, "more than 10000 values"),
+        (crowded_in_a_charset, "violates the protocol"),
+        (crowded_as_both, "without a response"),
         (pinging, "more than 2000 events"),
         (huge, "more than 100000 bytes"),
         (zipped, "compressed"),
@@ -336,6 +353,14 @@ def refused(parts: list[bytes], events: int | None) -> bool:
     """Whether an answer in these parts is refused."""
     weight = Weight(MOST_VALUES, events)
     return any(weight.refusal(part) for part in parts) or weight.refusal_at_end() is not None
+
+
+@pytest.mark.parametrize("ends", [b"\n\n", b"\r\r", b"\n\r", b"\r\n\r", b"\r\n\r\n"])
+def test_an_event_is_counted_before_anything_behind_it_comes(ends: bytes) -> None:
+    text = b"data: [" + b"{}," * 30 + b"{}]" + ends + b":"
+    for size in (1, 7, len(text)):
+        weight = Weight(MOST_VALUES, 100)
+        assert any(weight.refusal(text[start : start + size]) for start in range(0, len(text), size))
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from time import process_time
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
@@ -65,6 +65,22 @@ async def test_a_container_and_its_files_live_as_the_client_has_them(settings: S
         with pytest.raises(NotFoundError):
             await client.containers.retrieve(made.id)
         assert [each.id async for each in client.containers.list()] == [other.id]
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+async def test_containers_can_be_deleted_while_they_are_listed(
+    order: Literal["asc", "desc"], settings: Settings, sandbox: LocalSandbox
+) -> None:
+    async with (
+        serving(settings, scripted([answer("No.")]), compose=partial(run_in, sandbox)) as service,
+        service.client() as client,
+    ):
+        made = {(await client.containers.create(name=f"c{number}")).id for number in range(3)}
+        listed = set[str]()
+        async for each in client.containers.list(limit=1, order=order):
+            await client.containers.delete(each.id)
+            listed.add(each.id)
+        assert listed == made
 
 
 async def test_what_is_gone_is_expired_and_what_never_was_is_unknown(settings: Settings, sandbox: LocalSandbox) -> None:

@@ -6,9 +6,9 @@ connection goes to one of these, whatever the name resolves to a moment later. O
 """
 
 import asyncio
+import re
 import socket
 from collections.abc import Callable, Collection
-from email.message import Message
 from typing import Any, NamedTuple
 
 import msgspec
@@ -28,6 +28,9 @@ SOCKET_BYTES = 32 << 10
 """The kernel's buffer for a page: it is parsed at once, on the event loop, and that takes long where it comes in
 pieces of a byte.
 """
+
+
+_CHARSET = re.compile(r";\s*charset\s*=\s*[\"']?([^\s;\"']{1,40})", re.IGNORECASE)
 
 
 class FetchLimits(msgspec.Struct, frozen=True):
@@ -115,8 +118,7 @@ class Fetcher:
         check(kind)
         if answer.headers.get("content-encoding", "identity").lower() != "identity":
             raise SearchFailure("it is compressed, although the request didn't allow that")
-        typed = Message()
-        typed["content-type"] = answer.headers.get("content-type", "")
+        said = _CHARSET.search(answer.headers.get("content-type", ""))
         left, parts, whole = self._limits.bytes, list[bytes](), True
         while part := await connection.read():
             parts.append(part[:left])
@@ -124,7 +126,7 @@ class Fetcher:
             if left <= 0 or len(parts) == self._limits.pieces:
                 whole = False
                 break
-        return Fetched(url, kind, typed.get_content_charset(), b"".join(parts), whole)
+        return Fetched(url, kind, said and said[1], b"".join(parts), whole)
 
     async def _addresses(self, target: WebAddress) -> list[str]:
         host, port = target.host, target.port

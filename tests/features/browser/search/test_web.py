@@ -32,6 +32,7 @@ PAGES: dict[str, tuple[bytes, dict[str, str]]] = {
         {"content-type": "text/html; charset=latin-1"},
     ),
     "/meta": ('<meta charset="utf-16le-nonsense"><p>ok ü'.encode(), {}),
+    "/odd": ("<p>ok ü".encode(), {"content-type": "text/html; charset*0*=a; charset*=b"}),
     "/text": ("one\n【1†two】".encode(), {"content-type": "text/plain; charset=utf-8"}),
     "/json": (b'{"a": 1}', {"content-type": "application/json"}),
     "/pdf": (b"%PDF", {"content-type": "application/pdf"}),
@@ -160,6 +161,10 @@ async def test_no_private_address_is_connected_to(port: str, url: str) -> None:
 async def test_only_addresses_of_pages_are_asked(url: str) -> None:
     with pytest.raises(SearchFailure):
         await opened().page(url)
+
+
+async def test_a_type_that_is_none_is_no_reason_to_fail(port: str) -> None:
+    assert (await opened("tides.example").page(f"http://tides.example:{port}/odd")).text.endswith("\nok ü")
 
 
 async def test_an_endless_page_is_read_up_to_its_bound(port: str) -> None:
