@@ -72,6 +72,7 @@ NOTES = re.compile(
 """The traces of calls for their repeats; and what is noted of approvals, containers, keyed requests, limits
 and usage; these expire.
 """
+_LASTING = ("registry:", "audit-of:", "changes:", "files:", "file-room:", "pieces:", "batches:", "batching:")
 _PLACES = re.compile(r"(?:queued|turn):[0-5]|accepted:[45]|line:[0-5]:[A-Za-z0-9_.-]+")
 
 
@@ -325,12 +326,7 @@ def _usage(nodes: Nodes, pictures: dict[Turn, Any], shard_name: int) -> dict[str
 
 def is_known(name: str) -> bool:
     """Whether a shard's key is one of those that jobs and webhooks share."""
-    return (
-        name in SHARED
-        or name.startswith(("registry:", "audit-of:", "changes:", "files:", "file-room:", "pieces:"))
-        or name.startswith(("batches:", "batching:"))
-        or bool(NOTES.fullmatch(name) or _PLACES.fullmatch(name))
-    )
+    return name in SHARED or name.startswith(_LASTING) or bool(NOTES.fullmatch(name) or _PLACES.fullmatch(name))
 
 
 def under_way(node: dict[str, str]) -> bool:
