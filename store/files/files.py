@@ -181,10 +181,11 @@ class Files:
         number, behind = divmod(size, PIECE_BYTES)
         size -= behind
         if behind:
-            before = await self.piece(tenant, FileRecord(id, archived=self.archive is not None), number) or b""
+            known = FileRecord(id, bytes=size + behind, archived=self.archive is not None)
+            before = await self.piece(tenant, known, number) or b""
             if len(before) < behind:
                 raise FileGone(id)
-            content = before[:behind] + content
+            content = before + content
         for start in range(0, len(content), PIECE_BYTES):
             piece = bytes(memoryview(content)[start : start + PIECE_BYTES])
             number, size = size // PIECE_BYTES, size + len(piece)
@@ -236,13 +237,16 @@ class Files:
             yield piece or b""
 
     async def piece(self, tenant: str, record: FileRecord, number: int) -> bytes | None:
-        """A piece of a file; None where it isn't there."""
+        """A piece of a file; None where it isn't there. What an upload that died had put behind the file's end is no
+        part of it.
+        """
         if not record.archived:
-            return await self.server.command(
-                "HGET", self._shard(tenant).key_named(f"pieces:{tenant}/{record.id}"), number
-            )
-        stored = None if self.archive is None else await self.archive.get(f"{folder_of(tenant, record.id)}{number}")
-        return stored and stored.value
+            pieces = self._shard(tenant).key_named(f"pieces:{tenant}/{record.id}")
+            found: bytes | None = await self.server.command("HGET", pieces, number)
+        else:
+            stored = None if self.archive is None else await self.archive.get(f"{folder_of(tenant, record.id)}{number}")
+            found = stored and stored.value
+        return found and found[: record.bytes - number * PIECE_BYTES]
 
     async def delete(self, tenant: str, id: str) -> bool:
         """Delete a file, and return whether it was there. Its pieces may go later, where the archive is away."""

@@ -172,14 +172,14 @@ _REGISTRY = rb"registry:[a-z-]+(?:/[A-Za-z0-9_.-]{1,64})?|audit-of:@?[A-Za-z0-9_
 
 _NOTE = re.compile(
     rb"(?:claim|outbox-take|spent-by):[0-9a-f]+|spent:[0-9]{1,9}|"
-    rb"(?:approvals|approved|batches|containers|groups|keyed|keyed-until|reserved):[A-Za-z0-9_.-]{1,64}|"
+    rb"(?:approvals|approved|containers|groups|keyed|keyed-until|reserved):[A-Za-z0-9_.-]{1,64}|"
     rb"archive-away|archiver|short|fence:[A-Za-z0-9_.-]{1,64}/[*x-][0-9a-f]{48}|%b" % _LIMIT
 )
 _CHANGED = re.compile(rb"changes:[A-Za-z0-9_.-]{1,64}/[0-9a-f]{48}")
 """The changes of one tree that the archive lacks."""
 
 _FILES = rb"(?:files|file-room):[A-Za-z0-9_.-]{1,64}|pieces:[A-Za-z0-9_.-]{1,64}/file-[A-Za-z0-9_-]{24}"
-_BATCHES = rb"batching|batching:[A-Za-z0-9_.-]{1,64}"
+_BATCHES = rb"batching|(?:batches|batching):[A-Za-z0-9_.-]{1,64}"
 
 _OTHER = re.compile(rb"%b|%b|%b|%b|%b" % (_NOTE.pattern, _REGISTRY, _CHANGED.pattern, _FILES, _BATCHES))
 

@@ -18,7 +18,8 @@ TRIES = 16
 
 class RecordKind(NamedTuple):
     """A kind of records: its name, what its ids begin with, and its mark in their digits; how many a tenant has at
-    most, counting those that are over, and for how long they are kept after the last change of any.
+    most, counting those that are over, and for how long they are kept after the last change of any, once there is no
+    work to do.
     """
 
     name: str

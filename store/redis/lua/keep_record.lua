@@ -7,11 +7,11 @@
 --            under_way  1 as long as there is work to do for it, else 0
 --            most       how many a tenant has at most
 --            most_open  for how many of them there is work to do at most
---            kept_ms    for how long they are kept after the last change of any
+--            kept_ms    for how long they are kept after the last change of any, once there is no work to do
 -- Result:    {'ok'} | {'missing'} where it is not new, and not there | {'moved'} where something else is known by now
 --            | {'full'} | {'busy'} where there is work to do for so many
 -- Invariant: a tenant has no more than `most`, there is work to do for no more than `most_open`, and no change is lost.
---            One with work to do is in `WORKS:TENANT`, and its tenant in `WORKS`. A retry is 'ok'.
+--            One with work to do is there, in `WORKS:TENANT`, and its tenant in `WORKS`. A retry is 'ok'.
 
 local records = shard_key(kind .. ':' .. tenant)
 local opened, tenants = shard_key(works .. ':' .. tenant), shard_key(works)
@@ -26,7 +26,6 @@ elseif not known and works ~= '' and call('SCARD', opened) >= most_open then
   return { 'busy' }
 end
 call('HSET', records, digits, record)
-call('PEXPIRE', records, kept_ms)
 if under_way == '1' then
   call('SADD', opened, digits)
   call('SADD', tenants, tenant)
@@ -35,5 +34,10 @@ elseif works ~= '' then
   if call('EXISTS', opened) == 0 then
     call('SREM', tenants, tenant)
   end
+end
+if works ~= '' and call('EXISTS', opened) == 1 then
+  call('PERSIST', records)
+else
+  call('PEXPIRE', records, kept_ms)
 end
 return { 'ok' }

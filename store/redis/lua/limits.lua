@@ -60,10 +60,20 @@ local function keep(scope, field, value)
   call('PEXPIRE', limits_key(scope), KEPT_MS)
 end
 
+-- So much of a minute's limit was taken that all of it will have flown off in so many µs.
+local function keep_ahead(scope, field, ahead)
+  keep(scope, field, exact(now_us + ahead) .. ' ' .. exact(now_us))
+end
+
 -- By how many µs the time is ahead at which all that was taken of a minute's limit will have flown off.
 local function ahead_of(scope, field)
   local flown, noted = string.match(kept_of(scope, field), '^(%d+) (%d+)$')
-  return math.max(0, (tonumber(flown) or 0) - math.max(now_us, tonumber(noted) or 0))
+  local before = tonumber(noted) or 0
+  local ahead = math.max(0, (tonumber(flown) or 0) - math.max(now_us, before))
+  if before > now_us then -- from now on time passes for what is refused, too
+    keep_ahead(scope, field, ahead)
+  end
+  return ahead
 end
 
 -- How much of a limit is used, and the µs until nothing of it is.
@@ -101,8 +111,7 @@ end
 local function use_limit(scope, what, window, limit, amount, counted)
   local field = what .. ' ' .. window
   if window == 'minute' then
-    local ahead = math.max(0, ahead_of(scope, field) + amount * MINUTE / limit)
-    keep(scope, field, exact(now_us + ahead) .. ' ' .. exact(now_us))
+    keep_ahead(scope, field, math.max(0, ahead_of(scope, field) + amount * MINUTE / limit))
   else
     local present = present_month()
     if counted and counted ~= present then

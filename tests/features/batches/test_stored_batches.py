@@ -54,7 +54,13 @@ async def test_a_tenant_has_a_bounded_number_and_fewer_under_way(batches: Tenant
     assert len(await batches.all("acme")) == BATCHES.most
 
 
-async def test_they_expire_a_month_after_the_last_change(batches: TenantRecords, redis: Redis, prefix: str) -> None:
-    await batches.keep("acme", batches.new_id("acme"), b"1", under_way=True)
+async def test_they_expire_a_month_after_the_last_change_and_none_under_way(
+    batches: TenantRecords, redis: Redis, prefix: str
+) -> None:
+    ended, other = batches.new_id("acme"), batches.new_id("acme")
+    await batches.keep("acme", ended, b"1", under_way=True)
+    await batches.keep("acme", other, b"1", under_way=False)
     (key,) = [key async for key in redis.scan_iter(f"{prefix}:*batches:acme")]
+    assert await redis.pttl(key) == -1, "nobody could end one under way that has expired, and it would count for ever"
+    await batches.keep("acme", ended, b"2", b"1", under_way=False)
     assert BATCHES.kept_ms - 60_000 < await redis.pttl(key) <= BATCHES.kept_ms

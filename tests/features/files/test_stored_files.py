@@ -144,6 +144,15 @@ async def test_an_append_that_was_not_counted_is_made_again(files: Files) -> Non
     assert await files.of("acme") == [other]
 
 
+async def test_a_file_ends_before_an_append_that_was_neither_counted_nor_made_again(files: Files) -> None:
+    id = new_id(1)
+    size = await files.append("acme", id, 0, TEXT)
+    await files.append("acme", id, size, bytes(PIECE_BYTES))
+    record = await files.finish("acme", FileRecord(id, "cut", "batch_output", size))
+    assert await content_of(files, record) == TEXT
+    assert [fault async for fault in files.faults()] == []
+
+
 # --- bounds ---
 
 

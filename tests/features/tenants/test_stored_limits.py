@@ -35,20 +35,37 @@ TOKENS = Check("all", "tokens", "minute", 1000)
 PARALLEL = Check("all", "parallel", "", 2)
 
 
+async def step_back(redis: Redis, prefix: str) -> None:
+    """Have what was used of the limits be noted an hour ahead, as by a server's clock that was stepped back since."""
+    (key,) = [key async for key in redis.scan_iter(f"{prefix}:*:limits:{TENANT}/all")]
+    for field, value in (await redis.hgetall(key)).items():
+        await redis.hset(key, field, " ".join(str(int(number) + 3_600_000_000) for number in value.split()))
+
+
 async def test_a_clock_that_steps_back_keeps_nobody_waiting_for_as_long(
     store: ConversationHistoryStore, redis: Redis, prefix: str
 ) -> None:
     limits = limits_of(store)
     began = [await admitted(limits, [REQUESTS, TOKENS], reads=400, writes=10) for _ in range(3)]
     assert [id is not None for id in began] == [True, True, False]
-    (key,) = [key async for key in redis.scan_iter(f"{prefix}:*:limits:{TENANT}/all")]
-    for field, value in (await redis.hgetall(key)).items():
-        later = [str(int(number) + 3_600_000_000) for number in value.split()]  # an hour before, by the server's clock
-        await redis.hset(key, field, " ".join(later))
+    await step_back(redis, prefix)
     found = await limits.admit(TENANT, store.new_id(), [REQUESTS, TOKENS], reads=400, writes=10)
     assert found.refused is not None
     assert found.refused.seconds == pytest.approx(13.2, abs=5)
     assert [each.seconds for each in found.left] == pytest.approx([40, 49.2], abs=5)
+
+
+async def test_a_limit_that_is_used_up_has_room_again_in_time_after_a_clock_stepped_back(
+    store: ConversationHistoryStore, redis: Redis, prefix: str
+) -> None:
+    limits, quick = limits_of(store), Check("all", "tokens", "minute", 60_000)
+    assert await admitted(limits, [quick], reads=60_000, writes=0)
+    await step_back(redis, prefix)
+
+    async def has_room() -> bool:
+        return await admitted(limits, [quick], reads=100, writes=0) is not None
+
+    await until(has_room)  # a tenth of a second's worth
 
 
 async def test_what_is_over_is_settled_before_the_next_one_is_let_begin(store: ConversationHistoryStore) -> None:

@@ -66,12 +66,13 @@ RUNNING = {"queued", "in_progress"}
 SHARED = {"leases", "looked", "logs", "logged", "waiting-bytes", "outbox", "outbox-ages", "outbox-tries"}
 NOTES = re.compile(
     r"(?:claim|outbox-take|spent-by):[0-9a-f]+|spent:[0-9]+|(?:limits|parallel):[^/]+/.+|"
-    r"(?:approvals|approved|batches|containers|groups|keyed|keyed-until|reserved):[A-Za-z0-9_.-]+|fence:[^/]+/.+|"
+    r"(?:approvals|approved|containers|groups|keyed|keyed-until|reserved):[A-Za-z0-9_.-]+|fence:[^/]+/.+|"
     r"archive-away|archiver|short"
 )
-"""The traces of calls for their repeats; and what is noted of approvals, batches, containers, keyed requests, limits
+"""The traces of calls for their repeats; and what is noted of approvals, containers, keyed requests, limits
 and usage; these expire.
 """
+_LASTING = ("registry:", "audit-of:", "changes:", "files:", "file-room:", "pieces:", "batches:", "batching:")
 _PLACES = re.compile(r"(?:queued|turn):[0-5]|accepted:[45]|line:[0-5]:[A-Za-z0-9_.-]+")
 
 
@@ -325,11 +326,7 @@ def _usage(nodes: Nodes, pictures: dict[Turn, Any], shard_name: int) -> dict[str
 
 def is_known(name: str) -> bool:
     """Whether a shard's key is one of those that jobs and webhooks share."""
-    return (
-        name in SHARED
-        or name.startswith(("registry:", "audit-of:", "changes:", "files:", "file-room:", "pieces:", "batching:"))
-        or bool(NOTES.fullmatch(name) or _PLACES.fullmatch(name))
-    )
+    return name in SHARED or name.startswith(_LASTING) or bool(NOTES.fullmatch(name) or _PLACES.fullmatch(name))
 
 
 def under_way(node: dict[str, str]) -> bool:
