@@ -3,7 +3,8 @@
 Each is listed once, by its last use: one that both have is memory's. A place in the list is one in memory's part and
 one in the archive's, which are read side by side, so a page passes over few trees that memory has, too.
 
-With a filter memory is searched for what the archive may lack, and the archive finds the rest.
+With a filter memory is searched for what the archive may lack, and the archive finds the rest: also a tree that memory
+has without the branch that is wanted.
 """
 
 import re
@@ -100,7 +101,13 @@ class KeptTrees:
         filters = ((STATUS, wanted.status), (MODEL, wanted.model), (PERSON, wanted.person))
         facts = [fact_of(kind, value) for kind, value in filters if value is not None]
         facts += [fact_of(METADATA, *pair) for pair in wanted.metadata.items()]
+        self._has_branches = wanted.is_read and wanted.status is wanted.until is None
+        """Whether a tree that memory has may be wanted for a branch that left it."""
         self._query = elsewhere.KeptQuery(limit=0, since=(wanted.since or 0) * US, facts=facts, words=wanted.words)
+
+    def is_in_memory(self, tree: elsewhere.KeptTree) -> bool:
+        """Whether memory is looked at for the tree."""
+        return bool(tree.here) and tree.here >= self._since
 
     async def some(self, limit: int, until: int) -> tuple[list[elsewhere.KeptTree], bool]:
         """The next ones, used since `until`, at most so many; and whether there may be more. `last` is how far it has
@@ -115,7 +122,7 @@ class KeptTrees:
                 if len(found) == limit or tree.used < until:
                     return found, True
                 self.last = tree.place
-                if tree.gone or (tree.here and tree.here >= self._since):  # memory lists it
+                if tree.gone or (self.is_in_memory(tree) and not self._has_branches):  # memory lists it
                     skipped += 1
                 else:
                     found.append(tree)
@@ -138,6 +145,7 @@ async def page_of(
     try:
         if asks:
             found, more = await archive.some(limit, search.last.score if page.has_more and search.last else 0)
+            found = [tree for tree in found if not (archive.is_in_memory(tree) and await search.finds(tree))]
             page.unread_shards = () if more else await store.elsewhere.unread_shards()
     except ArchiveUnavailable as error:
         if after and not page.data and not page.has_more:

@@ -43,6 +43,7 @@ from service.web.entering import Aside
 from service.web.queries import Query
 from store import codec
 from store.errors import ArchiveDamaged, ArchiveUnavailable, NewerFormat, NotFound
+from store.history.elsewhere import KeptTree
 from store.history.history import ConversationHistoryStore
 from store.history.listing import ScoredDigits, Tree, TreeListing, by_shard
 from store.history.tree_turns import TreeNode, away_from, shown_of, turns_of, under_way
@@ -351,7 +352,11 @@ class TreeSearch:
                     return self._end(shown + await self._rows(found), more=True, stopped=stopped)
                 self.last, self._looked_at = places[-1][0], self._looked_at + len(places)
                 likely = [tree for _, tree in places if tree and self._wanted.status in (None, tree.status)]
-                turns = await asyncio.gather(*map(self._found_in, likely)) if deep else [None] * len(likely)
+                turns = (
+                    await asyncio.gather(*(self._found_in(each.id, each.newest) for each in likely))
+                    if deep
+                    else [None] * len(likely)
+                )
                 found += [each for each in zip(likely, turns, strict=True) if not deep or each[1] is not None]
             shown += await self._rows(found)
             if len(within) < len(some):
@@ -376,16 +381,20 @@ class TreeSearch:
             self._unread += sum(size > 0 and digits not in read for digits, size in sizes.items())
         return [_shown_here(tree, read, found) for tree, found in trees]
 
-    async def _found_in(self, tree: Tree) -> FoundTurn | None:
+    async def finds(self, tree: KeptTree) -> bool:
+        """Whether memory has the turn for which a tree of the archive is wanted: a page of memory's part has it."""
+        return await self._found_in(name_of(tree.root), name_of(tree.newest)) is not None
+
+    async def _found_in(self, id: str, newest: str) -> FoundTurn | None:
         """The turn of a tree that is wanted: the newest one, or a deep one."""
         also = "omission" if self._wanted.is_read else None
         try:
-            turns = await turns_of(self._history, self._tenant, tree.id, brings_back=False)
+            turns = await turns_of(self._history, self._tenant, id, brings_back=False)
         except NotFound:
             return None  # it is gone by now
         left = [node for node in reversed(turns.nodes) if not node.deleted]  # an item behind the turn that omits it
         begun = [node for node in left if node.digits.startswith(self._wanted.begin) or kind_of(node.digits) == also]
-        begun.sort(key=lambda node: node.digits != digits_of(tree.newest))
+        begun.sort(key=lambda node: node.digits != digits_of(newest))
         if begun and not self._wanted.is_read:
             return FoundTurn(begun[0].id)
         sizes, omitted, read = {node.digits: node.size for node in begun if node.size}, set[str](), 0

@@ -1,7 +1,7 @@
 """Histories of other products over HTTP: their turns as responses of this service, which made none of them.
 
 A turn's id follows from the history's and its own there, so a second import stores nothing. What a prompt shows of it
-is rendered as input is. It was made when it says, and counts as used now.
+is rendered as input is. It was made when it says, at the latest now, and counts as used now.
 """
 
 from contextlib import AsyncExitStack
@@ -108,7 +108,8 @@ async def _store(request: Received, id: str, parent: str | None, given: BroughtT
         listed = msgspec.json.encode(identify(items[:place], id))
         status = Status.COMPLETED if given.output else Status.INCOMPLETE
         digest = codec.digest(Turn(id, chain.tip, status, own, response, listed, pictures=pictures))
-        created = max(1, int(given.created_at * US))  # a tenant that was never erased was at 0
+        at = min(given.created_at, await service.store.now())  # no erasure would have a turn of the future
+        created = max(1, int(at * US))  # a tenant that was never erased was at 0
         saved = Saved(id, status, created, 0, 0, digest, own, chain.tip, response, listed)
         return await bring_in(service.store, tenant, msgspec.structs.replace(saved, pictures=pictures))
 

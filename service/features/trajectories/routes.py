@@ -69,13 +69,13 @@ async def list_trajectories(request: Aside, query: Annotated[TrajectoriesQuery, 
     headers = dict[str, str]()
     if query.id is not None:
         asked = response_of(query.id) or query.id
-        trees = [(await turns_of(store, tenant, asked), asked, 0)]
+        trees = [(await turns_of(store, tenant, asked), asked)]
     else:
         since = _place_of(query.after)
         places = await Merged(store, "trees", tenant, ascending=True, after=since).some(query.limit)
         last = places[-1] if places else since
         headers[AFTER] = FROM_START if last is None else f"{last.score}-{last.digits}"
-        trees = [(id_of(place.digits), None, 0 if since is None else since.score) for place in places if place.known]
+        trees = [(id_of(place.digits), None) for place in places if place.known]
     request.admitted.slot.take_body(MOST_BYTES // 16)
     lines = _lines(request.service, tenant, trees, query.format)
     return StreamingResponse(lines, media_type="application/octet-stream", headers=headers)
@@ -92,17 +92,16 @@ def _place_of(after: str | None) -> ScoredDigits | None:
 
 
 async def _lines(
-    service: Service, tenant: str, trees: Sequence[tuple[TreeTurns | str, str | None, int]], form: Form
+    service: Service, tenant: str, trees: Sequence[tuple[TreeTurns | str, str | None]], form: Form
 ) -> AsyncGenerator[bytes]:
-    """The lines of trees, each with what its trajectories must have, and since when they were used."""
-    for tree, asked, since in trees:
+    """The lines of trees, each with what its trajectories must have."""
+    for tree, asked in trees:
         try:
             found = await turns_of(service.store, tenant, tree) if isinstance(tree, str) else tree
         except NotFound:
             continue
-        ends = [(end, shared) for end, shared in ends_of(found, asked) if end.used > since]
-        notes = await _notes_in(service, tenant, found) if ends else {}
-        for end, shared in ends:
+        notes = await _notes_in(service, tenant, found)
+        for end, shared in ends_of(found, asked):
             async for piece in _trajectory(service, tenant, end, {"tree": found.id, "shared": shared}, notes, form):
                 yield piece
 

@@ -131,22 +131,23 @@ async def _parts(
 
 
 async def _above_later(archive: Archive, tree: TreeParts, at: int) -> set[str] | None:
-    """The ids of turns that are continued by one from after a time; None where the tree has none of these. An
-    unreadable part has none: nobody could read its turns before.
+    """The ids of turns that are continued by one from after a time; None where the tree has none of these, nor ids of
+    what was deleted since. An unreadable part has none: nobody could read its turns before.
     """
-    parents, later, above = dict[str, str | None](), list[str](), set[str]()
+    parents, later, above, gone = dict[str, str | None](), list[str](), set[str](), False
     async for _, _, part in _parts(archive, tree):
         if isinstance(part, NewerFormat):
             raise part
         if isinstance(part, Part):
             parents.update((turn.id, turn.parent) for turn in part.turns)
             later += [turn.id for turn in part.turns if turn.created > at]
+            gone = gone or bool(part.gone or part.gone_trees)
     for id in later:
         parent = parents[id]
         while parent is not None and parent not in above:
             above.add(parent)
             parent = parents.get(parent)
-    return above if later else None
+    return above if later or (gone and tree.changed > at / 1e6) else None
 
 
 async def _cut(archive: Archive, tree: TreeParts, at: int, above: Collection[str], done: Erased) -> None:

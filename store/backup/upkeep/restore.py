@@ -96,7 +96,7 @@ class Restore:
             assert checked is not None, "it ends with that, or raises"
             if digits is not None and not await has_turn(file, tenant, digits):
                 raise NotFound(str(tree))
-            if tenant is not None and not checked.trees:
+            if tenant is not None and not (checked.trees or [each async for each in archived_files(file, tenant)]):
                 raise ValueError(f"it has nothing of tenant {tenant!r}")
             layout = Layout(self._server, self._keyspace, Terms(self._keyspace.shards, release))
             await layout.check()

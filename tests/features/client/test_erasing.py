@@ -188,6 +188,24 @@ def test_an_erased_conversation_leaves_nothing_whatever_was_deleted_of_it_before
     assert list(service.http().get("/v1/conversations").json()["data"]) == []
 
 
+def test_a_person_is_found_in_a_branch_that_left_memory_while_another_one_is_in_use(
+    beside: Callable[..., ServiceBeside], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = beside(max_responses=3, archive_url="sqlite", archive_after_seconds=0)
+    monkeypatch.setenv("HARMONIUM_URL", service.url)
+    ask = service.client().responses.create
+    root = ask(model=MODEL, input="Hi.").id
+    ada = ask(model=MODEL, input="My name is Ada.", metadata={"user": "ada"}, previous_response_id=root).id
+    for text in ("Count to 2.", "Count to 3."):
+        ask(model=MODEL, input=text, previous_response_id=root)
+    asked = ("erase", "--metadata", "user=ada")
+    wait_until(lambda: run(*asked, "--dry-run").stdout == "1 found, 0 erased\n", 120, "the catalogue isn't complete")
+    ask(model=MODEL, input="Count to 4.", previous_response_id=root)
+    assert service.http().get(f"/console/api/trees/{root}").json()["archived"]["ends"][-1] == ada
+    assert said(*asked, "--yes") == "1 found, 1 erased\n"
+    assert service.http().get(f"/v1/responses/{ada}").status_code == 404
+
+
 @pytest.mark.parametrize(
     ("text", "mark", "marked"),
     [

@@ -1,6 +1,7 @@
 """`harmonium import` of other products' files: their turns, forks, calls and times, each once."""
 
 import json
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from io import BytesIO
@@ -179,6 +180,17 @@ def test_a_history_becomes_a_tree_that_can_be_found_and_continued(
     assert answer.status == "completed"
     rollout = service.http().get("/v1/trajectories", params={"id": found}).text
     assert MODELS in rollout
+
+
+def test_no_turn_is_stored_as_one_of_the_future(service: ServiceBeside) -> None:
+    """It would be none from before an erasure of its project, and stay."""
+    at = round(time.time()) + 1_000_000
+    item = {"type": "message", "role": "user", "content": "Hello"}
+    with service.http() as http:
+        made = http.post("/console/api/histories", json={"history": "h", "id": "1", "created_at": at, "items": [item]})
+        id = made.json()["id"]
+        assert http.get(f"/v1/responses/{id}").json()["created_at"] == at
+        assert http.get(f"/console/api/turns/{id}").json()["created_at"] <= time.time()
 
 
 def test_branches_become_forks(service: ServiceBeside, tmp_path: Path) -> None:

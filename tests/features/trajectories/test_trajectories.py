@@ -231,6 +231,19 @@ async def test_pages_go_on_behind_a_cursor_and_have_what_was_used_since(noting: 
         assert [each["trajectory_id"] for each in some] == [later.id]
 
 
+async def test_a_page_has_the_older_leaves_of_a_tree_that_no_page_had_before(noting: Settings) -> None:
+    async with serving(noting, engine_of([answer("Hello.")])) as service, service.client() as client:
+        ask = client.responses.create
+        root = await ask(model=MODEL, input="Hi")
+        one = await ask(model=MODEL, input="1", previous_response_id=root.id)
+        other = await ask(model=MODEL, input="another tree")
+        fork = await ask(model=MODEL, input="2", previous_response_id=root.id)
+        first, after = await page(service, after="0", limit="1")
+        second, _ = await page(service, after=after, limit="1")
+    assert [each["trajectory_id"] for each in first] == [other.id]
+    assert [each["trajectory_id"] for each in second] == [one.id, fork.id]
+
+
 @pytest.mark.parametrize("query", [{"after": "x"}, {"limit": "0"}, {"limit": "101"}, {"format": "csv"}, {"until": "1"}])
 async def test_what_is_no_query_is_refused(settings: Settings, query: dict[str, str]) -> None:
     async with serving(settings, engine_of([answer("Hello.")])) as service, service.http() as http:

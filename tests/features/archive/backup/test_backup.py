@@ -3,6 +3,7 @@
 import asyncio
 import random
 import tracemalloc
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
@@ -16,6 +17,7 @@ from store.backup.upkeep.backup import BackupScope
 from store.backup.upkeep.refilling import RefusedTurn, capped_use
 from store.embedded import EmbeddedServer
 from store.errors import LayoutMismatch, NewerFormat, NotFound
+from store.files.files import FileRecord, Files
 from store.history.caps import Caps
 from store.history.history import NOTHING_LISTED, ConversationHistoryStore
 from store.jobs.jobs import Jobs
@@ -49,6 +51,22 @@ async def test_payloads_of_many_megabytes_are_held_a_few_at_a_time(
     tracemalloc.stop()
     assert most < 56 << 20
     assert (await moves.save_second()).content == end.content
+
+
+async def test_one_tenant_of_a_file_may_have_files_alone(
+    store: ConversationHistoryStore, second: ConversationHistoryStore, moves: Moves
+) -> None:
+    async def content() -> AsyncIterator[bytes]:
+        yield b"words"
+
+    await grow(store, "one")
+    record = await Files(store).store("globex", FileRecord(filename="words.txt"), content())
+    await moves.save()
+    done = await moves.restore(only={"tenant": "globex"})
+    assert (done.restored, done.files) == (0, 1)
+    assert await Files(second).find("globex", record.id) is not None
+    with pytest.raises(ValueError, match="nothing of tenant"):
+        await moves.restore(only={"tenant": "initech"})
 
 
 async def large(store: ConversationHistoryStore, parent: str | None) -> str:

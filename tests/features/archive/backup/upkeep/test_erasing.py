@@ -80,6 +80,20 @@ async def test_a_tenant_that_comes_back_keeps_what_it_makes_from_then_on(both: K
     assert (await both.told(before), await both.told(after)) == (None, [after])
 
 
+@pytest.mark.parametrize("whole", [False, True])
+async def test_what_a_tenant_deletes_after_that_stays_known_as_deleted(both: Kept, whole: bool) -> None:
+    """Each round clears what a tenant had before; an older copy of Redis may bring back what was deleted later."""
+    at = micros() - HOUR_US
+    await erase(both.archive, both.marks, TENANT, at)
+    (id,) = await grow(both.store, "later")
+    await both.archive_all()
+    await (both.store.forget_tree if whole else both.store.forget)(TENANT, id)
+    await both.archive_all()
+    assert (await clear(both.archive, TENANT, at)).deleted == 0
+    assert (await both.turns._fate(TENANT, digits_of(id))).gone
+    assert (await erase(both.archive, both.marks, TENANT, micros() + HOUR_US)).deleted == 1
+
+
 async def test_a_time_that_cuts_is_earlier_than_what_any_shard_stores_from_then_on(open_store: OpenStore) -> None:
     store = open_store(shards=3)
     await store.server.command("SET", store.keyspace.all_shards()[1].clock, micros() + HOUR_US)
