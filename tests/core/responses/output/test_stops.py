@@ -1,5 +1,7 @@
 """Texts that end an answer: which of several does, wherever the text was cut on its way."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,6 +32,6 @@ def test_the_stop_that_is_whole_first_ends_it(stops: list[str], shown: str, hit:
 @given(stops=st.lists(texts, min_size=1, max_size=4), text=texts, places=st.sets(st.integers(1, 11)))
 def test_it_ends_alike_wherever_the_text_is_cut(stops: list[str], text: str, places: set[int]) -> None:
     cuts = [0, *sorted(places), len(text)]
-    pieces = [text[begin:end] for begin, end in zip(cuts, cuts[1:], strict=False) if begin < end]
+    pieces = [text[begin:end] for begin, end in pairwise(cuts) if begin < end]
 
     assert ended(stops, pieces) == ended(stops, list(text)) == ended(stops, [text])
