@@ -167,7 +167,7 @@ async def _by_hand(
         items, messages, pictures = await render(service, caller, sent, chain, tell)
     except InvalidRequest as error:  # here the name of input is `items`
         message, param = error.message, error.param or ""
-        for before, after in (("'input", "'items"), (" input[", " items[")):
+        for before, after in (("'input'", "'items'"), ("'input[", "'items["), (" input[", " items[")):
             message = message.replace(before, after)
         param = param.replace("input", "items", 1) or None
         raise InvalidRequest(message, code=error.code, param=param) from None

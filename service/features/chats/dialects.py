@@ -222,6 +222,8 @@ class MessagesEncoder(Encoder):
         self._begun, self._blocks = False, 0
         self._open: int | None = None
         """The place in the output of the item whose block is open."""
+        self._argued: int | None = None
+        """The place in the output of the call whose arguments have begun."""
 
     def keep_alive(self) -> bytes:
         """See Encoder."""
@@ -236,6 +238,11 @@ class MessagesEncoder(Encoder):
                 if self._thinking == "shown":
                     self._delta(buffer, event, _THINKING, b'"thinking_delta","thinking"')
             elif isinstance(event, events.FunctionCallArgumentsDelta):
+                if self._argued != event.output_index:  # SDKs can't parse a beginning of white space alone
+                    event = msgspec.structs.replace(event, delta=event.delta.lstrip(" \t\r\n"))
+                    if not event.delta:
+                        continue
+                    self._argued = event.output_index
                 self._delta(buffer, event, {}, b'"input_json_delta","partial_json"')
             elif isinstance(event, events.OutputItemAdded):
                 if isinstance(event.item, FunctionCall):

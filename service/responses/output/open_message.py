@@ -9,7 +9,6 @@ caller sees is looked at, so a stop never falls into a thought, and never depend
 """
 
 from collections.abc import Mapping, Sequence
-from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -54,9 +53,9 @@ class Stopper:
         """The pieces that may be shown by now: the text before a stop, which may cut the token in which it begins."""
         self._pending.append((text, logprobs))
         waiting = "".join(piece for piece, _ in self._pending)
-        found = [(place, stop) for stop in self._stops if (place := waiting.find(stop)) >= 0]
+        found = [(place + len(stop), place, stop) for stop in self._stops if (place := waiting.find(stop)) >= 0]
         if found:
-            place, self.hit = min(found, key=itemgetter(0))
+            _, place, self.hit = min(found)  # the one that is whole first, however the text came
             return self._release(place, cut=True)
         return self._release(len(waiting) - begun_chars(waiting, self._stops), cut=False)
 

@@ -117,6 +117,16 @@ def test_a_bad_item_is_named_by_its_place_and_adds_nothing(service: ServiceProce
     assert texts(client, id) == ["x"]
 
 
+def test_a_refused_part_is_named_by_its_place_and_the_type_that_can_be_sent_by_its_name(
+    service: ServiceProcess,
+) -> None:
+    items: Any = [{"role": "user", "content": [{"type": "input_audio"}]}]
+    error = refused(service.client().conversations.create, items=items)
+    assert error.param == "items[0].content[0].type"
+    assert "'items[0].content[0].type' = input_audio" in error.message
+    assert "'input_text'" in error.message
+
+
 @pytest.mark.parametrize(
     "item",
     [

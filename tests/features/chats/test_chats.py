@@ -5,14 +5,18 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
+import jiter
 import pytest
 from openai import APIError, AsyncOpenAI, InternalServerError
 from openai.types.chat import ChatCompletion
 
 from service.engine.port import EngineError
+from service.features.chats.dialects import MessagesEncoder
 from service.harmony.tokens import END, decode, encode
 from service.process import Settings
+from service.responses.output.machine import Ending
 from tests.support.engine.scripted import Die
+from tests.support.responses.samples import machine, run
 from tests.support.service.inside import Inside, answer, called, opened, scripted, serving, then, thought
 from tests.support.service.process import MODEL
 
@@ -121,6 +125,19 @@ async def test_a_stream_adds_up_to_the_message(http: httpx.AsyncClient, thinking
     if thinking:
         assert whole["content"][0]["signature"].startswith("hs_")
         assert (whole["content"][0]["thinking"] == "") == ("display" in thinking)
+
+
+@pytest.mark.parametrize("said", ["\n", '\n {"city": "Paris"}', '{ "city": "Paris"}'])
+def test_the_pieces_of_an_input_can_be_parsed_from_the_first_on(said: str) -> None:
+    made = run(machine(), [[id] for id in called("get_weather", said)], Ending.STOP)
+    MessagesEncoder("shown").append(made, buffer := bytearray())
+    events = events_of(buffer.decode())
+
+    block = folded(events)["content"][0]
+    pieces = [event["delta"]["partial_json"] for event in events if event["type"] == "content_block_delta"]
+    assert block["input"] == json.loads(said.strip() or "{}")
+    for count in range(1, len(pieces) + 1):
+        jiter.from_json("".join(pieces[:count]).encode(), partial_mode=True)
 
 
 @pytest.mark.parametrize("shown", [True, False])
