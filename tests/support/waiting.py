@@ -13,6 +13,9 @@ from collections.abc import Callable
 from typing import Any
 
 POLL_SECONDS = 0.005
+MOST_POLL_SECONDS = 0.05
+"""How long a wait pauses between two calls: at first, and after a second, as a condition may ask a whole service."""
+
 SECONDS = 20.0
 
 Exceptions = type[Exception] | tuple[type[Exception], ...]
@@ -27,7 +30,7 @@ def wait_until(
     passing: Exceptions = (),
 ) -> Any:
     """What `condition()` returns, as soon as it is wanted. Raises TimeoutError."""
-    deadline = time.monotonic() + seconds
+    begun = time.monotonic()
     while True:
         found: Any
         try:
@@ -35,8 +38,7 @@ def wait_until(
                 return found
         except passing as error:
             found = error
-        _check(deadline, condition, seconds, otherwise, found)
-        time.sleep(POLL_SECONDS)
+        time.sleep(_pause(begun, condition, seconds, otherwise, found))
 
 
 async def until(
@@ -48,7 +50,7 @@ async def until(
     passing: Exceptions = (),
 ) -> Any:
     """`wait_until` for asyncio: others run meanwhile, and what `condition()` returns may have to be awaited."""
-    deadline = time.monotonic() + seconds
+    begun = time.monotonic()
     while True:
         found: Any
         try:
@@ -59,15 +61,17 @@ async def until(
                 return found
         except passing as error:
             found = error
-        _check(deadline, condition, seconds, otherwise, found)
-        await asyncio.sleep(POLL_SECONDS)
+        await asyncio.sleep(_pause(begun, condition, seconds, otherwise, found))
 
 
-def _check(deadline: float, condition: Callable[[], Any], seconds: float, otherwise: str, found: object) -> None:
-    if time.monotonic() > deadline:
+def _pause(begun: float, condition: Callable[[], Any], seconds: float, otherwise: str, found: object) -> float:
+    """How long to pause before the next call. Raises TimeoutError."""
+    waited = time.monotonic() - begun
+    if waited > seconds:
         raise TimeoutError(f"{otherwise or _source(condition)} within {seconds:g} s, but last: {found!r}") from (
             found if isinstance(found, Exception) else None
         )
+    return min(MOST_POLL_SECONDS, max(POLL_SECONDS, waited * MOST_POLL_SECONDS))
 
 
 def _source(condition: Callable[[], Any]) -> str:
