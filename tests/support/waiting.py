@@ -14,7 +14,10 @@ from typing import Any
 
 POLL_SECONDS = 0.005
 MOST_POLL_SECONDS = 0.05
-"""How long a wait pauses between two calls: at first, and after a second, as a condition may ask a whole service."""
+"""How long a wait pauses between two calls: at least, and at most, where a call asks a whole service."""
+
+PAUSE_PART = 4
+"""How many times as long as a call the pause behind it is, within these bounds."""
 
 SECONDS = 20.0
 
@@ -30,15 +33,17 @@ def wait_until(
     passing: Exceptions = (),
 ) -> Any:
     """What `condition()` returns, as soon as it is wanted. Raises TimeoutError."""
-    begun = time.monotonic()
+    deadline = time.monotonic() + seconds
     while True:
         found: Any
+        began = time.monotonic()
         try:
             if wanted(found := condition()):
                 return found
         except passing as error:
             found = error
-        time.sleep(_pause(begun, condition, seconds, otherwise, found))
+        _check(deadline, condition, seconds, otherwise, found)
+        time.sleep(_pause(time.monotonic() - began))
 
 
 async def until(
@@ -50,9 +55,10 @@ async def until(
     passing: Exceptions = (),
 ) -> Any:
     """`wait_until` for asyncio: others run meanwhile, and what `condition()` returns may have to be awaited."""
-    begun = time.monotonic()
+    deadline = time.monotonic() + seconds
     while True:
         found: Any
+        began = time.monotonic()
         try:
             found = condition()
             if inspect.isawaitable(found):
@@ -61,17 +67,19 @@ async def until(
                 return found
         except passing as error:
             found = error
-        await asyncio.sleep(_pause(begun, condition, seconds, otherwise, found))
+        _check(deadline, condition, seconds, otherwise, found)
+        await asyncio.sleep(_pause(time.monotonic() - began))
 
 
-def _pause(begun: float, condition: Callable[[], Any], seconds: float, otherwise: str, found: object) -> float:
-    """How long to pause before the next call. Raises TimeoutError."""
-    waited = time.monotonic() - begun
-    if waited > seconds:
+def _check(deadline: float, condition: Callable[[], Any], seconds: float, otherwise: str, found: object) -> None:
+    if time.monotonic() > deadline:
         raise TimeoutError(f"{otherwise or _source(condition)} within {seconds:g} s, but last: {found!r}") from (
             found if isinstance(found, Exception) else None
         )
-    return min(MOST_POLL_SECONDS, max(POLL_SECONDS, waited * MOST_POLL_SECONDS))
+
+
+def _pause(took: float) -> float:
+    return min(MOST_POLL_SECONDS, max(POLL_SECONDS, PAUSE_PART * took))
 
 
 def _source(condition: Callable[[], Any]) -> str:
