@@ -151,8 +151,10 @@ def test_no_words_are_left_in_the_page_when_the_key_is_forgotten(beside: BESIDE,
 
 
 def test_a_search_that_finds_nothing_says_which_words_are_looked_at(service: ServiceProcess, visit: Open) -> None:
+    asked = {"text": "nobody-said-this"}
+    wait_until(lambda: service.http().get("/console/api/trees", params=asked).json()["archive_away"] is None)
     page = visit(service)
-    page.get_by_label("Find words or an id").fill("nobody-said-this")
+    page.get_by_label("Find words or an id").fill(asked["text"])
     page.keyboard.press("Enter")
     expect(page.locator(".empty")).to_contain_text("unless HARMONIUM_CATALOGUE_WORDS is all")
 
