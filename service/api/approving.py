@@ -26,11 +26,14 @@ NOT_APPROVED = "The call was not approved."
 
 
 class Pending(NamedTuple):
-    """A request, where it stands in the input (None for one of the conversation), and the answer to it."""
+    """A request, where it stands in the input (None for one of the conversation), and the answer to it, and where that
+    stands.
+    """
 
     request: ApprovalRequest
     place: int | None
     said: McpApprovalResponseItem | None
+    answered_at: int | None = None
 
     @property
     def approved(self) -> bool:

@@ -18,7 +18,7 @@ from service.api.items import ConfigurationUpdateItem, Gathered, InputItem
 from service.api.read import OF_ONE_REQUEST, identify, read_input, resolve
 from service.api.tools.format import read_format
 from service.api.tools.read import read_tools
-from service.errors import InvalidRequest, invalid_value, missing
+from service.errors import InvalidRequest, invalid_value, missing, not_served
 from service.harmony.calls import CUT_CALL, history_of
 from service.harmony.tokens import RunTooLong, TooManyTokens
 from service.responses.conversation_hold import ConversationHold, joining
@@ -179,7 +179,11 @@ async def _by_hand(
 async def render(
     service: Service, caller: Caller, sent: msgspec.Raw, chain: Chain, tell: Tell, *, most: int = MAX_ITEMS
 ) -> tuple[list[InputItem], Messages, tuple[Picture, ...]]:
-    """Items, the messages that a prompt shows of them, and their pictures. Raises InvalidRequest, StoreUnavailable."""
+    """Items that are to be stored, the messages that a prompt shows of them, and their pictures. Raises InvalidRequest,
+    StoreUnavailable.
+    """
+    if not service.settings.store:
+        raise not_served("items", "given", "This service stores no conversations.")
     gathered = Gathered(service.settings.picture_bounds)
     sent = await service.attachments.read_into(caller.entry, sent)
     items = await in_steps(read_input(sent, gathered, max_items=most))

@@ -264,7 +264,7 @@ class StoreSettings(SettingsGroup):
     heading = "Store"
 
     store: bool = True
-    """Whether responses are stored unless a request says otherwise; false forbids storing."""
+    """Whether responses are stored unless a request says otherwise; false forbids storing them, and conversations."""
     redis_url: Annotated[str, AfterValidator(_right_redis_url), shown_as(without_password), InFile()] = Field(
         "", repr=False
     )

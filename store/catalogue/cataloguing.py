@@ -27,7 +27,7 @@ from store.catalogue.sqlite import UNTIDY
 from store.errors import ArchiveContended, ArchiveDamaged, ArchiveRefused, ArchiveUncatalogued, NewerFormat
 from store.history.elsewhere import KeptQuery, KeptTree
 from store.ids import tree_of
-from store.keys import SHARD_DIGITS, is_conversation
+from store.keys import CONVERSATION_MARK, OMISSION_MARK, SHARD_DIGITS, digits_of, is_conversation, mark_of
 
 TRIES = 8
 """How often the row of a tree is made again because somebody else has put one meanwhile."""
@@ -253,7 +253,8 @@ def _choose(index: Index, erased: int) -> tuple[TreeToDescribe | None, list[str]
     entries = index.entries
     for root in [id for id, entry in entries.items() if entry.parent is None]:
         within = [id for id in index.within(root) if entries[id].created > erased]
-        within.sort(key=is_conversation, reverse=True)  # these first, as they may name a person
+        # these first, as they may name a person, or say what is not to be found
+        within.sort(key=lambda id: mark_of(digits_of(id)) in (CONVERSATION_MARK, OMISSION_MARK), reverse=True)
         there = [id for id in within if not is_conversation(id)]
         if there:
             newest, kept = max(there, key=lambda id: entries[id].created), set(there)

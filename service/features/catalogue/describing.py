@@ -1,6 +1,6 @@
 """Describing: what the row of a tree shows, and by which facts and words the tree is found."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import islice
 
 import msgspec
@@ -52,11 +52,11 @@ def summary_in(shown: bytes) -> KeptSummary:
 
 def describe(kept: TreeToDescribe, *, all_words: bool) -> CatalogueRow:
     """The row of a tree; with `all_words` it is found by all that was said in it, else by its title, the newest answer
-    and its metadata.
+    and its metadata: never by an item that was deleted from a conversation in it.
     """
     turns = {turn.id: turn for turn in kept.turns}
-    last = turns[kept.newest]
-    newest, openings = _excerpt_of(last), [_excerpt_of(turns[id]) for id in kept.opening]
+    last, omitted = turns[kept.newest], frozenset(filter(None, map(_omitted_by, kept.turns)))
+    newest, openings = _excerpt_of(last, omitted), [_excerpt_of(turns[id], omitted) for id in kept.opening]
     title = next((each.input for each in openings if each and each.input), None)
     shown = KeptNewest(last.id, last.status, last.created, newest)
     summary = KeptSummary(title, kept.begun, kept.number, kept.conversation, shown)
@@ -65,7 +65,7 @@ def describe(kept: TreeToDescribe, *, all_words: bool) -> CatalogueRow:
     facts = dict.fromkeys((fact_of(STATUS, last.status), *(fact for _, fact, _ in told)))
     words = [title, newest and newest.output, newest and newest.input, *dict.fromkeys(label for *_, label in told)]
     if all_words:
-        words += [text for turn in kept.turns for text in _texts_of(turn)]
+        words += [text for turn in kept.turns for text in _texts_of(turn, omitted)]
     text = "\n".join(filter(None, words))[:WORDS_CHARS]
     ends = digits_of(kept.root), digits_of(last.id)
     return CatalogueRow(kept.used, *ends, _encoder.encode(summary), list(islice(facts, MOST_FACTS)), text)
@@ -85,17 +85,25 @@ def _facts_of(turn: Saved) -> Iterator[tuple[str, str, str]]:
         yield PERSON, fact_of(PERSON, person), person
 
 
-def _texts_of(turn: Saved) -> Iterator[str]:
+def _omitted_by(turn: Saved) -> str | None:
+    """The item that a conversation goes without from a turn on."""
+    try:
+        return msgspec.json.decode(turn.response or b"{}", type=ReadableResponse).omits
+    except _UNREADABLE:
+        return None
+
+
+def _texts_of(turn: Saved, omitted: Collection[str]) -> Iterator[str]:
     try:
         output = msgspec.json.decode(turn.response or b"{}", type=ReadableResponse).output
         for item in (*ITEMS.decode(turn.items or b"[]"), *output):
-            yield from texts_of(item, ())
+            yield from texts_of(item, omitted)
     except _UNREADABLE:
         return
 
 
-def _excerpt_of(turn: Saved) -> Excerpt | None:
+def _excerpt_of(turn: Saved, omitted: Collection[str]) -> Excerpt | None:
     try:
-        return None if turn.response is None else excerpt_of(turn.response, turn.items or b"[]")
+        return None if turn.response is None else excerpt_of(turn.response, turn.items or b"[]", omitted)
     except _UNREADABLE:
         return None

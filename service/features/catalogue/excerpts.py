@@ -83,13 +83,14 @@ MOST_ANSWERS = 100
 ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-def excerpt_of(response: bytes, items: bytes) -> Excerpt:
-    """The excerpt of a turn with this response and these input items, both JSON. Raises msgspec's errors for JSON that
-    is no response.
+def excerpt_of(response: bytes, items: bytes, omitted: Collection[str] = ()) -> Excerpt:
+    """The excerpt of a turn with this response and these input items, both JSON, without items that were omitted.
+    Raises msgspec's errors for JSON that is no response.
     """
-    found, told = msgspec.json.decode(response, type=ReadableResponse), ITEMS.decode(items)
-    calls = dict(islice(_calls((*told, *found.output)), MOST_ANSWERS))
-    given = chain(_approvals(told, found.output), _outputs(told, calls))
+    found = msgspec.json.decode(response, type=ReadableResponse)
+    told, output = ([raw for raw in each if not _is_in(omitted, raw)] for each in (ITEMS.decode(items), found.output))
+    calls = dict(islice(_calls((*told, *output)), MOST_ANSWERS))
+    given = chain(_approvals(told, output), _outputs(told, calls))
     answers = list(islice(given, MOST_ANSWERS))
     return Excerpt(
         model=found.model,
@@ -98,7 +99,7 @@ def excerpt_of(response: bytes, items: bytes) -> Excerpt:
         input=_first_words(told)
         or title_of(answers)
         or next((call for call in map(_call, _objects(told)) if call), ""),
-        output=_answer(found.output),
+        output=_answer(output),
         answers=answers,
         calls=calls,
     )
@@ -228,11 +229,16 @@ _Texts = str | list[_WordPart] | _WordPart | None
 _WORDS: msgspec.json.Decoder[_Texts] = msgspec.json.Decoder(_Texts)
 
 
+def _is_in(omitted: Collection[str], item: msgspec.Raw) -> bool:
+    """Whether an item is one of those that were omitted."""
+    return bool(omitted) and msgspec.json.decode(_OBJECT.decode(item).get("id", b"null")) in omitted
+
+
 def texts_of(item: msgspec.Raw, omitted: Collection[str]) -> Iterator[str]:
     """The texts of an item; none of one that was omitted. What isn't as expected, as a picture, has none."""
-    members = _OBJECT.decode(item)
-    if omitted and "id" in members and msgspec.json.decode(members["id"]) in omitted:
+    if _is_in(omitted, item):
         return
+    members = _OBJECT.decode(item)
     for name in _MEMBERS:
         with suppress(msgspec.ValidationError):
             found = _WORDS.decode(members.get(name, b"null"))

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 FOLDER, FILE = "archive", "catalogue.db"
 """Below the data folder, where no URL names another folder."""
 
-FORM = "3"
+FORM = "4"
 """The form of rows that this release makes: rows of another one are made anew."""
 
 TIDY_SECONDS = 60.0

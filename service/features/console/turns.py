@@ -28,7 +28,7 @@ from starlette.responses import Response
 from service.api.outcome import display_role
 from service.api.response import Usage
 from service.decoding import decode
-from service.errors import ApiError, InvalidRequest, invalid_value, not_allowed
+from service.errors import ApiError, InvalidRequest, invalid_value, not_allowed, not_served
 from service.features.console.trees import US, Kind, kind_of
 from service.features.models.known_ids import sampled_in
 from service.harmony.messages import text_of
@@ -203,6 +203,8 @@ async def retrieve_turn(request: Aside, id: str) -> Response:
 async def import_turn(request: Aside) -> Response:
     """Store a turn again, under its id, behind the one that it continues."""
     service, tenant = request.service, request.tenant
+    if not service.settings.store:
+        raise not_served("turn", "given", "This service stores no responses.")
     body = await request.body(times=BODIES)
     async with request.preparing(len(body)):
         sealer, given = await service.seals.of(tenant), decode(body, Portable)

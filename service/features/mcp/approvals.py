@@ -93,7 +93,7 @@ class AnsweredApprovals(Approving):
 def _pending(waiting: Sequence[ApprovalRequest], items: Sequence[InputItem]) -> list[Pending]:
     """All requests that wait, in their order."""
     requests: dict[str, tuple[ApprovalRequest, int | None]] = {each.id: (each, None) for each in waiting}
-    said: dict[str, McpApprovalResponseItem] = {}
+    said: dict[str, tuple[McpApprovalResponseItem, int]] = {}
     made = {item.approval_request_id for item in items if isinstance(item, McpCallItem)}
     for place, item in enumerate(items):
         if isinstance(item, McpApprovalRequestItem) and item.id:
@@ -107,8 +107,12 @@ def _pending(waiting: Sequence[ApprovalRequest], items: Sequence[InputItem]) -> 
                 raise InvalidRequest(f"Two items answer the approval request '{id[:100]}'. Send one.", param="input")
             if id not in requests and id not in made:
                 raise _not_waiting(id)
-            said[id] = item
-    return [Pending(request, place, said.get(id)) for id, (request, place) in requests.items() if id not in made]
+            said[id] = item, place
+    return [
+        Pending(request, place, *said.get(id, (None, None)))
+        for id, (request, place) in requests.items()
+        if id not in made
+    ]
 
 
 def _not_waiting(id: str) -> InvalidRequest:

@@ -47,8 +47,8 @@ from service.tools.port import (
     ToolUnreachable,
 )
 
-logging.getLogger("mcp").setLevel(logging.CRITICAL + 1)  # it logs what servers say, and tracebacks that quote it
-logging.getLogger("client").setLevel(logging.CRITICAL + 1)
+for name in ("mcp", "client", "httpx2", "httpcore2"):  # they log what servers say, and URLs, which may have keys
+    logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 MAX_PAGES = 32
 """The most pages of a list of tools."""

@@ -255,7 +255,7 @@ class Containers:
     async def delete(self, tenant: str, id: str) -> None:
         """End a container. Raises ApiError 404, StoreError."""
         await self.record(tenant, id)
-        await self._change(tenant, id, lambda _: {"deleted": True, "uploads": ()})
+        await self._change(tenant, id, lambda _: {"deleted": True, "name": "", "uploads": ()})
         await self._close(id)
 
     async def _close(self, id: str) -> None:

@@ -70,8 +70,11 @@ SAID_SECONDS = 60.0
 
 _HEADERS = ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS")
 
-_QUIET = ("opentelemetry.exporter.otlp.proto.http.trace_exporter", "opentelemetry.sdk._shared_internal")
-"""The loggers of the SDK that say it each time, with the receiver's words."""
+_QUIET = (
+    *("opentelemetry.exporter.otlp.proto.http.trace_exporter", "opentelemetry.sdk._shared_internal"),
+    "urllib3.connectionpool",
+)
+"""The loggers of the SDK that say it each time, with the receiver's words, and of what it sends by, with its URL."""
 
 
 def content_facts(

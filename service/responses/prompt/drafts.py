@@ -129,7 +129,7 @@ class Conversion:
         """
         items = self._items
         for pending in self._approving.at_once:
-            yield from self._add(self._approval_answer(pending))
+            yield from self._add(self._approval_answer(pending), _number_of_answer(pending))
         self._split = len(self.messages)
         for message in earlier:
             yield from self._add(self._earlier(message))
@@ -149,6 +149,8 @@ class Conversion:
             together = self._calls.together(items, place)
             for at in together:
                 yield from self._add(self._draft_of(items[at], at), ids.input_number(at))
+                if (asked := self._approving.asked.get(at)) and not self._approving.is_answered(asked):
+                    yield from self._add(self._approval_answer(asked), _number_of_answer(asked))
                 if self._approving.answered and self._begins_with(items[at], at):
                     self._split = len(self.messages)
             place += len(together)
@@ -178,6 +180,7 @@ class Conversion:
             elif recipient is not None:
                 channel = _channel_of(pending)
                 told = render.message(pending.told, "tool", name=recipient, channel=channel, recipient="assistant")
+                told = msgspec.structs.replace(told, item=_number_of_answer(pending))
                 given.append(ApprovalOutcome(pending.request, recipient, told=told))
         if given:
             last = self.messages[self._split :]
@@ -335,7 +338,7 @@ class Conversion:
             case listed.McpCallItem():
                 return self._mcp(item)
             case listed.McpApprovalRequestItem() if place in self._approving.asked:
-                return self._approval(self._approving.asked[place])
+                return [*self._call_of(self._approving.asked[place])]
             case listed.ForeignItem():
                 return self._foreign(item)
             case _:
@@ -476,11 +479,6 @@ class Conversion:
 
     # --- calls that somebody has to approve: with the text for the model, if that is known by now ---
 
-    def _approval(self, pending: Pending) -> Drafts:
-        if self._approving.is_answered(pending):
-            return [*self._call_of(pending)]
-        return [*self._call_of(pending), *self._approval_answer(pending)]
-
     def _asked_of(self, request: ApprovalRequest) -> str | None:
         """The recipient of the call in Harmony; None for a name that a recipient can't have."""
         callee = self._rules.hosted_callee(request.server, request.tool)
@@ -539,6 +537,12 @@ def _stale_approvals(items: Sequence[InputItem], turned: int) -> set[int]:
 def _note(item: listed.ConfigurationUpdateItem) -> StoredMessage:
     """The note of an update, for later responses of the conversation."""
     return StoredMessage(listed.CONFIGURATION, b"", name=listed.configuration_note(item))
+
+
+def _number_of_answer(pending: Pending) -> int | None:
+    """The number of the item that says why a call isn't made; of the request where none does, if that is an item."""
+    place = pending.place if pending.answered_at is None else pending.answered_at
+    return None if place is None else ids.input_number(place)
 
 
 def _channel_of(pending: Pending) -> str:

@@ -16,6 +16,7 @@ from service.responses.make import NO_KEY
 from service.responses.service import Caller, Service
 from service.web.queries import OrderedQuery
 from service.web.routes.conversations import AT_ONCE, MAX_LOOKED_AT, page_of_conversations
+from tests.support.service.inside import serving
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, Served, ServiceProcess
 
 UNKNOWN = "conv_00" + "636f6e766572" + "0" * 34
@@ -327,3 +328,11 @@ def test_at_most_twenty_items_are_added_at_once(service: ServiceProcess) -> None
     ):
         assert (error.status_code, error.param) == (400, "items")
     assert len(texts(client, id, limit=100)) == 20
+
+
+async def test_a_service_that_stores_nothing_stores_no_conversation(settings: Settings) -> None:
+    async with serving(settings.model_copy(update={"store": False})) as inside, inside.http() as http:
+        for body in ({}, {"items": [USER]}):
+            answer = await http.post("/v1/conversations", json=body)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (400, "unsupported_parameter")
+        assert (await http.get("/v1/conversations")).json()["data"] == []

@@ -31,7 +31,8 @@ from store.catalogue.rows import fact_of
 from store.errors import ArchiveRefused, ArchiveUnavailable
 from store.history.conversations import Conversations, by_hand
 from store.history.elsewhere import KeptQuery
-from store.keys import digits_of
+from store.history.omissions import omission, omitting
+from store.keys import OMISSION_MARK, digits_of
 from tests.support.archive.catalogues import FILE, catalogue_at, emptied, found, put, row_of
 from tests.support.archive.kept import DAY, Kept, kept, micros
 from tests.support.archive.opened import Place, new_name, opened
@@ -292,6 +293,22 @@ async def test_a_tree_is_found_by_the_metadata_of_a_conversation(listed: Listed)
     await listed.kept.archive_all()
     assert await found(listed.catalogue, facts=alice) == []
     assert len(await found(listed.catalogue, facts=bob)) == 1
+
+
+async def test_an_item_that_was_deleted_from_a_conversation_is_found_no_more(listed: Listed) -> None:
+    conversations = Conversations(listed.kept.store)
+    id = conversations.new_id()
+    first, second = conversations.first_turn_id(id), conversations.new_turn_id(id, OMISSION_MARK)
+    said = [{"id": f"msg_{place}", "role": "user", "content": f"{word} word"} for place, word in enumerate("ab")]
+    await conversations.create(TENANT, id, by_hand(first, None, (), json.encode(said)), b"{}")
+    await listed.kept.archive_all()
+    assert [len(await found(listed.catalogue, word)) for word in "ab"] == [1, 1]
+    gone = omission(second, first, omitting(first, (), 0), b'{"omits": "msg_0"}')
+    await conversations.hold(TENANT, id, "run", 10.0)
+    await conversations.advance(TENANT, id, gone, hold="run")
+    await listed.kept.archive_all()
+    assert [len(await found(listed.catalogue, word)) for word in "ab"] == [0, 1]
+    assert (await listed.summary(first)).title == "b word"
 
 
 @pytest.mark.parametrize("deep", [1_000, 100_000])

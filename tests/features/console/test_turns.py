@@ -8,7 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
+from service.process import Settings
 from tests.support.console.administered import ADMIN_KEY, admin, with_key
+from tests.support.service.inside import serving
 from tests.support.service.process import ACME_KEY, GLOBEX_KEY, MODEL, Served
 
 TREES, TURNS = "/console/api/trees", "/console/api/turns"
@@ -124,3 +126,12 @@ def test_what_is_no_turn_is_refused_by_name(service: Served, body: bytes, param:
     error = answer.json()["error"]
     assert error["param"] == param
     assert len(error["message"]) < 1_000
+
+
+async def test_a_service_that_stores_nothing_takes_no_turn(settings: Settings) -> None:
+    item = {"type": "message", "role": "user", "content": "Hello"}
+    async with serving(settings.model_copy(update={"store": False})) as inside, inside.http() as http:
+        refused(await http.post(TURNS, json={"turn": "", "seal": ""}), 400, "turn", "unsupported_parameter")
+        history = {"history": "h", "id": "1", "items": [item]}
+        answer = await http.post("/console/api/histories", json=history)
+        refused(answer, 400, "items", "unsupported_parameter")

@@ -145,6 +145,38 @@ async def test_a_call_that_is_denied_is_told_to_the_model(
     assert error["param"] == "input"
 
 
+@pytest.mark.parametrize("erase", [True, False])
+@pytest.mark.parametrize("where", ["waiting", "behind an approved one", "sent"])
+async def test_the_reason_of_a_denial_goes_with_its_item(
+    settings: Settings, fixture: McpServer, where: str, *, erase: bool
+) -> None:
+    engine = scripted([[*call("add", ADD), *then(call("fail", "{}"))]], [answer("Then not.")])
+    async with serving(allowing(settings, fixture), engine) as inside, inside.client() as client, inside.http() as http:
+        first = await asked(client, fixture, parallel_tool_calls=True)
+        one, two = first.output[-2:]
+        sent: list[Any] = [
+            says(one, approve=where == "behind an approved one"),
+            says(two, approve=False, reason="Ada."),
+        ]
+        if where == "sent":
+            sent = [one.to_dict(), two.to_dict(), *sent]
+            conversation = (await client.conversations.create()).id
+        else:
+            conversation = (await client.conversations.create(extra_body={"harmonium": {"fork_of": first.id}})).id
+        await ask(client, fixture, conversation=conversation, input=sent)
+        assert "Ada." in prompts(engine)[-1]
+        (item,) = [
+            each.to_dict()
+            async for each in client.conversations.items.list(conversation)
+            if each.to_dict().get("reason") == "Ada."
+        ]
+        path = f"/v1/conversations/{conversation}/items/{item['id']}"
+        assert (await http.delete(path, params={"erase": erase})).status_code == 200
+        await ask(client, fixture, conversation=conversation, input="Sure?")
+    assert "Ada." not in prompts(engine)[-1]
+    assert prompts(engine)[-1].endswith("<|start|>user<|message|>Sure?<|end|><|start|>assistant")
+
+
 async def test_a_conversation_that_goes_on_without_an_answer_goes_without_the_call(
     settings: Settings, fixture: McpServer
 ) -> None:

@@ -1,5 +1,6 @@
 """Responses that call tools of MCP servers, over HTTP: what the client gets, what the model reads, what is refused."""
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,9 @@ async def test_what_signs_in_to_a_server_is_stored_and_told_nowhere(
     engine = scripted([call("look_up", '{"word":"a"}')], [answer("So.")])
     fixture.hold()
     before = fixture.began("look_up")
-    tool = server(fixture, authorization="s3cret", headers={"x-key": "s3cret"})
+    caplog.set_level(logging.DEBUG)
+    url = f"{fixture.url}?key=s3cret"
+    tool = server(fixture, server_url=url, authorization="s3cret", headers={"x-key": "s3cret"})
     async with serving(allowing(settings, fixture), engine) as service, service.client() as client:
         queued = await ask(client, fixture, input="Go.", tools=[tool], background=True)
         await until(lambda: fixture.began("look_up") > before)

@@ -157,6 +157,15 @@ async def test_no_session_is_left_that_nobody_knows_of(containers: Containers, r
     assert sandbox.sessions == []
 
 
+async def test_of_a_deleted_container_no_word_is_left_in_the_store(containers: Containers, records: Away) -> None:
+    id = containers.new_id(TENANT)
+    await containers.open(TENANT, id, name="ada's taxes")
+    assert b"taxes" in (await records.get(TENANT, id) or b"")
+    await containers.delete(TENANT, id)
+    assert b"taxes" not in (await records.get(TENANT, id) or b"")
+    assert [each.deleted for _, each in await containers.all(TENANT, deleted=True)] == [True]
+
+
 async def test_who_goes_while_a_session_is_opened_leaves_it_behind(containers: Containers, sandbox: Sandbox) -> None:
     sandbox.opening.clear()
     id = containers.new_id(TENANT)

@@ -1,6 +1,8 @@
 """A receiver can do nothing to the service. Spans are lost where they can't be sent."""
 
+import logging
 import os
+from typing import Any
 
 import pytest
 from pydantic import SecretStr
@@ -17,12 +19,14 @@ CREATE = "POST /v1/responses"
 
 
 async def test_headers_and_the_service_s_name_go_with_the_spans(
-    traced: Settings, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+    traced: Settings, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("OTEL_SERVICE_NAME", "chat")
     for name in ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"):
         monkeypatch.setenv(name, "x-key=for-another")
-    changes = {"traces_headers": SecretStr("authorization=Basic%20YTpi,x-scope=1")}
+    caplog.set_level(logging.DEBUG)
+    changes: dict[str, Any] = {"traces_headers": SecretStr("authorization=Basic%20YTpi,x-scope=1")}
+    changes["traces_url"] = f"{traced.traces_url}?key=s3cret"
     async with serving(traced.model_copy(update=changes), scripted([answer("hi")])) as inside:
         async with inside.client() as client:
             await client.responses.create(model=MODEL, input="hi")
@@ -32,6 +36,7 @@ async def test_headers_and_the_service_s_name_go_with_the_spans(
     assert receiver.headers[0]["x-scope"] == "1"
     assert "x-key" not in receiver.headers[0]  # the settings alone say whose headers go to this URL
     assert os.environ["OTEL_EXPORTER_OTLP_HEADERS"] == "x-key=for-another"
+    assert "s3cret" not in caplog.text
 
 
 async def test_a_receiver_that_refuses_or_is_away_is_said_once_and_keeps_nobody_waiting(

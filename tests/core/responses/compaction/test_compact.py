@@ -151,6 +151,24 @@ async def test_a_stored_conversation_is_compacted_and_goes_on_from_there(setting
     assert usage["input_tokens"] == len(asking) + len(answering)
 
 
+async def test_the_words_of_an_erased_item_go_with_the_compaction_that_kept_them(settings: Settings) -> None:
+    played = heron_engine([answer("Still there.")], [answer("Where?")])
+    async with serving(settings, played) as inside, inside.http() as http:
+        conversation = (await http.post("/v1/conversations", json={})).json()["id"]
+        await created(http, input=[FIRST], conversation=conversation)
+        await created(http, input=[SECOND], conversation=conversation, context_management=AT_ONCE)
+        path = f"/v1/conversations/{conversation}/items"
+        items: list[Json] = (await http.get(path)).json()["data"]
+        for kinds in ("user", "compaction"):
+            for item in items:
+                if kinds in (item.get("role"), item["type"]):
+                    assert (await http.delete(f"{path}/{item['id']}", params={"erase": True})).status_code == 200
+            await created(http, input="And now?", conversation=conversation)
+    kept, gone = (tokens.decode(each.prompt) for each in played.generations[-2:])
+    assert all(word in kept for word in ("Vesper", "Where does she lie?", SUMMARY))
+    assert not any(word in gone for word in ("Vesper", "Where does she lie?", SUMMARY))
+
+
 async def test_who_keeps_the_history_may_drop_what_stands_before_the_item(settings: Settings) -> None:
     played = heron_engine([answer("Still there.")])
     history: list[Json] = [FIRST]
