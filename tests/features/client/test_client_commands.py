@@ -72,6 +72,9 @@ def test_a_background_response_is_followed_waited_for_and_shown(service: Service
     events = [json.loads(line) for line in said("tail", id, "--json", "--after", "2").splitlines()]
     assert [each["sequence_number"] for each in events] == list(range(3, 3 + len(events)))
     assert service.client().responses.retrieve(id).background
+    behind = str(events[-1]["sequence_number"])
+    last = json.loads(said("tail", id, "--json", "--after", behind))
+    assert (last["type"], last["sequence_number"]) == ("response.completed", int(behind))
 
 
 @pytest.mark.usefixtures("service")
