@@ -199,7 +199,7 @@ def show_rows(rows: list[Row], names: Iterable[str], *, as_json: bool) -> None:
         table.add_column(name.replace("_", " "), no_wrap=True, min_width=longest)  # ids are copied whole
     for row in shown:
         table.add_row(*row)
-    Console().print(table, crop=False, soft_wrap=True)
+    Console(markup=False, emoji=False).print(table, crop=False, soft_wrap=True)  # names have brackets and colons
 
 
 def cell(name: str, row: Row) -> str:

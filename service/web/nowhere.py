@@ -23,11 +23,14 @@ PASSED_ON = (
     "/transcriptions",
 )
 NOT_PASSED_ON = (
-    "This service doesn't pass it on: the engine has no server, or HARMONIUM_CHATS=refuse. Set "
-    "HARMONIUM_CHATS=remember to have chat completions and messages answered here. Each engine serves the Responses "
-    "API: POST /v1/responses."
+    "This service doesn't pass it on: the engine has no server, or HARMONIUM_CHATS=refuse. Each engine serves the "
+    "Responses API: POST /v1/responses."
 )
 """Paths, by their ends, that are there only where an engine has servers for them; and the advice where it has none."""
+
+CHATS = ("/chat/completions", "/messages", "/count_tokens")
+ANSWERED_HERE = " Set HARMONIUM_CHATS=remember to have chat completions and messages answered here."
+"""Those of them that can be answered without such a server, and the advice for them."""
 
 
 def no_such_url(method: str, path: str, advice: str = NOTHING, allow: Sequence[str] = ()) -> ApiError:
@@ -64,7 +67,9 @@ class Nowhere:
         for likely in (path.replace("/v1/v1/", "/v1/", 1), path.rstrip("/"), f"/v1{path}"):
             if likely != path and self._methods(likely):
                 return no_such_url(method, path, f"Did you mean {likely}?")
-        return no_such_url(method, path, NOT_PASSED_ON if path.rstrip("/").endswith(PASSED_ON) else NOTHING)
+        if not path.rstrip("/").endswith(PASSED_ON):
+            return no_such_url(method, path)
+        return no_such_url(method, path, NOT_PASSED_ON + ANSWERED_HERE * path.rstrip("/").endswith(CHATS))
 
     def _at(self, path: str) -> Iterator[APIRoute]:
         return (each for each in self._routes if each.path_regex.match(path))

@@ -42,8 +42,8 @@ def batch(
     """
     path = Path(file)
     if path.is_file() or not file.startswith("batch_"):
-        uploaded = service.upload("/v1/files", path, purpose="batch")
-        wanted = {"input_file_id": uploaded["id"], "endpoint": _endpoint_of(path), "completion_window": window}
+        wanted = {"endpoint": _endpoint_of(path), "completion_window": window}
+        wanted["input_file_id"] = service.upload("/v1/files", path, purpose="batch")["id"]
         file = str(service.call("POST", "/v1/batches", wanted)["id"])
         printing.remark(f"batch {file}")
         output = output or path.with_suffix(".output.jsonl")

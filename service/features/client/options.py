@@ -55,10 +55,12 @@ def _open_what_is_closed() -> None:
 
 
 def confirm(question: str) -> bool:
-    """Whether the reader says yes. Raises ClientError where nobody is there to answer, and for Ctrl-C."""
+    """Whether the reader says yes. Raises ClientError where nobody is there to answer, KeyboardInterrupt for Ctrl-C."""
     try:
         return typer.confirm(question, err=True)
     except typer.Abort as error:
+        if isinstance(error.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt from error
         remedy = "" if sys.stdin.isatty() else ": without a terminal use --yes"
         raise ClientError(f"nothing was deleted{remedy}") from error
 

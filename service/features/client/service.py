@@ -138,15 +138,23 @@ class RemoteService:
                 return
 
     def follow(self, id: str, after: int | None = None) -> Generator[Json]:
-        """The events of a background response up to its end, from the one behind `after` on, even if streams break."""
+        """The events of a background response up to its end, from the one behind `after` on, even if streams break. An
+        end that lies before `after` comes again.
+        """
         tries = 0
         while True:
+            came = False
             try:
                 for event in self.stream("GET", f"/v1/responses/{id}", None, stream="true", starting_after=after):
-                    tries, after = 0, event.get("sequence_number", after)
+                    came, tries, after = True, 0, event.get("sequence_number", after)
                     yield event
                     if event.get("type") in TERMINAL_EVENTS:
                         return
+                if not came and (ended := self.find(f"/v1/responses/{id}")) and ended["status"] in TERMINAL_STATUSES:
+                    kind = f"response.{ended['status']}"
+                    kind = kind if kind in TERMINAL_EVENTS else TERMINAL_EVENTS[-1]
+                    yield {"type": kind, "response": ended, "sequence_number": after}
+                    return
                 broken = ServiceUnreachable("the stream ended before the response did")
             except ServiceUnreachable as error:
                 broken = error

@@ -39,6 +39,7 @@ async def few(query: Annotated[Few, InQuery()], name: str) -> Few:
 async def endpoint() -> None: ...
 
 
+RESPONSES = "Each engine serves the Responses API: POST /v1/responses."
 REMEDY = "Set HARMONIUM_CHATS=remember to have chat completions and messages answered here."
 
 
@@ -49,7 +50,10 @@ REMEDY = "Set HARMONIUM_CHATS=remember to have chat completions and messages ans
         ("PUT", "/v1/plain/those", ["GET", "POST", "HEAD"], "It takes GET, POST and HEAD."),
         ("GET", "/v1/plain/ab/", [], "Did you mean /v1/plain/ab?"),
         ("POST", "/v1/v1/plain", [], "Did you mean /v1/plain?"),
-        ("POST", "/chat/completions", [], f"{REMEDY} Each engine serves the Responses API: POST /v1/responses."),
+        ("POST", "/chat/completions", [], f"{RESPONSES} {REMEDY}"),
+        ("POST", "/v1/messages/count_tokens", [], f"{RESPONSES} {REMEDY}"),
+        ("POST", "/v1/embeddings", [], RESPONSES),
+        ("POST", "/v1/completions", [], RESPONSES),
         ("GET", "/v1/files", [], "There is no such path; /openapi.json lists all."),
     ],
 )

@@ -22,8 +22,9 @@ def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service
     process.stop()
 
 
-@pytest.mark.usefixtures("service")
-def test_a_file_is_answered_and_its_answers_are_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_answered_and_its_answers_are_fetched(
+    service: ServiceProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked = tmp_path / "asked.jsonl"
     asked.write_text("\n".join(lines({"input": "Count to 2."}, {"input": "b", "temperature": 9})))
     result = CliRunner().invoke(app, [str(asked)])
@@ -38,7 +39,9 @@ def test_a_file_is_answered_and_its_answers_are_fetched(tmp_path: Path, monkeypa
     result = CliRunner().invoke(app, [named.name])
     assert (result.exit_code, result.stdout) == (0, "completed: 1 of 1 answered, 0 failed\n"), result.output
     (tmp_path / "wrong.jsonl").write_text("{")
-    assert CliRunner().invoke(app, [str(tmp_path / "wrong.jsonl")]).exit_code == 2
+    for wrong in "wrong.jsonl", "absent.jsonl":
+        assert CliRunner().invoke(app, [str(tmp_path / wrong)]).exit_code == 2
+    assert "wrong.jsonl" not in [each.filename for each in service.client().files.list()]
 
 
 def test_a_batch_under_way_is_among_the_jobs(service: ServiceProcess) -> None:

@@ -72,6 +72,9 @@ def test_a_background_response_is_followed_waited_for_and_shown(service: Service
     events = [json.loads(line) for line in said("tail", id, "--json", "--after", "2").splitlines()]
     assert [each["sequence_number"] for each in events] == list(range(3, 3 + len(events)))
     assert service.client().responses.retrieve(id).background
+    behind = str(events[-1]["sequence_number"])
+    last = json.loads(said("tail", id, "--json", "--after", behind))
+    assert (last["type"], last["sequence_number"]) == ("response.completed", int(behind))
 
 
 @pytest.mark.usefixtures("service")
@@ -165,6 +168,14 @@ def test_a_response_is_deleted_when_somebody_says_so() -> None:
     assert said("show", id)
     assert said("rm", id, stdin="y\n").endswith(f"deleted {id}\n")
     said("show", id, status=3)
+
+
+def test_an_interrupted_question_ends_with_130(tmp_path: Path) -> None:
+    with at_a_terminal(tmp_path, "rm", NOBODYS) as asking:
+        asking.shows("[y/N]")
+        asking.press(CTRL_C)
+        status, _ = asking.end(60)
+    assert status == 130, asking.text
 
 
 @pytest.mark.usefixtures("service")

@@ -65,6 +65,12 @@ def test_a_project_and_its_key_are_made_shown_and_ended() -> None:
     assert [each["id"] for each in listed("projects", "list", "--archived")] == [project, other]
 
 
+def test_a_name_is_shown_as_it_is() -> None:
+    name = "[/x] of [bold]Bo[/bold] :smile:"
+    told("projects", "create", name)
+    assert f"  {name}  " in run("projects", "list").stdout
+
+
 @pytest.mark.parametrize(
     "ends",
     [("projects", "archive", "proj_x"), ("keys", "revoke", "proj_x", "key_x"), ("keys", "revoke-admin", "key_x")],
