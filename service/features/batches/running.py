@@ -87,6 +87,8 @@ OUTPUT_PURPOSE = "batch_output"
 
 
 GONE = BatchProblem("file_gone", "The input file was deleted, or has expired.")
+TOO_DEEP = BatchProblem("invalid_line", "A line is nested too deeply.")
+"""The scan may read one that its reader can't, as less may be called within a call here than in the scan's thread."""
 
 
 class BatchLost(Exception):
@@ -303,6 +305,9 @@ class BatchRun:
                     raise  # it's an output that was lost
                 await self._write()
                 await self._fail(GONE)
+            except RecursionError:
+                await self._write()
+                await self._fail(TOO_DEEP)
 
     async def _make_from(self, file: FileRecord, now: float) -> None:
         shown = self._shown

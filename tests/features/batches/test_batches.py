@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 
 from service.features.batches import running, shapes
 from service.features.batches.feature import FEATURE
-from service.features.batches.lines import BatchLine, LineReader
+from service.features.batches.lines import BatchLine, LineReader, LineScanner
 from service.features.batches.shapes import BATCHES
 from service.process import Settings, load_settings
 from service.settings.core import DEFAULT_TENANT
@@ -129,6 +129,28 @@ async def test_a_file_with_a_wrong_line_makes_nothing_and_says_which(
         [problem] = batch.errors.data
         assert (problem.code, problem.line, problem.param) == (code, line, param)
         assert engine.generations == []
+
+
+async def test_a_line_that_is_too_deep_for_its_reader_alone_fails_its_batch_and_says_so(settings: Settings) -> None:
+    scanner = LineScanner("/v1/responses", 1 << 20)
+
+    def deep(levels: int) -> str:
+        body = f'{{"input": {"[" * levels}{"]" * levels}}}'
+        return f'{{"custom_id": "deep", "method": "POST", "url": "/v1/responses", "body": {body}}}'
+
+    async def is_read(levels: int) -> bool:
+        scanner.problems.clear()
+        await asyncio.to_thread(scanner.feed, deep(levels).encode() + b"\n")
+        return not [each for each in scanner.problems if "deeply" in each.message]
+
+    levels = 1
+    while await is_read(levels + 1):
+        levels += 1
+    async with serving(settings, scripted([answer("Hello.")])) as inside, inside.client() as client:
+        batch = await ended(client, (await begun(client, [*lines({"input": "a"}), deep(levels)])).id)
+        assert batch.errors is not None
+        assert batch.errors.data is not None
+        assert (batch.status, [each.code for each in batch.errors.data]) == ("failed", ["invalid_line"])
 
 
 @pytest.mark.parametrize(
