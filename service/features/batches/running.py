@@ -80,6 +80,10 @@ PAUSES = Backoff(0.5, 20.0)
 """The pauses before a line is queued again that was refused for now: the queue is full, or a limit is used up."""
 
 HOUR = 3600
+MOST_HELD = 2 * HOUR
+"""The longest that a batch is held, with the longest lease. A hold that seems longer is of a clock that was ahead.
+"""
+
 AWAY_SECONDS = 60.0
 """A longer pause between two looks for batches is one in which nobody could work on any."""
 
@@ -259,7 +263,7 @@ class BatchRun:
         now = await self._store.now()
 
         def take(record: BatchRecord) -> BatchRecord:
-            if not record.under_way or (record.holder and record.held_until > now):
+            if not record.under_way or (record.holder and now < record.held_until <= now + MOST_HELD):
                 raise BatchLost
             return replace(record, holder=self._token)
 

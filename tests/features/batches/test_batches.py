@@ -274,6 +274,20 @@ async def test_an_expiry_goes_on_when_its_holder_dies_amid_it(
         assert (await answers_of(client, batch.output_file_id)).keys() == {"line-0"}
 
 
+async def test_a_holder_that_died_when_a_clock_was_ahead_keeps_nobody_from_its_batch(settings: Settings) -> None:
+    async with serving(changed(settings, embedded_worker=False)) as inside, inside.client() as client:
+        batch = await begun(client, lines({"input": "a"}))
+        before = await inside.store.now()
+
+        def hold(record: bytes) -> tuple[bytes, bool]:
+            ahead = msgspec.structs.replace(shapes.decode_batch(record), holder="dead", held_until=before + 86_400)
+            return shapes.encode_batch(ahead)
+
+        assert await TenantRecords(inside.store, BATCHES).change(DEFAULT_TENANT, batch.id, hold)
+    async with serving(settings, scripted([answer("Hello.")])) as inside, inside.client() as client:
+        assert (await ended(client, batch.id)).status == "completed"
+
+
 async def test_a_batch_whose_service_was_off_for_days_keeps_its_answers_and_expires(settings: Settings) -> None:
     engine = scripted(*[[answer("Hello.")]] * 3, [opened("Hm"), Stall()])
     asked = lines(*({"input": str(number)} for number in range(40)))
