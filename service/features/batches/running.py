@@ -323,8 +323,10 @@ class BatchRun:
         for place, model in self._record.put_off:
             self._reader.put_off(place, model)
         resumes = shown.in_progress_at is not None
+        begin = partial(_begin_lines, lines=len(scanned.places), model=scanned.model, now=now)
+        del scanned  # it has the names of all lines, for as long as this goes on
         if not resumes:
-            await self._change(partial(_begin_lines, lines=len(scanned.places), model=scanned.model, now=now))
+            await self._change(begin)
         await self._make_lines(self._record.until + WINDOW if resumes else 0)
 
     async def _make_lines(self, begun: int) -> None:
