@@ -80,10 +80,19 @@ PAUSES = Backoff(0.5, 20.0)
 """The pauses before a line is queued again that was refused for now: the queue is full, or a limit is used up."""
 
 HOUR = 3600
+MOST_HELD = 2 * HOUR
+"""The longest that a batch is held, with the longest lease. A hold that seems longer is of a clock that was ahead.
+"""
+
+AWAY_SECONDS = 60.0
+"""A longer pause between two looks for batches is one in which nobody could work on any."""
+
 OUTPUT_PURPOSE = "batch_output"
 
 
 GONE = BatchProblem("file_gone", "The input file was deleted, or has expired.")
+TOO_DEEP = BatchProblem("invalid_line", "A line is nested too deeply.")
+"""The scan may read one that its reader can't, as less may be called within a call here than in the scan's thread."""
 
 
 class BatchLost(Exception):
@@ -161,6 +170,8 @@ class Batches:
         """By their tenants."""
         self._newer = set[str]()
         """The ids of those that only a later release can work on."""
+        self._looked = self.since = 0.0
+        """When this process looked for batches last, and since when it has done so without a longer pause."""
 
     def ended(self, id: str) -> None:
         """A response has ended in this process. Never blocks."""
@@ -174,6 +185,8 @@ class Batches:
                 with tolerate(self.service.store, "batches can't be started"):
                     await self.service.know_ids()
                     found = await self.stored.under_way()
+                    before, self._looked = self._looked, self.service.store.clock()
+                    self.since = self._looked if self._looked > before + AWAY_SECONDS else self.since
                     self._newer &= {id for _, id in found}
                     for tenant, id in random.sample(found, len(found)):  # others may hold some of a tenant's
                         if id not in self._newer and tenant not in self._runs and len(self._runs) < AT_ONCE:
@@ -250,7 +263,7 @@ class BatchRun:
         now = await self._store.now()
 
         def take(record: BatchRecord) -> BatchRecord:
-            if not record.under_way or (record.holder and record.held_until > now):
+            if not record.under_way or (record.holder and now < record.held_until <= now + MOST_HELD):
                 raise BatchLost
             return replace(record, holder=self._token)
 
@@ -282,7 +295,7 @@ class BatchRun:
         """Make what is not made yet. Raises BatchLost, StoreError, EngineError."""
         shown, file = self._shown, await self._files.find(self.tenant, self._shown.input_file_id)
         now = self._store.clock()
-        if now > shown.expires_at + HOUR:
+        if now > max(shown.expires_at, self._batches.since) + HOUR:
             await self._fail(BatchProblem("server_error", "The service failed on this batch. Its log has the reason."))
         elif shown.status == "finalizing":
             await self._finish("completed")
@@ -296,6 +309,9 @@ class BatchRun:
                     raise  # it's an output that was lost
                 await self._write()
                 await self._fail(GONE)
+            except RecursionError:
+                await self._write()
+                await self._fail(TOO_DEEP)
 
     async def _make_from(self, file: FileRecord, now: float) -> None:
         shown = self._shown
@@ -307,8 +323,10 @@ class BatchRun:
         for place, model in self._record.put_off:
             self._reader.put_off(place, model)
         resumes = shown.in_progress_at is not None
+        begin = partial(_begin_lines, lines=len(scanned.places), model=scanned.model, now=now)
+        del scanned  # it has the names of all lines, for as long as this goes on
         if not resumes:
-            await self._change(partial(_begin_lines, lines=len(scanned.places), model=scanned.model, now=now))
+            await self._change(begin)
         await self._make_lines(self._record.until + WINDOW if resumes else 0)
 
     async def _make_lines(self, begun: int) -> None:
@@ -493,8 +511,8 @@ class BatchRun:
     async def _append(self, file: OpenFile, content: bytearray) -> OpenFile:
         if not content:
             return file
-        kept_ms = round(1000 * (self._shown.expires_at + 2 * HOUR - self._store.clock()))
-        return OpenFile(file.id, await self._files.append(self.tenant, file.id, file.bytes, content, lease_ms=kept_ms))
+        size = await self._files.append(self.tenant, file.id, file.bytes, content, lease_ms=BATCHES.kept_ms)
+        return OpenFile(file.id, size)
 
     # --- its end ---
 

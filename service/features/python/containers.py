@@ -7,7 +7,7 @@ told from one that never existed.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -29,6 +29,7 @@ from service.features.sandbox.port import (
     begin,
 )
 from service.logs import event
+from service.responses.attachments import AttachedFile
 from store.codec import decode_record
 from store.errors import NewerFormat, StoreError, StoreFull
 from store.history.records import RecordKind, TenantRecords
@@ -193,20 +194,24 @@ class Containers:
         name: str = "",
         minutes: int = MAX_MINUTES,
         memory_limit: MemoryLimit | None = None,
+        files: Sequence[AttachedFile] = (),
     ) -> OpenedContainer:
-        """Open a new container with this id. Raises Full, Unusable, SessionGone, StoreError.
+        """Open a new container with this id, and with copies of files. Raises Full, Unusable, SessionGone, StoreError,
+        and ApiError for a file that can't be copied.
 
         Cancelled, it is opened all the same: an unknown session would keep its place until it was idle.
         """
         now = self._clock()
         record = ContainerRecord(name, int(now), now, minutes, self._place, memory_limit)
-        opening = asyncio.create_task(self._open(tenant, id, record))
+        opening = asyncio.create_task(self._open(tenant, id, record, files))
         self._opening.add(opening)
         opening.add_done_callback(self._opening.discard)
         return OpenedContainer(id, record, await asyncio.shield(opening))
 
-    async def _open(self, tenant: str, id: str, record: ContainerRecord) -> str:
-        """Open a session and record it. Returns its folder as its code sees it."""
+    async def _open(self, tenant: str, id: str, record: ContainerRecord, files: Sequence[AttachedFile]) -> str:
+        """Open a session and record it once it has all files: else code would run without some, if this process dies.
+        Returns its folder as its code sees it.
+        """
         limits = SessionLimits(idle_seconds=record.minutes * 60)
         if record.memory_limit is not None:
             limits = msgspec.structs.replace(limits, memory_bytes=MEMORY[record.memory_limit])
@@ -214,8 +219,10 @@ class Containers:
         try:
             for each in opened.instead_of:
                 await self.lose(*each)
+            uploads = [_mark((await self._write(tenant, id, file.name, file.content)).path) for file in files]
+            record = msgspec.structs.replace(record, active_at=self._clock(), uploads=tuple(uploads))
             await self._record(tenant, id, msgspec.msgpack.encode(record))
-        except (Full, StoreError):
+        except (ApiError, Full, StoreError):
             await self._close(id)
             raise
         return opened.folder
@@ -297,13 +304,16 @@ class Containers:
     async def write(self, tenant: str, id: str, name: str, content: AsyncIterator[bytes]) -> KeptFile:
         """Write a user's file into a container. Raises ApiError 404, 400 and 503, StoreError."""
         await self.use(tenant, id)
-        async with self._refusing(tenant, id):
-            file = await self.sandbox.write(id, f"{FOLDER}/{name}", content)
+        file = await self._write(tenant, id, name, content)
         now, mark = self._clock(), _mark(file.path)
         await self._change(
             tenant, id, lambda known: {"active_at": now, "uploads": (*_without(known, mark), mark)[-MAX_UPLOADS:]}
         )
         return KeptFile(file_id(id, file.path), file, uploaded=True)
+
+    async def _write(self, tenant: str, id: str, name: str, content: AsyncIterator[bytes]) -> SessionFile:
+        async with self._refusing(tenant, id):
+            return await self.sandbox.write(id, f"{FOLDER}/{name}", content)
 
     async def read(self, tenant: str, id: str, wanted: str) -> AsyncIterator[bytes]:
         """The content of a container's file. Raises as `files` does, before the first piece."""

@@ -21,7 +21,7 @@ from service.features.python.containers import Containers, OpenedContainer, file
 from service.features.python.shapes import container_of, read_container
 from service.features.sandbox.port import FOLDER, Cell, Full, SessionGone, Unusable
 from service.logs import event
-from service.responses.attachments import NO_ATTACHMENTS, Attachments
+from service.responses.attachments import NO_ATTACHMENTS, AttachedFile, Attachments
 from service.responses.service import Service
 from service.tools.port import Tool
 from store.errors import StoreError
@@ -154,25 +154,20 @@ class PythonRun:
         """A new container with this id, or with a new one, in the place of one that was lost."""
         id = id or self._containers.new_id(self._tenant)
         wanted = container_of(call.tool.options)
-        opened = await self._containers.open(self._tenant, id, memory_limit=wanted.memory_limit)
+        files = [await self._file(each) for each in wanted.file_ids]
         try:
-            for each in wanted.file_ids:
-                await self._copy(id, each)
-        except Full:
-            await self._containers.delete(self._tenant, id)
-            raise
+            opened = await self._containers.open(self._tenant, id, memory_limit=wanted.memory_limit, files=files)
+        except ApiError as error:
+            raise Full(error.message.rstrip(".")) from error
         self._found[id] = opened._replace(folder=FOLDER)  # the model is told once where its files are
         return opened
 
-    async def _copy(self, id: str, file: str) -> None:
-        """Copy an uploaded file into a container. Raises Full."""
-        found = await self._attached.find(Entry(self._tenant), file)
+    async def _file(self, id: str) -> AttachedFile:
+        """An uploaded file. Raises Full."""
+        found = await self._attached.find(Entry(self._tenant), id)
         if found is None:
-            raise Full(f"the file {file} is gone")
-        try:
-            await self._containers.write(self._tenant, id, found.name, found.content)
-        except ApiError as error:
-            raise Full(error.message.rstrip(".")) from error
+            raise Full(f"the file {id} is gone")
+        return found
 
     async def _cell(self, opened: OpenedContainer, call: HostedCall) -> Cell | None:
         """The cell of a call's code; None where the sandbox is gone. Raises Full, SessionGone."""

@@ -55,19 +55,18 @@ async def create(request: Aside) -> Response:
     files = [await _find_file(request, id, f"file_ids[{place}]") for place, id in enumerate(sent.file_ids or ())]
     try:
         made = await containers.open(
-            tenant, containers.new_id(tenant), name=sent.name, minutes=minutes, memory_limit=sent.memory_limit
+            tenant,
+            containers.new_id(tenant),
+            name=sent.name,
+            minutes=minutes,
+            memory_limit=sent.memory_limit,
+            files=files,
         )
     except Full as error:
         told = f"No container can be made now: {error}."
         raise ApiError(429, told, type="rate_limit_error", code="containers_full", retry_after=RETRY_SECONDS) from error
     except (SessionGone, Unusable) as error:
         raise unavailable("The sandbox is not available at the moment.", RETRY_SECONDS) from error
-    try:
-        for file in files:
-            await containers.write(tenant, made.id, file.name, file.content)
-    except Exception:
-        await containers.delete(tenant, made.id)
-        raise
     return JsonResponse(_resource_of(containers, made.id, made.record))
 
 

@@ -19,6 +19,8 @@ from service.features.sandbox.folder import parts_of
 from service.features.sandbox.local import NAME
 from service.features.sandbox.port import (
     Cell,
+    Full,
+    NoFile,
     OpenedSession,
     Sandbox,
     SessionFile,
@@ -43,6 +45,9 @@ MAX_ANSWER_BYTES = 64 << 20
 CONNECTIONS = 600
 """Each waiting request for a cell has a connection; there are at most 512 sessions. Any further request waits."""
 
+UNKNOWN = "no-such-session"
+"""The name of a session that no sandbox has, and that its refusal names."""
+
 TRIES = 3
 """How often in a row asking for a cell may fail by its connection."""
 
@@ -64,8 +69,11 @@ class RemoteSandbox(Sandbox):
 
     async def start(self) -> None:
         """As the port has it: the other side has proved it before it listens."""
-        with suppress(SessionGone):
-            await self.files("none")
+        try:
+            await self.files(UNKNOWN)
+        except (Full, NoFile, SessionGone) as error:
+            if UNKNOWN not in str(error):
+                raise Unusable(f"the server at {self._place} is not a sandbox") from error
 
     async def open(self, session: str, tenant: str, limits: SessionLimits, *, lasting: bool = False) -> OpenedSession:
         if not NAME.fullmatch(session):

@@ -174,6 +174,8 @@ class SocketConnection:
         try:
             while lane.waiting:
                 async with self._in_flight:
+                    if not lane.waiting:  # the connection has ended meanwhile
+                        return
                     asked = lane.waiting.popleft()
                     self._creates += 1
                     successor = await SocketReply(self._opened, lane, partial(self._recall, lane)).answer(asked)

@@ -7,14 +7,20 @@
 -- Result:    {'ok', and for each TENANT/DIGITS/STATUS, how often it was tried, this time included, and the ms at which
 --            the response ended; with spaces between}
 -- Invariant: none goes away, so whoever takes one and dies delays it at most. A retry returns what the first call took.
---            What has no valid name or no date, which only somebody else can have put here, is removed.
+--            What has no valid name or no date, which only somebody else can have put here, is removed. One that seems
+--            to be put off for longer than anybody does was so when the clock was ahead, and is due.
 
 local ages, tries = shard_key('outbox-ages'), shard_key('outbox-tries')
 local note = shard_key('outbox-take:' .. token)
 
+local AHEAD_MS = 7200000 -- twice as long as the longest pause
+
 local function hold_those_due()
-  local held = {}
-  for _, member in ipairs(call('ZRANGE', outbox, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, most)) do
+  local held, due = {}, call('ZRANGE', outbox, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, most)
+  if #due == 0 then
+    due = call('ZRANGE', outbox, now_ms + AHEAD_MS, '+inf', 'BYSCORE', 'LIMIT', 0, most)
+  end
+  for _, member in ipairs(due) do
     if string.find(member, '^[^/ ]+/%x+/%l+$') and call('ZSCORE', ages, member) then
       call('ZADD', outbox, now_ms + hold_ms, member)
       call('HINCRBY', tries, member, 1)

@@ -15,15 +15,17 @@ from redis.asyncio import Redis
 
 from service.features.batches import running, shapes
 from service.features.batches.feature import FEATURE
-from service.features.batches.lines import BatchLine, LineReader
+from service.features.batches.lines import BatchLine, LineReader, LineScanner
 from service.features.batches.shapes import BATCHES
 from service.process import Settings, load_settings
 from service.settings.core import DEFAULT_TENANT
 from store.errors import StoreUnavailable
 from store.files.files import FileGone, Files
+from store.history.history import ConversationHistoryStore
 from store.history.records import TenantRecords
 from store.jobs.jobs import Jobs
 from store.jobs.outbox import Outbox
+from store.redis.connection import connect
 from tests.support.batches import ENDED, answers_of, begun, ended, lines
 from tests.support.engine.scripted import Stall
 from tests.support.service import background
@@ -127,6 +129,28 @@ async def test_a_file_with_a_wrong_line_makes_nothing_and_says_which(
         [problem] = batch.errors.data
         assert (problem.code, problem.line, problem.param) == (code, line, param)
         assert engine.generations == []
+
+
+async def test_a_line_that_is_too_deep_for_its_reader_alone_fails_its_batch_and_says_so(settings: Settings) -> None:
+    scanner = LineScanner("/v1/responses", 1 << 20)
+
+    def deep(levels: int) -> str:
+        body = f'{{"input": {"[" * levels}{"]" * levels}}}'
+        return f'{{"custom_id": "deep", "method": "POST", "url": "/v1/responses", "body": {body}}}'
+
+    async def is_read(levels: int) -> bool:
+        scanner.problems.clear()
+        await asyncio.to_thread(scanner.feed, deep(levels).encode() + b"\n")
+        return not [each for each in scanner.problems if "deeply" in each.message]
+
+    levels = 1
+    while await is_read(levels + 1):
+        levels += 1
+    async with serving(settings, scripted([answer("Hello.")])) as inside, inside.client() as client:
+        batch = await ended(client, (await begun(client, [*lines({"input": "a"}), deep(levels)])).id)
+        assert batch.errors is not None
+        assert batch.errors.data is not None
+        assert (batch.status, [each.code for each in batch.errors.data]) == ("failed", ["invalid_line"])
 
 
 @pytest.mark.parametrize(
@@ -248,6 +272,55 @@ async def test_an_expiry_goes_on_when_its_holder_dies_amid_it(
         late = await answers_of(client, batch.error_file_id)
         assert {each["error"]["code"] for each in late.values()} == {"batch_expired"}
         assert (await answers_of(client, batch.output_file_id)).keys() == {"line-0"}
+
+
+async def test_a_holder_that_died_when_a_clock_was_ahead_keeps_nobody_from_its_batch(settings: Settings) -> None:
+    async with serving(changed(settings, embedded_worker=False)) as inside, inside.client() as client:
+        batch = await begun(client, lines({"input": "a"}))
+        before = await inside.store.now()
+
+        def hold(record: bytes) -> tuple[bytes, bool]:
+            ahead = msgspec.structs.replace(shapes.decode_batch(record), holder="dead", held_until=before + 86_400)
+            return shapes.encode_batch(ahead)
+
+        assert await TenantRecords(inside.store, BATCHES).change(DEFAULT_TENANT, batch.id, hold)
+    async with serving(settings, scripted([answer("Hello.")])) as inside, inside.client() as client:
+        assert (await ended(client, batch.id)).status == "completed"
+
+
+async def test_a_batch_whose_service_was_off_for_days_keeps_its_answers_and_expires(settings: Settings) -> None:
+    engine = scripted(*[[answer("Hello.")]] * 3, [opened("Hm"), Stall()])
+    asked = lines(*({"input": str(number)} for number in range(40)))
+    async with serving(changed(settings, worker_concurrency=1), engine) as inside, inside.client() as client:
+        batch = await begun(client, asked)
+        await until(lambda: client.batches.retrieve(batch.id), 30, wanted=lambda found: counts_of(found)[1] >= 3)
+    await let_days_pass(settings, batch.id, 3)
+    async with serving(settings, scripted([opened("Hm"), Stall()])) as inside, inside.client() as client:
+        batch = await ended(client, batch.id)
+        assert (batch.status, counts_of(batch), batch.errors) == ("expired", (40, 3, 37), None)
+        assert len(await answers_of(client, batch.output_file_id)) == 3
+        late = await answers_of(client, batch.error_file_id)
+        assert {each["error"]["code"] for each in late.values()} == {"batch_expired"}
+
+
+async def let_days_pass(settings: Settings, id: str, days: int) -> None:
+    """Have a batch, and the files of its answers, be as they are after so many days without a service."""
+    store = ConversationHistoryStore(connect(settings.redis_url), prefix=settings.redis_prefix)
+    seconds = days * 86_400
+
+    def age(record: bytes) -> tuple[bytes, bool]:
+        before = shapes.decode_batch(record)
+        older = before.showing(expires_at=before.shown.expires_at - seconds)
+        return shapes.encode_batch(msgspec.structs.replace(older, held_until=before.held_until - seconds))
+
+    try:
+        assert await TenantRecords(store, BATCHES).change(DEFAULT_TENANT, id, age)
+        for shard in store.keyspace.all_shards():
+            times = shard.key_named("files-until")
+            for member in await store.server.command("ZRANGE", times, "(0", "+inf", "BYSCORE"):
+                await store.server.command("ZINCRBY", times, -1000 * seconds, member)
+    finally:
+        await store.close()
 
 
 async def test_lines_that_are_refused_or_late_keep_no_request_in_memory(settings: Settings) -> None:

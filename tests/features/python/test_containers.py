@@ -1,7 +1,7 @@
 """Containers where the store, or the sandbox, is not as it should be: what is left, what counts, and what is said."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -10,13 +10,15 @@ import pytest
 from service.api.outcome import HostedCall, Outcome
 from service.api.tools.callee import Hosted
 from service.backoff import Backoff
+from service.entrance import Entry
 from service.errors import InvalidRequest
 from service.features.python.containers import CONTAINERS, FRESH_SECONDS, VERSION, Containers
 from service.features.python.interpreter import PythonRun
 from service.features.python.shapes import WantedContainer
 from service.features.sandbox.port import Cell, Full, OpenedSession, SessionFile, SessionGone, SessionLimits, Unusable
 from service.process import Settings
-from store.errors import NewerFormat, StoreUnavailable
+from service.responses.attachments import AttachedFile, Attachments
+from store.errors import ArchiveUnavailable, NewerFormat, StoreError, StoreUnavailable
 from store.history.history import ConversationHistoryStore
 from store.history.records import TenantRecords
 from store.redis.connection import connect
@@ -65,6 +67,7 @@ class Sandbox:
         self.opening = asyncio.Event()
         self.opening.set()
         self.waiting = False
+        self.written = set[tuple[str, str]]()
 
     async def start(self) -> None:
         self.starts += 1
@@ -76,7 +79,8 @@ class Sandbox:
         await self.opening.wait()
         if len(self.sessions) == self.room:
             raise Full("there is no room")
-        self.sessions.append(session)
+        if session not in self.sessions:
+            self.sessions.append(session)
         return OpenedSession("/mnt/data")
 
     async def run(self, session: str, call: str, code: str) -> Cell:
@@ -99,6 +103,9 @@ class Sandbox:
         yield b""
 
     async def write(self, session: str, path: str, content: AsyncIterator[bytes]) -> SessionFile:
+        async for _ in content:
+            pass
+        self.written.add((session, path))
         return SessionFile(path, 0, 0)
 
     async def remove(self, session: str, path: str) -> None: ...
@@ -124,8 +131,27 @@ def containers(records: Away, sandbox: Sandbox) -> Containers:
 
 
 async def called(containers: Containers, code: str, id: str) -> Outcome:
-    tool = Hosted(id, "python", True, "python", WantedContainer().encode())
-    return await PythonRun(containers, TENANT).call(HostedCall("ci_1", tool, code))
+    return await PythonRun(containers, TENANT).call(call_of(id, code))
+
+
+def call_of(id: str, code: str, *files: str, begun: bool = False) -> HostedCall:
+    tool = Hosted(id, "python", True, "python", WantedContainer(None, None, files).encode())
+    return HostedCall("ci_1", tool, code, begun=begun)
+
+
+class Uploads(Attachments):
+    """A file, which can be read unless `away` says otherwise."""
+
+    def __init__(self, away: Callable[[], Awaitable[object]] | None = None) -> None:
+        self.away = away
+
+    async def find(self, entry: Entry, id: str) -> AttachedFile:
+        return AttachedFile("a.csv", 1, self._content())
+
+    async def _content(self) -> AsyncIterator[bytes]:
+        if self.away is not None:
+            await self.away()
+        yield b"1"
 
 
 @pytest.mark.parametrize(("status", "ended"), [("ok", "completed"), ("lost", "failed")])
@@ -177,6 +203,39 @@ async def test_who_goes_while_a_session_is_opened_leaves_it_behind(containers: C
 
     await until(lambda: containers.all(TENANT), wanted=lambda found: [each for each, _ in found] == [id])
     assert sandbox.sessions == [id]
+
+
+@pytest.mark.parametrize("kind", [StoreUnavailable, ArchiveUnavailable])
+async def test_a_container_without_all_of_its_files_runs_no_code(
+    containers: Containers, sandbox: Sandbox, kind: type[StoreError]
+) -> None:
+    async def fail() -> None:
+        raise kind("it is away")
+
+    uploads = Uploads(fail)
+    run, asked = PythonRun(containers, TENANT, uploads), call_of(containers.new_id(TENANT), "1", "file-a")
+    assert ((await run.call(asked)).status, sandbox.runs, sandbox.sessions) == ("failed", 0, [])
+
+    uploads.away = None
+    assert (await run.call(asked)).status == "completed"
+    assert sandbox.written == {(sandbox.sessions[0], "/mnt/data/a.csv")}
+
+
+async def test_who_goes_on_for_a_process_that_died_amid_the_files_of_a_container_begins_with_them(
+    containers: Containers, sandbox: Sandbox
+) -> None:
+    died, id = asyncio.Event(), containers.new_id(TENANT)
+
+    async def die() -> None:
+        died.set()
+        await asyncio.Event().wait()
+
+    first = asyncio.create_task(PythonRun(containers, TENANT, Uploads(die)).call(call_of(id, "1", "file-a")))
+    await died.wait()
+    second = PythonRun(containers, TENANT, Uploads())
+    assert (await second.call(call_of(id, "1", "file-a", begun=True))).status == "completed"
+    assert sandbox.written == {(id, "/mnt/data/a.csv")}
+    first.cancel()
 
 
 async def test_no_container_is_on_record_that_has_no_session(containers: Containers, sandbox: Sandbox) -> None:

@@ -438,6 +438,20 @@ async def test_what_answers_and_is_no_sandbox_is_unusable(status: int, body: byt
             await sandbox.aclose()
 
 
+@pytest.mark.parametrize("status", [404, 422, 429])
+async def test_a_start_takes_no_refusal_of_another_server_for_that_of_a_sandbox(status: int) -> None:
+    async def refuse(request: web.Request) -> web.Response:
+        return web.json_response({"message": "Not here"}, status=status)
+
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", refuse)
+    async with TestServer(application) as server:
+        sandbox = RemoteSandbox(str(server.make_url("")))
+        with pytest.raises(Unusable, match=r"the server at .* is not a sandbox"):
+            await sandbox.start()
+        await sandbox.aclose()
+
+
 @pytest.mark.parametrize("status", [302, 307, 308])
 async def test_nobody_is_asked_where_a_sandbox_points_to(status: int) -> None:
     reached: list[str] = []

@@ -1,14 +1,17 @@
 """Steering: what a client says to a response while it is being made ends it, and the next one goes on with it."""
 
 import asyncio
+import gc
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
 from openai import AsyncOpenAI
 
 from service.engine.port import EngineUnavailable, Generation
+from service.features.sockets.connection import MAX_IN_FLIGHT
+from service.features.sockets.protocol import SocketProtocol
 from service.features.sockets.steering import MAX_STEERS
 from service.harmony import tokens
 from service.process import Settings
@@ -18,6 +21,7 @@ from tests.support.service.inside import answer, called, opened, scripted, servi
 from tests.support.service.process import MODEL
 from tests.support.service.sockets import TERMINAL, Socket, socket
 from tests.support.service.steered import Answers, Paused, shown
+from tests.support.waiting import until
 
 Json = dict[str, Any]
 LOOKUP = {"type": "function", "name": "lookup", "parameters": {"type": "object", "properties": {}}, "strict": False}
@@ -296,3 +300,38 @@ async def test_the_official_client_steers(settings: Settings) -> None:
     assert kinds.count("response.steer.accepted") == 1
     assert kinds.index("response.steer.accepted") < kinds.index("response.incomplete")
     assert not set(TERMINAL) & set(kinds) - {"response.completed", "response.incomplete"}
+
+
+async def test_a_connection_that_ends_forgets_what_waits_for_a_place_also_where_its_client_lags(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    call = called("lookup", "{}")
+    paused, send_texts = Paused(call[:-1], call[-1:]), SocketProtocol.send_texts
+
+    async def lag(wire: SocketProtocol, texts: Iterable[bytes] = ()) -> None:
+        await asyncio.sleep(0.2)
+        await send_texts(wire, texts)
+
+    engine = scripted([answer("First.")], paused, [opened("On and on."), Stall()])
+    async with serving(settings, engine) as inside, socket(inside.url) as ws:
+        await ws.ask("Begin.", stream_id="lane-0")
+        await ws.rest()
+        await ws.ask("Look it up.", tools=[LOOKUP], stream_id="waits")
+        id = await created(ws)
+        await paused.reached.wait()
+        await steer(ws, id)
+        await rest(ws, "response.steer.accepted")
+        paused.on.set()
+        await rest(ws, "response.steer.pending")
+        for lane in range(MAX_IN_FLIGHT):
+            await ws.ask("Go on.", stream_id=f"lane-{lane}")
+        await until(lambda: engine.running == MAX_IN_FLIGHT)
+        await ws.ask("And this.", stream_id="waits")
+        await asyncio.sleep(0.1)
+        monkeypatch.setattr(SocketProtocol, "send_texts", lag)
+        await ws.connection.close()
+        await until(lambda: engine.running == 0)
+        await asyncio.sleep(0.5)
+        gc.collect()
+    assert "IndexError" not in caplog.text
+    assert len(engine.generations) == 2 + MAX_IN_FLIGHT

@@ -111,6 +111,14 @@ async def test_what_is_put_off_is_due_when_that_is_over(box: Box) -> None:
     assert [each.tries for each in await box.takes(id)] == [2]
 
 
+async def test_what_was_put_off_when_the_clock_was_ahead_is_due_once_that_is_right(box: Box) -> None:
+    id = await box.put()
+    (webhook,) = await box.takes(id)
+    await box.outbox.later(webhook, 30 * 86_400_000)
+    assert [each.id for each in await box.take()] == [id]
+    assert await box.take() == []
+
+
 async def test_whoever_was_too_slow_does_not_put_off_what_another_has_taken(box: Box) -> None:
     id = await box.put()
     (slow,) = await box.take(hold_ms=SOON_MS)
