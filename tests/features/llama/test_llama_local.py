@@ -1,6 +1,7 @@
 """A llama.cpp server of our own: how it begins, what keeps it from that, what becomes of it when either side dies."""
 
 import asyncio
+import errno
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from service.backoff import Backoff
 from service.engine.port import EngineBroke, EngineUnavailable, Finish, Generation, Sampling
 from service.features.llama.local import LlamaLocalEngine
 from service.harmony.tokens import STOPS, decode
@@ -69,6 +71,29 @@ async def test_where_it_dies_what_runs_fails_and_it_is_started_again(engine: Lla
                 pass
     await until(lambda: _serves(engine), BACK_SECONDS)
     assert (await sample(engine, ANNA, 60)).finish is Finish.STOP
+
+
+@pytest.mark.parametrize("hindrance", ["no process can be made", "it never says a word"])
+async def test_what_hinders_one_start_is_no_end_of_starting(
+    engine: LlamaLocalEngine, monkeypatch: pytest.MonkeyPatch, hindrance: str
+) -> None:
+    made, made_up = asyncio.create_subprocess_exec, list[int]()
+
+    async def make(*command: Any, **more: Any) -> Any:
+        if made_up:
+            monkeypatch.undo()
+            return await made(*command, **more)
+        made_up.append(1)
+        if hindrance == "no process can be made":
+            raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+        return await made("sleep", "600", **more)
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", make)
+    monkeypatch.setattr("service.features.llama.local.START_SECONDS", 0.5)
+    monkeypatch.setattr("service.features.llama.local.AGAIN", Backoff(0.1, 0.1))
+    os.kill(process_of(engine), signal.SIGKILL)
+    await until(lambda: made_up, BACK_SECONDS)
+    await until(lambda: _serves(engine), BACK_SECONDS)
 
 
 async def _serves(engine: LlamaLocalEngine) -> bool:
