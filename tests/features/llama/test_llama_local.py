@@ -74,26 +74,22 @@ async def test_where_it_dies_what_runs_fails_and_it_is_started_again(engine: Lla
 
 
 @pytest.mark.parametrize("hindrance", ["no process can be made", "it never says a word"])
-async def test_what_hinders_one_start_is_no_end_of_starting(
-    engine: LlamaLocalEngine, monkeypatch: pytest.MonkeyPatch, hindrance: str
-) -> None:
-    made, made_up = asyncio.create_subprocess_exec, list[int]()
+async def test_what_hinders_one_start_is_no_end_of_starting(monkeypatch: pytest.MonkeyPatch, hindrance: str) -> None:
+    engine, made, tries = LlamaLocalEngine(ROOT / "README.md", {}), asyncio.create_subprocess_exec, list[int]()
 
-    async def make(*command: Any, **more: Any) -> Any:
-        if made_up:
-            monkeypatch.undo()
-            return await made(*command, **more)
-        made_up.append(1)
+    async def make(*_: str, **more: Any) -> asyncio.subprocess.Process:
+        tries.append(1)
         if hindrance == "no process can be made":
             raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
         return await made("sleep", "600", **more)
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", make)
-    monkeypatch.setattr("service.features.llama.local.START_SECONDS", 0.5)
-    monkeypatch.setattr("service.features.llama.local.AGAIN", Backoff(0.1, 0.1))
-    os.kill(process_of(engine), signal.SIGKILL)
-    await until(lambda: made_up, BACK_SECONDS)
-    await until(lambda: _serves(engine), BACK_SECONDS)
+    for name, value in {"START_SECONDS": 0.1, "END_SECONDS": 0.1, "AGAIN": Backoff(0.1, 0.1)}.items():
+        monkeypatch.setattr(f"service.features.llama.local.{name}", value)
+    engine._process = await made("true")
+    engine._keeper = asyncio.create_task(engine._keep())
+    await until(lambda: len(tries) > 2, 20)
+    await engine.close()
 
 
 async def _serves(engine: LlamaLocalEngine) -> bool:
