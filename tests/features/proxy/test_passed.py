@@ -257,8 +257,8 @@ def test_nobody_asks_for_more_tokens_than_a_context_has_or_the_operator_allows()
         assert bytes(read(**named).within(4096, 500)["max_tokens"]) == b"500"
     for open_ended in (None, -1):  # a server may heed either of the two
         for one, other in (("max_tokens", "max_completion_tokens"), ("max_completion_tokens", "max_tokens")):
-            named = {one: 600, other: open_ended}
-            within = read(Endpoint.CHAT, **named).within(4096, 500)
+            asked: dict[str, Any] = {one: 600, other: open_ended}
+            within = read(**asked).within(4096, 500)
             assert (bytes(within[one]), other in within) == (b"500", False)
     assert "max_tokens" not in read(Endpoint.EMBEDDINGS).within(4096, 500)
 
