@@ -296,7 +296,7 @@ class _Reader:
             values.check(isinstance(first, list), f"{path}.prefixItems", first, "a list of schemas")
             if most is not None and most < len(first):
                 first, items = first[:most], False
-            enforced["prefixItems"] = self._all(first, f"{path}.prefixItems", depth)
+            enforced |= {"prefixItems": self._all(first, f"{path}.prefixItems", depth)} if first else {}
         if items is False or (items is None and given.get("unevaluatedItems") is False):
             if least > len(first or ()):
                 raise values.refusal(f"{path}.minItems", f"At most {len(first or ())} elements are allowed.")

@@ -88,16 +88,17 @@ class Answer(ABC):
 
     def feed(self, data: bytes) -> Iterator[Chunk]:
         """The chunks of the next bytes. Raises EngineError, after the chunks before it."""
-        error = None
+        error, finished = None, False
         try:
             for payload in self._payloads(self._line_ends.normalize(data)):
+                finished = self.finished
                 self._take(payload)
             if len(self._rest) > MAX_EVENT_BYTES:
                 raise EngineError(f"the {self.name} server sent an event of more than {MAX_EVENT_BYTES} bytes")
         except EngineError as raised:
             error = raised
         yield from self._take_chunks()
-        if error is not None:
+        if error is not None and not finished:  # behind the finish no more is said of the answer
             raise error
 
     def _take_chunks(self) -> Sequence[Chunk]:

@@ -163,6 +163,7 @@ class LlamaLocalEngine(ServersEngine):
             async with asyncio.timeout(START_SECONDS):
                 said = await process.stdout.readline()
         except TimeoutError:
+            process.kill()  # else its keeper would wait for its end
             raise EngineUnavailable(f"llama.cpp did not load the model within {START_SECONDS:g} s") from None
         began = msgspec.json.decode(said, type=Began) if said else Began(failed="its process ended")
         if not began.url:
@@ -181,7 +182,7 @@ class LlamaLocalEngine(ServersEngine):
                 await self._launch()
                 await self.check()
                 failures = 0
-            except EngineUnavailable as error:
+            except (EngineUnavailable, OSError) as error:  # a machine without memory can't make a process either
                 event(logger, logging.ERROR, "llama.cpp does not start", reason=str(error))
 
 

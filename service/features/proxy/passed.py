@@ -187,10 +187,11 @@ class ReadPassed(msgspec.Struct, frozen=True):
         raw = msgspec.Raw(b"%d" % tokens)
         named = {name: decode(self.members[name], int | None, name) for name in _LIMITS if name in self.members}
         over = {name: raw for name, limit in named.items() if limit is not None and limit > tokens}
-        free = most > 0 and self.endpoint in GENERATES
-        if free and all(limit is None or limit < 0 for limit in named.values()):
-            return {name: each for name, each in self.members.items() if name not in named} | {"max_tokens": raw}
-        return self.members | over
+        if not most or self.endpoint not in GENERATES:
+            return self.members | over
+        free = {name for name, limit in named.items() if limit is None or limit < 0}  # a server may heed that one
+        kept = {name: each for name, each in self.members.items() if name not in free}
+        return kept | (over if len(free) < len(named) else {"max_tokens": raw})
 
 
 _Name = Annotated[str, Meta(max_length=MAX_NAME_CHARS)]

@@ -6,11 +6,12 @@ from array import array
 from collections.abc import Sequence
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 from hypothesis import strategies as st
 
-from service.engine.port import Generation, Sampling
+from service.engine.port import Finish, Generation, Sampling
 from service.engine.servers.kind import ServerLoad
 from service.engine.servers.token_ids import BLOCK_IDS, MAX_SAMPLES, MOST, block_json, prompt_json, read_page, total
 from service.engine.vllm import servers as vllm
@@ -63,3 +64,15 @@ def test_whatever_a_page_is_it_is_read(body: bytes) -> None:
 def test_each_engine_in_a_vllm_server_has_room_of_its_own() -> None:
     page = b"".join(metrics_page(3, 2, used, 1000) for used in (0.25, 0.75))
     assert vllm.read_told(page) == ServerLoad(6, 4, 0.5, 2000)
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_behind_the_finish_no_error_makes_an_answer_fail(at_once: bool) -> None:
+    events = [
+        b'data: {"choices":[{"token_ids":[5,6],"finish_reason":"stop"}]}\n\n',
+        b'data: {"error":{"message":"no usage","code":500}}\n\n',
+    ]
+    answer = vllm.VllmAnswer(logprobs=None)
+    chunks = [chunk for piece in ([b"".join(events)] if at_once else events) for chunk in answer.feed(piece)]
+    assert [chunk.tokens for chunk in chunks] == [[5, 6]]
+    assert answer.end().finish is Finish.STOP

@@ -96,6 +96,9 @@ ENFORCED: dict[str, tuple[Any, Any]] = {
         {"type": "array", "items": [STRING], "additionalItems": False},
         {"type": "array", "prefixItems": [STRING], "items": False},
     ),
+    "a list that has to be empty": (
+        {"type": "array", "prefixItems": [STRING], "maxItems": 0}, {"type": "array", "items": False}
+    ),
 }  # fmt: skip
 
 

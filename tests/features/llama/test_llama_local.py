@@ -1,6 +1,7 @@
 """A llama.cpp server of our own: how it begins, what keeps it from that, what becomes of it when either side dies."""
 
 import asyncio
+import errno
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from service.backoff import Backoff
 from service.engine.port import EngineBroke, EngineUnavailable, Finish, Generation, Sampling
 from service.features.llama.local import LlamaLocalEngine
 from service.harmony.tokens import STOPS, decode
@@ -69,6 +71,25 @@ async def test_where_it_dies_what_runs_fails_and_it_is_started_again(engine: Lla
                 pass
     await until(lambda: _serves(engine), BACK_SECONDS)
     assert (await sample(engine, ANNA, 60)).finish is Finish.STOP
+
+
+@pytest.mark.parametrize("hindrance", ["no process can be made", "it never says a word"])
+async def test_what_hinders_one_start_is_no_end_of_starting(monkeypatch: pytest.MonkeyPatch, hindrance: str) -> None:
+    engine, made, tries = LlamaLocalEngine(ROOT / "README.md", {}), asyncio.create_subprocess_exec, list[int]()
+
+    async def make(*_: str, **more: Any) -> asyncio.subprocess.Process:
+        tries.append(1)
+        if hindrance == "no process can be made":
+            raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+        return await made("sleep", "600", **more)
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", make)
+    for name, value in {"START_SECONDS": 0.1, "END_SECONDS": 0.1, "AGAIN": Backoff(0.1, 0.1)}.items():
+        monkeypatch.setattr(f"service.features.llama.local.{name}", value)
+    engine._process = await made("true")
+    engine._keeper = asyncio.create_task(engine._keep())
+    await until(lambda: len(tries) > 2, 20)
+    await engine.close()
 
 
 async def _serves(engine: LlamaLocalEngine) -> bool:

@@ -73,6 +73,16 @@ def test_what_came_of_calls_is_one_turn_with_the_words_behind_it() -> None:
     assert told("hermes")[3:] == SAID[5:]
 
 
+def test_pictures_stay_pictures_beside_texts_of_ours() -> None:
+    seen, sent = ({"type": "image_url", "image_url": {"url": f"picture:{each}/5"}} for each in ("5een", "5ent"))
+    form = form_of("hermes", NONE)
+    assert form is not None
+    messages = [*SAID[:2], {**answered("a", ""), "content": [seen]}, {"role": "user", "content": [sent]}]
+    parts = messages_told(messages, form, NONE, "")[2]["content"]
+    assert [part for part in parts if part["type"] != "text"] == [seen, sent]
+    assert "".join(part.get("text", "") for part in parts) == "<tool_response>\n\n</tool_response>\n"
+
+
 @pytest.mark.parametrize("markup", TOLD)
 def test_marks_of_ours_alone_have_what_makes_them_ours(markup: str) -> None:
     form = form_of(markup, NONE)

@@ -253,8 +253,14 @@ def test_nobody_asks_for_more_tokens_than_a_context_has_or_the_operator_allows()
     within = read(max_tokens=5000, max_completion_tokens=100).within(4096)
     assert (bytes(within["max_tokens"]), bytes(within["max_completion_tokens"])) == (b"4096", b"100")
     assert bytes(read(max_tokens=None).within(4096)["max_tokens"]) == b"null"
-    for named in ({}, {"max_tokens": None}, {"max_tokens": -1}, {"max_tokens": 600}):
+    each_over: list[dict[str, Any]] = [{}, {"max_tokens": None}, {"max_tokens": -1}, {"max_tokens": 600}]
+    for named in each_over:
         assert bytes(read(**named).within(4096, 500)["max_tokens"]) == b"500"
+    for open_ended in (None, -1):  # a server may heed either of the two
+        for one, other in (("max_tokens", "max_completion_tokens"), ("max_completion_tokens", "max_tokens")):
+            asked: dict[str, Any] = {one: 600, other: open_ended}
+            within = read(**asked).within(4096, 500)
+            assert (bytes(within[one]), other in within) == (b"500", False)
     assert "max_tokens" not in read(Endpoint.EMBEDDINGS).within(4096, 500)
 
 

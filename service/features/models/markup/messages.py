@@ -230,14 +230,23 @@ def messages_told(
             message["content"] = "\n".join([*said, _write_calls(form, calls, own)])
         answers = not shown.outputs and message["role"] == "tool"
         if answers:
-            text = f"{_ours('<tool_response>', own)}\n{message['content']}\n{_ours('</tool_response>', own)}"
-            message = {"role": "user", "content": text}
+            opens, closes = f"{_ours('<tool_response>', own)}\n", f"\n{_ours('</tool_response>', own)}"
+            message = {"role": "user", "content": _joined(opens, message["content"], closes)}
         if answering and message["role"] == "user":  # templates may want turns to alternate
-            out[-1]["content"] += f"\n{message['content']}"
+            out[-1]["content"] = _joined(out[-1]["content"], "\n", message["content"])
         else:
             out.append(message)
         answering = answers
     return out
+
+
+def _joined(*contents: str | list[dict[str, Any]]) -> str | list[dict[str, Any]]:
+    """Contents one behind the other: parts where one of them has pictures."""
+    texts = [each for each in contents if isinstance(each, str)]
+    if len(texts) == len(contents):
+        return "".join(texts)
+    parts = ([{"type": "text", "text": each}] if isinstance(each, str) else each for each in contents)
+    return [part for each in parts for part in each]
 
 
 def _write_calls(form: CallsForm, calls: Sequence[tuple[str, str]], own: str) -> str:
