@@ -231,16 +231,16 @@ def messages_told(
         answers = not shown.outputs and message["role"] == "tool"
         if answers:
             opens, closes = f"{_ours('<tool_response>', own)}\n", f"\n{_ours('</tool_response>', own)}"
-            message = {"role": "user", "content": _joined(opens, message["content"], closes)}
+            message = {"role": "user", "content": _concatenate(opens, message["content"], closes)}
         if answering and message["role"] == "user":  # templates may want turns to alternate
-            out[-1]["content"] = _joined(out[-1]["content"], "\n", message["content"])
+            out[-1]["content"] = _concatenate(out[-1]["content"], "\n", message["content"])
         else:
             out.append(message)
         answering = answers
     return out
 
 
-def _joined(*contents: str | list[dict[str, Any]]) -> str | list[dict[str, Any]]:
+def _concatenate(*contents: str | list[dict[str, Any]]) -> str | list[dict[str, Any]]:
     """Contents one behind the other: parts where one of them has pictures."""
     texts = [each for each in contents if isinstance(each, str)]
     if len(texts) == len(contents):
