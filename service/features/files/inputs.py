@@ -158,7 +158,10 @@ class _Reading:
         if len(content) > MOST_TEXT_BYTES:
             told = f"The file of '{where}' has more than {MOST_TEXT_BYTES:,} bytes. Send a part of it."
             raise InvalidRequest(told, code="invalid_file", param=where)
-        return content
+        with suppress(UnicodeDecodeError):
+            if "\0" not in content.decode():
+                return content
+        raise not_allowed(f"The file of '{where}' is not UTF-8 text. Send its content as text.", where)
 
     def _count(self, size: int, where: str) -> None:
         """Raise InvalidRequest for too many files, or bytes."""

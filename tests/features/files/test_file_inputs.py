@@ -218,8 +218,9 @@ async def test_a_request_names_so_many_files(service: Inside, monkeypatch: pytes
 async def test_a_file_that_is_no_text_is_refused(service: Inside) -> None:
     async with service.client() as client:
         id = await upload(client, b"\xff\xfe\0\1")
-        with pytest.raises(BadRequestError, match="not UTF-8 text"):
+        with pytest.raises(BadRequestError, match="not UTF-8 text") as refused:
             await client.responses.create(model=MODEL, input=named(file_id=id))
+        assert refused.value.param == "input[0].content[0].file_id"
 
 
 # --- PDFs ---
