@@ -74,6 +74,7 @@ def talking(command: Callable[..., int | None]) -> Callable[..., None]:
     def run(**given: Any) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         _open_what_is_closed()
+        printing.choose_styles(environment())
         try:
             status = _run(command, given)
         except ClientError as error:

@@ -7,7 +7,7 @@ characters by their names; a pipe gets what was said.
 import re
 import sys
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, TextIO
 
@@ -21,6 +21,8 @@ _SEEN = {"\n", "\t", "\u200c", "\u200d"}
 """Of these, what is shown: without the joiners, words of some languages and many emoji fall apart."""
 
 _BOLD, _DIM, _RED, _PLAIN = "\033[1m", "\033[2m", "\033[31m", "\033[0m"
+_styles = [_BOLD, _DIM, _RED]
+"""Those that a terminal gets."""
 
 _SIGN = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\ua4cf"
 """The signs of scripts without spaces between words, as the catalogue has them."""
@@ -75,6 +77,11 @@ def wrong(text: str) -> None:
     _print(sys.stderr, f"harmonium: {text}", "\n", _RED)
 
 
+def choose_styles(environment: Mapping[str, str]) -> None:
+    """Have nothing bold, dimmed or red where the environment asks for that (https://no-color.org)."""
+    _styles[:] = [] if environment.get("NO_COLOR") or environment.get("TERM") == "dumb" else [_BOLD, _DIM, _RED]
+
+
 def bold(text: str) -> None:
     """Print a heading."""
     _print(sys.stdout, text, "\n", _BOLD)
@@ -94,8 +101,8 @@ def _print(stream: TextIO, text: str, end: str, style: str = "", mark: str = "")
         return f"{_BOLD}{word[0]}{_PLAIN}" if word[0] in signs or _fold(word[0]).startswith(begins) else word[0]
 
     if stream.isatty():
-        text = f"{style}{harmless(text)}{_PLAIN}" if style else harmless(text)
-        text = re.sub("|".join((*signs, _WORD.pattern)), mark_up, text) if mark else text
+        text = f"{style}{harmless(text)}{_PLAIN}" if style in _styles else harmless(text)
+        text = re.sub("|".join((*signs, _WORD.pattern)), mark_up, text) if mark and _styles else text
     else:
         text = text.encode("utf-8", "replace").decode()  # a lone surrogate has no bytes
     stream.write(text + end)

@@ -219,5 +219,9 @@ def test_words_that_begin_as_those_looked_for_are_marked_at_a_terminal(
     printing.out(text, mark=mark)
     assert capsys.readouterr().out == f"{text}\n"
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    printing.choose_styles({"NO_COLOR": "1"})
+    printing.out(text, mark=mark)
+    assert capsys.readouterr().out == f"{marked.replace('*', '')}\n"
+    printing.choose_styles({"TERM": "xterm"})
     printing.out(text, mark=mark)
     assert capsys.readouterr().out.replace("\033[1m", "*").replace("\033[0m", "*") == f"{marked}\n"
