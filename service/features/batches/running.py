@@ -81,8 +81,7 @@ PAUSES = Backoff(0.5, 20.0)
 
 HOUR = 3600
 MOST_HELD = 2 * HOUR
-"""The longest that a batch is held, with the longest lease. A hold that seems longer is of a clock that was ahead.
-"""
+"""The longest that a batch is held, with the longest lease. A longer hold is of a clock that was ahead."""
 
 AWAY_SECONDS = 60.0
 """A longer pause between two looks for batches is one in which nobody could work on any."""

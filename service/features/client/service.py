@@ -151,9 +151,8 @@ class RemoteService:
                     if event.get("type") in TERMINAL_EVENTS:
                         return
                 if not came and (ended := self.find(f"/v1/responses/{id}")) and ended["status"] in TERMINAL_STATUSES:
-                    kind = f"response.{ended['status']}"
-                    kind = kind if kind in TERMINAL_EVENTS else TERMINAL_EVENTS[-1]
-                    yield {"type": kind, "response": ended, "sequence_number": after}
+                    kind = "failed" if ended["status"] == "cancelled" else ended["status"]
+                    yield {"type": f"response.{kind}", "response": ended, "sequence_number": after}
                     return
                 broken = ServiceUnreachable("the stream ended before the response did")
             except ServiceUnreachable as error:

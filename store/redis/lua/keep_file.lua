@@ -11,8 +11,6 @@
 -- Invariant: a file that is known is whole, and takes the room that it needs: who took a dead upload over may have
 --            ended it with fewer bytes. A retry is 'ok'.
 
-local PIECE_BYTES = 1048576 -- store/files/files.py
-
 local files, member = shard_key('files:' .. tenant), tenant .. '/' .. file
 if call('HGET', files, file) == record then
   return { 'ok' }
@@ -38,9 +36,9 @@ if pieces > 0 and spare < 0 then
   for number = pieces, call('HLEN', held) - 1 do
     call('HDEL', held, number)
   end
-  local last = call('HGET', held, pieces - 1)
+  local last, before = call('HGET', held, pieces - 1), (pieces - 1) * call('HSTRLEN', held, 0) -- the others are full
   if last then
-    call('HSET', held, pieces - 1, string.sub(last, 1, total - (pieces - 1) * PIECE_BYTES))
+    call('HSET', held, pieces - 1, string.sub(last, 1, total - before))
   end
 end
 call('HSET', files, file, record)
