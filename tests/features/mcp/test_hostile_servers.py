@@ -14,6 +14,7 @@ from service.features.mcp.session import ToolSession
 from service.features.mcp.settings import McpConnection
 from service.features.mcp.transports import CheckedBackend, ForbiddenConnection, Weight
 from service.tools.port import ToolFailure, ToolLimits
+from tests.support.serving import stop
 
 LIMITS = ToolLimits(connect_seconds=1, list_seconds=4, call_seconds=4, answer_bytes=100_000, tools=20)
 PATIENT = ToolLimits(connect_seconds=1, list_seconds=4, call_seconds=40, answer_bytes=100_000, tools=20)
@@ -71,7 +72,7 @@ async def server(
         yield session
     finally:
         await session.close()
-        await runner.cleanup()
+        await stop(runner)
 
 
 def instead(method: str, other: Handler) -> Handler:

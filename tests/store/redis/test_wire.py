@@ -12,6 +12,7 @@ from store.errors import StoreUnavailable
 from store.redis import wire
 from store.redis.conditions import NotPrimary
 from store.redis.connection import Server, connect
+from tests.support.serving import stop_listening
 from tests.support.waiting import until
 
 SECONDS = 5.0
@@ -65,7 +66,7 @@ async def scripted() -> AsyncIterator[Scripted]:
     listening = await asyncio.start_server(made.serve, "127.0.0.1", 0)
     made.port = listening.sockets[0].getsockname()[1]
     yield made
-    listening.close()
+    await stop_listening(listening)
     for caller in made.callers:
         caller.writer.close()
 

@@ -22,6 +22,7 @@ from service.engine.servers.kind import ServerKind
 from service.harmony.tokens import RETURN, encode
 from tests.support.engine.generating import generated
 from tests.support.engine.misbehaviour import Instead, misbehave, transport_of
+from tests.support.serving import stop
 
 MAX_BODY_BYTES = 16 << 20
 
@@ -117,7 +118,7 @@ class Standing(ABC):
         for connection in self._connections:
             connection.abort()
         if self._runner is not None:
-            await self._runner.cleanup()
+            await stop(self._runner)
         self._runner = None
         self.forget()
 

@@ -10,6 +10,8 @@ from typing import Any
 
 from aiohttp import web
 
+from tests.support.serving import stop
+
 KEY = "sk-search"
 FOUND = (
     ("https://tides.example/brest", "Tides in Brest", "High & low water."),
@@ -100,7 +102,7 @@ async def served(application: web.Application) -> AsyncIterator[str]:
         host, port = runner.addresses[0][:2]
         yield f"http://{host}:{port}"
     finally:
-        await runner.cleanup()
+        await stop(runner)
 
 
 @asynccontextmanager

@@ -7,6 +7,8 @@ import random
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 
+from tests.support.serving import stop_listening
+
 PIECE_BYTES = 1 << 16
 
 
@@ -98,5 +100,5 @@ async def link(target: int, seed: int = 0) -> AsyncGenerator[Link]:
     try:
         yield made
     finally:
-        server.close()
+        await stop_listening(server)
         await made.end()

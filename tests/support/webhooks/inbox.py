@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
+from tests.support.serving import stop
+
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -64,7 +66,7 @@ async def inbox(host: str = "127.0.0.1", port: int = 0, tls: ssl.SSLContext | No
     try:
         yield box
     finally:
-        await runner.cleanup()
+        await stop(runner)
 
 
 def status(code: int, **headers: str) -> Answer:

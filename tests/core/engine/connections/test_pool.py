@@ -15,6 +15,7 @@ import pytest
 from service.engine.names import ServerAddress
 from service.engine.servers.connection import MAX_UNREAD_BYTES, Broken, RequestTarget, ServerConnection, target_of
 from service.engine.servers.pool import DIALED_AT_ONCE, Pool, Unconnected
+from tests.support.serving import stop_listening
 from tests.support.waiting import until
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
@@ -85,7 +86,7 @@ async def playing(play: Play = answering, *, tls: ssl.SSLContext | None = None) 
     try:
         yield player
     finally:
-        server.close()
+        await stop_listening(server)
         for call in player.calls:
             call.writer.transport.abort()
         await asyncio.gather(*(call.ended.wait() for call in player.calls))

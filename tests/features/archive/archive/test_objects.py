@@ -11,6 +11,7 @@ from store.archive.objects import ObjectsBackend
 from store.archive.port import Bounds
 from store.errors import ArchiveUnavailable
 from tests.support.archive.servers import access
+from tests.support.serving import stop
 
 GATEWAY = b"<html><head><title>404 Not Found</title></head></html>"
 NO_KEY = b"<Error><Code>NoSuchKey</Code><Message>The specified key does not exist.</Message></Error>"
@@ -31,7 +32,7 @@ async def answering(status: int, body: bytes, headers: Mapping[str, str]) -> Asy
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     yield runner.addresses[0][1]
-    await runner.cleanup()
+    await stop(runner)
 
 
 @pytest.fixture
