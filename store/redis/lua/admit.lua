@@ -8,7 +8,7 @@
 --            not_after  the ms after which the caller has given up
 --            checks     SCOPE, WHAT, WINDOW and LIMIT of each limit (limits.lua); JSON
 --            reads      the tokens that it reads
---            writes     the most tokens that it may write
+--            writes     the most tokens that it may write; of these no more is reserved than its limit has behind `reads`
 --            usual      how many it is thought to write, as long as nobody knows what the tenant's work usually does
 --            held_ms    after how long somebody looks whether it is over, unless more is said (settle_admitted.lua); it counts
 --                       as under way for twice as long
@@ -43,7 +43,7 @@ end
 
 for i, check in ipairs(cjson.decode(checks)) do
   local scope, what, window, limit = unpack(check)
-  local amount = what == 'tokens' and tokens or 1
+  local amount = what ~= 'tokens' and 1 or reads < limit and math.min(tokens, limit) or tokens
   local used
   left[i], used = left_of(scope, what, window, limit)
   local wait = wait_for(window, limit, used, amount)

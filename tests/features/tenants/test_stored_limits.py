@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from redis.asyncio import Redis
 
 from store.history.history import ConversationHistoryStore
-from store.limits import MOST_SETTLED, Check, Limits
+from store.limits import MOST_SETTLED, Check, Limits, Window
 from store.spent import Over, Spent, Unspent
 from tests.support.waiting import until
 
@@ -102,6 +102,24 @@ async def test_a_refusal_takes_from_no_limit(store: ConversationHistoryStore) ->
         assert found.left[0].amount == 3
         assert found.left[1].amount == pytest.approx(600, abs=90)
     assert await admitted(limits, [REQUESTS, TOKENS, month], reads=50, writes=50)
+
+
+@pytest.mark.parametrize("window", ["minute", "month"])
+async def test_work_begins_though_the_tenants_usually_writes_more_than_its_limit(
+    store: ConversationHistoryStore, window: Window
+) -> None:
+    limits, large = limits_of(store), Check("all", "tokens", "month", 100_000)
+    await limits.settle(TENANT, str(await admitted(limits, [large])), Spent(10, 5000))
+    assert await admitted(limits, [large])  # it wrote 5,000
+    check = Check("key", "tokens", window, 1000)
+    found = await limits.admit(TENANT, store.new_id(), [check], reads=10, writes=5000)
+    assert (found.refused, found.left[0].amount) == (None, 0)
+    found = await limits.admit(TENANT, store.new_id(), [check], reads=10, writes=5000)
+    assert found.refused is not None
+    assert (found.refused.seconds or 0) > 50
+    prompt = await limits.admit(TENANT, store.new_id(), [check], reads=1000, writes=10)
+    assert prompt.refused is not None
+    assert prompt.refused.seconds is None
 
 
 async def test_it_reserves_what_a_tenant_usually_writes_and_no_more_than_it_may(
