@@ -118,9 +118,10 @@ class Entrance:
         """
         return nullcontext()
 
-    async def refuse_exhausted(self, entry: Entry, model: str, *, counts: bool = False) -> None:
-        """Raise ApiError 429 where its limits let nothing begin now: before something is fetched on its word. It takes
-        nothing of them, unless it `counts` as a request, as what has no reservation later. Raises StoreUnavailable.
+    async def refuse_exhausted(self, entry: Entry, model: str, *, counts: bool = False, succeeds: bool = False) -> None:
+        """Raise ApiError 429 where its limits let nothing begin now, nor one that `succeeds` another: before something
+        is fetched on its word. It takes nothing of them, unless it `counts` as a request, as what has no reservation
+        later. Raises StoreUnavailable.
         """
 
     def settle(self, tenant: str, over: Over) -> None:

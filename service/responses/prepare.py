@@ -306,7 +306,8 @@ class _Preparation:
     async def _refuse_exhausted(self) -> None:
         """Raise ApiError 429 where its caller's limits let nothing begin, so nothing is fetched either."""
         entrance = self.service.tenants.entrance
-        await entrance.refuse_exhausted(self.caller.entry, self.model.id, counts=self.counts)
+        succeeds = self.continuation is None
+        await entrance.refuse_exhausted(self.caller.entry, self.model.id, counts=self.counts, succeeds=succeeds)
 
     async def _equip(self, read: Read, rules: Rules) -> Rules:
         """The rules with what tools need that the model was trained with: a place, and what they displayed before."""

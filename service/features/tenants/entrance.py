@@ -73,8 +73,8 @@ class LimitingEntrance(CountingEntrance):
     ) -> AbstractAsyncContextManager[Reservation | None]:
         return self.limiter.reserving(self._allowance(entry), model, id, reads=reads, writes=writes, succeeds=succeeds)
 
-    async def refuse_exhausted(self, entry: Entry, model: str, *, counts: bool = False) -> None:
-        await self.limiter.refuse_exhausted(self._allowance(entry), model, counts=counts)
+    async def refuse_exhausted(self, entry: Entry, model: str, *, counts: bool = False, succeeds: bool = False) -> None:
+        await self.limiter.refuse_exhausted(self._allowance(entry), model, counts=counts, succeeds=succeeds)
 
     def _allowance(self, entry: Entry) -> Allowance:
         """The caller's own limits, without those of all tenants."""

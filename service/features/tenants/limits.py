@@ -261,13 +261,15 @@ class Limiter:
             return nullcontext()
         return self._reserving(allowance, known, model, id, reads, writes, succeeds=succeeds)
 
-    async def refuse_exhausted(self, allowance: Allowance, model: str, *, counts: bool = False) -> None:
-        """Raise ApiError 429 where a caller's limits let nothing begin now: before something is fetched on its word.
-        It takes nothing of them, unless it `counts` as a request, as what has no reservation later. Raises
-        StoreUnavailable.
+    async def refuse_exhausted(
+        self, allowance: Allowance, model: str, *, counts: bool = False, succeeds: bool = False
+    ) -> None:
+        """Raise ApiError 429 where a caller's limits let nothing begin now, not even of one token, nor what `succeeds`
+        another: before something is fetched on its word. It takes nothing of them, unless it `counts` as a request, as
+        what has no reservation later. Raises StoreUnavailable.
         """
         id = self.limits.history.new_id()
-        async with self.reserving(allowance, model, id, reads=0, writes=0) as reservation:
+        async with self.reserving(allowance, model, id, reads=1, writes=0, succeeds=succeeds) as reservation:
             if reservation is not None:
                 reservation.at_once = False  # it is settled with the admission that follows
                 reservation.work = Over(id, Spent(0, 0)) if counts else None

@@ -12,8 +12,9 @@ from openai import BadRequestError
 
 from service.api.content import IMAGE
 from service.process import Settings
-from tests.features.chat_servers.test_pictures import CAT, DOG, TOOL, Seeing, seeing
-from tests.support.chat.standin import Say
+from tests.core.background.test_steering import accepted, successor_of
+from tests.features.chat_servers.test_pictures import CAT, DOG, HELLO, TOOL, Seeing, seeing
+from tests.support.chat.standin import Say, answer, spoken, stall
 from tests.support.pictures import gif, png, said, url_of
 from tests.support.search.services import served
 from tests.support.service.background import ended
@@ -210,6 +211,18 @@ async def test_a_tenant_over_its_limit_has_nothing_fetched_and_what_reserves_not
         unread = await http.post("/v1/responses/input_tokens", json={"model": "llama-4", "input": "Hi"})
         assert unread.status_code == 200
     assert site.asked == {"cat.png": 2}
+
+
+async def test_a_successor_whose_picture_is_fetched_takes_the_place_of_the_one_before(
+    settings: Settings, site: Site
+) -> None:
+    limits, says = {"max_parallel_responses": 1}, (lambda _: [*spoken(HELLO), stall], lambda _: answer(HELLO))
+    async with fetching(settings, site, *says, tenant_limits=limits) as asked:
+        id = (await asked.ask("Hi", background=True)).id
+        await until(lambda: asked.server.chats)
+        await accepted(asked.service, id, site.said("cat.png"))
+        await ended(asked.client, await successor_of(asked.client, id))
+        assert asked.shown()[-1] == url_of(CAT)
 
 
 async def test_any_host_may_be_allowed(settings: Settings, site: Site) -> None:

@@ -56,7 +56,9 @@ async def test_work_within_limits_begins_and_what_it_took_is_counted(entrance: E
     assert entrance.weight("ada") is None
 
 
-async def test_where_nothing_may_begin_nothing_does(settings: Settings) -> None:
-    async with opened(changed(settings, tenant_limits={"max_requests_per_1_minute": 0})) as service:
-        with pytest.raises(ApiError, match="requests per min"):
+@pytest.mark.parametrize("what", ["requests", "tokens"])
+@pytest.mark.parametrize("window", ["minute", "month"])
+async def test_where_nothing_may_begin_nothing_does(settings: Settings, what: str, window: str) -> None:
+    async with opened(changed(settings, tenant_limits={f"max_{what}_per_1_{window}": 0})) as service:
+        with pytest.raises(ApiError, match=f"{what} per {window[:3]}"):
             await service.tenants.entrance.refuse_exhausted(Entry("default"), "m")
