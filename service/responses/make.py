@@ -108,6 +108,7 @@ async def make(maker: Maker, read: Callable[[], CreateRequest], resources: Async
     reserved as long as its `resources`. Raises ApiError, StoreError, EngineUnavailable, and what `read` raises.
     """
     service, claim, tenant = maker.service, maker.claim, maker.caller.tenant
+    maker.caller.entry.require("api.responses.write")  # a key may have lost it since, where no request asks for this
     async with maker.preparing:
         planned = await prepare(service, maker.caller, read(), resources, recall=maker.recall, parent=maker.parent)
     maker.note(planned)

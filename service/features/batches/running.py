@@ -376,7 +376,7 @@ class BatchRun:
         except Exception as error:
             if not isinstance(error, ApiError | EngineError | StoreError):
                 logger.exception("a line of a batch can't be queued", extra={"fields": {"batch_id": self.id}})
-            elif refusal_of(error).retry:
+            elif (refusal := refusal_of(error)).retry or refusal.retry_after:  # a batch has hours
                 if isinstance(error, EngineError):
                     await self._put_off(place)
                 return None
