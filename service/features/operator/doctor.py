@@ -166,8 +166,9 @@ def _keys(settings: CoreSettings) -> Verdict:
         now = f"fewer than {LEAST_KEY_CHARS} characters, of {', '.join(short)}"
         return Level.WARN, now, "openssl rand -hex 32 makes a safe one"
     count = len(settings.api_keys)
-    now = f"{count}, of {many(len(settings.tenants), 'project')}" if count else "none: only this machine can connect"
-    return Level.OK, now, ""
+    found = [f"{count}, of {many(len(settings.tenants), 'project')}"] * bool(count)
+    found += ["those of projects in the store"] * settings.has_projects
+    return Level.OK, ", and ".join(found) or "none: only this machine can connect", ""
 
 
 def _port(settings: CoreSettings) -> Verdict:

@@ -106,6 +106,14 @@ def test_short_keys_are_warned_of_and_never_shown(
     assert "k2" not in doctor("--all").output
 
 
+@pytest.mark.parametrize("name", ["HARMONIUM_ADMIN_KEY", "HARMONIUM_PROJECTS"])
+def test_with_projects_not_only_this_machine_can_connect(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(name, "an-administrators-key" if name == "HARMONIUM_ADMIN_KEY" else "true")
+    assert finding("API keys")["now"] == "those of projects in the store"
+    monkeypatch.setenv("HARMONIUM_API_KEYS", LONG)
+    assert finding("API keys")["now"] == "1, of 1 project, and those of projects in the store"
+
+
 def test_a_port_is_free_or_harmoniums_or_somebody_elses() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
