@@ -35,7 +35,7 @@ async def warn_of_redis(settings: CoreSettings) -> list[str]:
 
 async def warn_of_default(settings: CoreSettings, store: ConversationHistoryStore) -> list[str]:
     """A WARNING where conversations were made without keys, and no key reads them now. Raises StoreUnavailable."""
-    if DEFAULT_TENANT in settings.tenants:
+    if not settings.has_keys or DEFAULT_TENANT in settings.static_tenants:
         return []
     listed = Merged(store, "trees", DEFAULT_TENANT, ascending=False, after=None)
     number = len(await listed.some(MOST_COUNTED))

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,11 +38,12 @@ def test_at_a_terminal_the_card_has_the_warnings_as_well(tmp_path: Path) -> None
     assert re.search(r"\n +warning +the Redis, persistence: .+\n", card), terminal.text
 
 
+@pytest.mark.parametrize("keys", [{"api_keys": f"acme:{KEY}"}, {"admin_key": KEY}, {"projects": True}])
 async def test_the_number_of_conversations_that_no_key_reads_is_told_up_to_a_bound(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, keys: dict[str, Any]
 ) -> None:
     monkeypatch.setattr(at_start, "MOST_COUNTED", 3)
-    keyed, told = load_settings(api_keys=f"acme:{KEY}"), list[str]()
+    keyed, told = load_settings(**keys), list[str]()
     async with serving(settings) as service, service.client() as client:
         for _ in range(4):
             told += [each.partition(", ")[0] for each in await warn_of_default(keyed, service.store)]
