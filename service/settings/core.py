@@ -127,6 +127,8 @@ def parse_api_keys(text: str) -> tuple[ApiKey, ...]:
             raise ValueError(f"entry {place}: this key is listed twice, so its tenant would be ambiguous")
         seen.add(key)
         keys.append(ApiKey(tenant, SecretStr(key)))
+    if text.strip() and not keys:  # as of variables that are empty: nobody wants a service open to all by them
+        raise ValueError("there is no key between its commas")
     return tuple(keys)
 
 

@@ -186,7 +186,8 @@ def test_a_key_belongs_to_the_tenant_before_the_colon_or_to_the_default_one() ->
 
 def test_a_malformed_key_is_refused_without_being_shown() -> None:
     twice = (f"acme:{SECRET},{SECRET}", "entry 2: this key is listed twice")
-    for keys, reason in ((f"a b:{SECRET}", "entry 1: a tenant's name"), (f"ok,{SECRET} x", "entry 2: a key"), twice):
+    spaced, none = (f"ok,{SECRET} x", "entry 2: a key"), (" ,,", "no key between its commas")
+    for keys, reason in ((f"a b:{SECRET}", "entry 1: a tenant's name"), spaced, twice, none):
         with pytest.raises(SettingsError, match=reason) as caught:
             load_settings(api_keys=keys)
         assert SECRET not in str(caught.value)
