@@ -83,6 +83,8 @@ async def test_a_key_is_limited_and_no_other_of_its_project(settings: Settings) 
                 await user.responses.create(model=MODEL, input="Hi")
             async with inside.http() as http:
                 path = f"/v1/organization/projects/{project.id}/api_keys/{id}"
+                changed = await http.post(path, json={"limits": {"max_requests_per_1_month": 1}}, headers=HEAD)
+                assert changed.json()["limits"] == {"max_requests_per_1_month": 1}
                 await http.post(path, json={"limits": None}, headers=HEAD)
             assert await until(lambda: answered(user))
 
