@@ -5,9 +5,10 @@
 -- A limit is [SCOPE, WHAT, WINDOW, LIMIT]: WHAT is requests, tokens or parallel, and WINDOW minute or month; '' for
 -- parallel, of which limits are by how many there are at once. By minutes it is GCRA (ITU-T I.371): the limit has a
 -- time at which all that was taken will have flown off, LIMIT a minute, and what would put that more than a minute ahead doesn't
--- fit: TIME NOTED, which was noted at the time NOTED. Where the server's clock has stepped back behind that, as another server's
--- may be, both are taken to have been earlier by as much; else nothing would fit for as long as the step was. By months,
--- of UTC, it is a count: MONTH COUNT.
+-- fit: TIME NOTED LIMIT, which was noted at the time NOTED. Where the server's clock has stepped back behind that, as another
+-- server's may be, both are taken to have been earlier by as much; else nothing would fit for as long as the step was. Where
+-- the limit is higher now, what was taken is the same, and flies off sooner; where it is lower, no later. By months, of UTC,
+-- it is a count: MONTH COUNT.
 
 local MINUTE, DAY = 60000000, 86400000000 -- µs
 local KEPT_MS = 33 * 86400000 -- longer than any month
@@ -61,19 +62,19 @@ local function keep(scope, field, value)
 end
 
 -- So much of a minute's limit was taken that all of it will have flown off in so many µs.
-local function keep_ahead(scope, field, ahead)
-  keep(scope, field, exact(now_us + ahead) .. ' ' .. exact(now_us))
+local function keep_ahead(scope, field, ahead, limit)
+  keep(scope, field, exact(now_us + ahead) .. ' ' .. exact(now_us) .. ' ' .. exact(limit))
 end
 
--- By how many µs the time is ahead at which all that was taken of a minute's limit will have flown off.
+-- By how many µs the time is ahead at which all that was taken of a minute's limit will have flown off; and that limit.
 local function ahead_of(scope, field)
-  local flown, noted = string.match(kept_of(scope, field), '^(%d+) (%d+)$')
+  local flown, noted, limit = string.match(kept_of(scope, field), '^(%d+) (%d+) (%d+)$')
   local before = tonumber(noted) or 0
   local ahead = math.max(0, (tonumber(flown) or 0) - math.max(now_us, before))
   if before > now_us then -- from now on time passes for what is refused, too
-    keep_ahead(scope, field, ahead)
+    keep_ahead(scope, field, ahead, tonumber(limit))
   end
-  return ahead
+  return ahead, tonumber(limit)
 end
 
 -- How much of a limit is used, and the µs until nothing of it is.
@@ -83,7 +84,12 @@ local function used_of(scope, what, window, limit)
     return call('ZCARD', parallel_key(scope)), 0
   end
   if window == 'minute' then
-    local ahead = ahead_of(scope, what .. ' ' .. window)
+    local field = what .. ' ' .. window
+    local ahead, before = ahead_of(scope, field)
+    if before and before ~= limit and limit > 0 then
+      ahead = ahead * math.min(1, before / limit)
+      keep_ahead(scope, field, ahead, limit)
+    end
     return ahead * limit / MINUTE, ahead
   end
   local present, ends = present_month()
@@ -111,7 +117,9 @@ end
 local function use_limit(scope, what, window, limit, amount, counted)
   local field = what .. ' ' .. window
   if window == 'minute' then
-    keep_ahead(scope, field, math.max(0, ahead_of(scope, field) + amount * MINUTE / limit))
+    local ahead, present = ahead_of(scope, field)
+    present = present or limit
+    keep_ahead(scope, field, math.max(0, ahead + amount * MINUTE / present), present)
   else
     local present = present_month()
     if counted and counted ~= present then

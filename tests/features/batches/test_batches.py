@@ -259,7 +259,7 @@ async def test_an_expiry_goes_on_when_its_holder_dies_amid_it(
 
     engine = scripted([answer("Hello.")], [opened("Hm"), Stall()])
     asked = lines(*({"input": str(number)} for number in range(700)))
-    quick = changed(settings, worker_concurrency=1, lease_seconds=0.5)
+    quick = changed(settings, worker_concurrency=1, lease_seconds=2.0)
     async with serving(quick, engine) as inside, inside.client() as client:
         file = await client.files.create(file=("asked.jsonl", "\n".join(asked).encode()), purpose="batch")
         monkeypatch.setattr(Files, dies, die_once)

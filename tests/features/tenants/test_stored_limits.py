@@ -39,7 +39,8 @@ async def step_back(redis: Redis, prefix: str) -> None:
     """Have what was used of the limits be noted an hour ahead, as by a server's clock that was stepped back since."""
     (key,) = [key async for key in redis.scan_iter(f"{prefix}:*:limits:{TENANT}/all")]
     for field, value in (await redis.hgetall(key)).items():
-        await redis.hset(key, field, " ".join(str(int(number) + 3_600_000_000) for number in value.split()))
+        flown, noted, limit = map(int, value.split())
+        await redis.hset(key, field, f"{flown + 3_600_000_000} {noted + 3_600_000_000} {limit}")
 
 
 async def test_a_clock_that_steps_back_keeps_nobody_waiting_for_as_long(
@@ -66,6 +67,30 @@ async def test_a_limit_that_is_used_up_has_room_again_in_time_after_a_clock_step
         return await admitted(limits, [quick], reads=100, writes=0) is not None
 
     await until(has_room)  # a tenth of a second's worth
+
+
+@pytest.mark.parametrize("limit", [1_000_000, 100])
+async def test_a_limit_that_is_changed_while_it_is_passed_holds_nobody_up_for_longer(
+    store: ConversationHistoryStore, limit: int
+) -> None:
+    """By 20,000 tokens of 1,000 a minute: nineteen minutes' worth. A higher limit has room for them at once, and the
+    next of them is counted by it; a lower one doesn't have them wait for hours."""
+    limits, changed = limits_of(store), Check("all", "tokens", "minute", limit)
+    id = await admitted(limits, [TOKENS], reads=10, writes=10)
+    other = await admitted(limits, [TOKENS], reads=10, writes=10)
+    assert id
+    assert other
+    await limits.settle(TENANT, id, Spent(10, 19_990))
+    assert await admitted(limits, [TOKENS], reads=10, writes=10) is None
+    found = await limits.admit(TENANT, store.new_id(), [changed], reads=10, writes=10)
+    if limit > TOKENS.limit:
+        assert found.left[0].amount == pytest.approx(1_000_000 - 20_050, abs=30)
+    else:
+        assert found.refused is not None
+        assert found.refused.seconds == pytest.approx(19 * 60, abs=90)
+    await limits.settle(TENANT, other, Spent(0, 0))  # it was taken from the limit of before
+    found = await limits.admit(TENANT, store.new_id(), [changed], reads=10, writes=10)
+    assert (found.refused is None) == (limit > TOKENS.limit)
 
 
 async def test_what_is_over_is_settled_before_the_next_one_is_let_begin(store: ConversationHistoryStore) -> None:

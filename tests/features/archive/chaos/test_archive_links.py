@@ -40,7 +40,7 @@ MOST_TASKS = 250
 MOST_SECONDS = ARCHIVE_SECONDS / 2
 """How long all plain creates but one of a hundred may take meanwhile: less than anything that waits for the archive."""
 
-ATTEMPTS = 5
+ATTEMPTS = 12
 """The machine has other things to do, so the best of some attempts counts."""
 
 SECONDS = 60.0
