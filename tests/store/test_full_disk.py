@@ -100,7 +100,7 @@ async def test_what_is_deleted_on_a_full_disk_makes_room_on_it(disk: Path) -> No
             gone, kept = kept[:-10], kept[-10:]
             for each in gone:
                 await store.forget(TENANT, each)
-            kept.append(await until(lambda: keep(store, 200), 20, passing=DiskFull))
+            kept.append(await until(lambda: keep(store, 200), passing=DiskFull))
         assert await missing(server, kept) == []
 
 

@@ -19,7 +19,8 @@ MOST_POLL_SECONDS = 0.05
 PAUSE_PART = 4
 """How many times as long as a call the pause behind it is, within these bounds."""
 
-SECONDS = 20.0
+SECONDS = 25.0
+"""How long a wait lasts, unless told otherwise: less than a lease in tests, whose end brings about much by itself."""
 
 Exceptions = type[Exception] | tuple[type[Exception], ...]
 

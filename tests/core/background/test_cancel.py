@@ -172,6 +172,6 @@ async def test_deleted_after_its_end_it_is_gone_with_its_events(settings: Settin
         async with contextlib.aclosing(redis):
             assert await redis.keys(f"{settings.redis_prefix}:*:log:{id[5:]}")
             assert (await deleted(inside, id)).json() == {"id": id, "object": "response.deleted", "deleted": True}
-            await until(lambda: redis.keys(f"{settings.redis_prefix}:*{id[5:]}"), 10, wanted=lambda keys: not keys)
+            await until(lambda: redis.keys(f"{settings.redis_prefix}:*{id[5:]}"), wanted=lambda keys: not keys)
         again = (await deleted(inside, id), await cancelled(inside, id), await retrieved(inside, id, stream="true"))
         assert [found.status_code for found in again] == [404, 404, 404]

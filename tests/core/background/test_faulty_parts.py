@@ -44,7 +44,7 @@ async def test_sweeping_that_fails_leaves_work_alone_and_is_said_by_the_probe(
 ) -> None:
     monkeypatch.setattr(tasks, "sweep_for_ever", faulty)
     async with serving(settings, scripted([answer("Hello.")])) as inside, inside.client() as client:
-        broken = await until(lambda: probed(inside), 10, wanted=lambda probe: probe.status_code == 503)
+        broken = await until(lambda: probed(inside), wanted=lambda probe: probe.status_code == 503)
         assert (broken.json()["status"], broken.json()["worker"]) == ("unavailable", "broken")
         assert (await ended(client, (await submitted(client)).id)).output_text == "Hello."
     (record,) = [record for record in caplog.records if record.exc_info]

@@ -196,7 +196,7 @@ async def test_where_it_is_allowed_it_goes_when_its_events_go(
         assert (found.output_text, found.to_dict()["store"]) == ("Hello.", False)
         with pytest.raises(openai.BadRequestError):
             await ask(client, input="And?", previous_response_id=id)
-        await until(lambda: retrieved(inside, id), 10, wanted=lambda found: found.status_code == 404)
+        await until(lambda: retrieved(inside, id), wanted=lambda found: found.status_code == 404)
         with pytest.raises(openai.NotFoundError):
             await client.responses.delete(id)
 

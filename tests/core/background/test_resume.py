@@ -149,7 +149,6 @@ async def test_once_its_events_are_gone_others_tell_the_same(
         final = parsed(await posted(inside))[-1]["response"]
         told = await until(
             lambda: retrieved(inside, final["id"], stream="true"),
-            10,
             wanted=lambda found: found.status_code == 200 and "response.queued" not in found.text,
         )
         created, *between, completed = sent(told.text)

@@ -101,7 +101,7 @@ def test_a_ctrl_c_during_the_start_ends_it_quietly(
 ) -> None:
     program = (str(HARMONIUM),) if moment is _python_imports else ALONE  # which imports much before it is `harmonium`
     with at_a_terminal(tmp_path, "serve", program=program, **started(tmp_path, workers=workers)) as terminal:
-        wait_until(lambda: moment(terminal), 20)
+        wait_until(lambda: moment(terminal))
         terminal.press(CTRL_C)
         status, seconds = terminal.end(2 * END_SECONDS)
     assert status in (0, -signal.SIGINT)

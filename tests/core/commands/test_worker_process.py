@@ -69,7 +69,7 @@ def test_what_services_accept_workers_make(run: Start) -> None:
     id = client.responses.create(model=MODEL, input=f"My name is {SECRET}.", background=True).id
     assert client.responses.retrieve(id).status == "queued"
     worker: CoreWorker = run(CoreWorker)
-    wait_until(lambda: client.responses.retrieve(id).status == "completed", 20)
+    wait_until(lambda: client.responses.retrieve(id).status == "completed")
     assert SECRET in client.responses.retrieve(id).output_text
     wait_until(lambda: id in worker.log)
     assert SECRET not in worker.log + service.log

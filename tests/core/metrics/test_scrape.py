@@ -35,7 +35,7 @@ async def seen(http: httpx.AsyncClient) -> Scraped:
 async def seen_with(http: httpx.AsyncClient, *, in_progress: int) -> Scraped:
     """The first scrape that tells of so many requests under way."""
     return await until(
-        lambda: seen(http), 5, wanted=lambda found: found.value("harmonium_requests_in_progress") == in_progress
+        lambda: seen(http), wanted=lambda found: found.value("harmonium_requests_in_progress") == in_progress
     )
 
 
@@ -93,15 +93,13 @@ async def test_a_background_response_and_who_follows_it_are_counted(settings: Se
             pieces = followed.aiter_text()
             text = await anext(pieces)
             assert (await seen(http)).value("harmonium_followers") == 1
-            await until(
-                lambda: seen(http), 10, wanted=lambda found: found.value("harmonium_jobs_running", shard="0") == 1
-            )
+            await until(lambda: seen(http), wanted=lambda found: found.value("harmonium_jobs_running", shard="0") == 1)
             assert (await seen(http)).counted("harmonium_responses_total") == {}
             text += "".join([piece async for piece in pieces])
         usage = parsed(text)[-1]["response"]["usage"]
         ended = {("background", "demo", "completed"): 1}
         found = await until(
-            lambda: seen(http), 10, wanted=lambda found: found.counted("harmonium_responses_total") == ended
+            lambda: seen(http), wanted=lambda found: found.counted("harmonium_responses_total") == ended
         )
     assert found.value("harmonium_followers") == 0
     assert found.value("harmonium_jobs_running", shard="0") == 0

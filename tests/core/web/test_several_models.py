@@ -185,7 +185,7 @@ def test_the_list_is_read_again_and_a_wrong_one_changes_nothing(start: Start, tm
     path = tmp_path / "engines.toml"
     path.write_text(demo(ONE))
     service = start(engines=path, workers=2)
-    wait_until(lambda: " ready " in service.log, 20)
+    wait_until(lambda: " ready " in service.log)
     assert listed(service) == [ONE]
     path.write_text(demo(OTHER, ONE))
     service.process.send_signal(signal.SIGHUP)
@@ -213,9 +213,9 @@ def test_a_worker_whose_list_lacks_a_model_leaves_its_job_to_others_and_does_the
     try:
         client = service.client()
         waiting = client.responses.create(model=OTHER, input="hi", background=True)
-        wait_until(lambda: client.responses.retrieve(waiting.id).status == "in_progress", 20)
+        wait_until(lambda: client.responses.retrieve(waiting.id).status == "in_progress")
         done = client.responses.create(model=ONE, input="hi", background=True)
-        wait_until(lambda: client.responses.retrieve(done.id).status == "completed", 20)
+        wait_until(lambda: client.responses.retrieve(done.id).status == "completed")
         assert client.responses.retrieve(waiting.id).status != "failed"
         one.write_text(demo(ONE, OTHER))
         worker.process.send_signal(signal.SIGHUP)

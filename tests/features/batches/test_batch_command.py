@@ -49,10 +49,10 @@ def test_a_batch_under_way_is_among_the_jobs(service: ServiceProcess) -> None:
     content = "\n".join(lines(*[{"input": "Count to 10000."}] * 3)).encode()
     file = client.files.create(file=("asked.jsonl", content), purpose="batch")
     batch = client.batches.create(input_file_id=file.id, endpoint="/v1/responses", completion_window="8h")
-    wait_until(lambda: client.batches.retrieve(batch.id).status == "in_progress", 20)
+    wait_until(lambda: client.batches.retrieve(batch.id).status == "in_progress")
     (line,) = [line for line in said("jobs").splitlines() if line.startswith(batch.id)]
     assert "in_progress" in line
     assert line.endswith("within 8h  0 of 3 answered, 0 failed")
     client.batches.cancel(batch.id)
-    wait_until(lambda: client.batches.retrieve(batch.id).status == "cancelled", 60)
+    wait_until(lambda: client.batches.retrieve(batch.id).status == "cancelled", 90)
     assert batch.id not in said("jobs")

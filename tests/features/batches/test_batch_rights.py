@@ -50,7 +50,7 @@ async def test_a_batch_makes_no_more_lines_once_its_key_is_revoked_or_may_only_r
         (id, value), (_, other) = await new_key(client, project.id), await new_key(client, project.id)
         async with inside.client(value) as user, inside.client(other) as owner:
             batch = await begun(user, lines(*({"input": str(number)} for number in range(20))))
-            await until(lambda: len(engine.generations) >= 2, 20)
+            await until(lambda: len(engine.generations) >= 2)
             if code == "invalid_api_key":
                 await projects.api_keys.delete(id, project_id=project.id)
             else:
@@ -80,7 +80,7 @@ async def test_a_line_waits_for_a_limit_that_is_used_up_for_longer_than_a_client
             await user.responses.create(model=MODEL, input="Hi")
             await until(may_retry, wanted=lambda told: told == "false")  # it took minutes of tokens
             batch = await begun(user, lines({"input": "a"}))
-            await until(lambda: user.batches.retrieve(batch.id), 20, wanted=lambda found: found.status != "validating")
+            await until(lambda: user.batches.retrieve(batch.id), wanted=lambda found: found.status != "validating")
             await asyncio.sleep(1)  # the line is refused, too
             path = f"/v1/organization/projects/{project.id}/rate_limits/rl-all"
             assert (await http.delete(path, headers={"authorization": f"Bearer {ADMIN}"})).is_success

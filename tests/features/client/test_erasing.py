@@ -182,7 +182,9 @@ def test_an_erased_conversation_leaves_nothing_whatever_was_deleted_of_it_before
     (item, *_) = client.conversations.items.list(omitted)
     client.conversations.items.delete(str(item.id), conversation_id=omitted)
     asked = ("erase", "--metadata", "user=ada")
-    wait_until(lambda: run(*asked, "--dry-run").stdout == "5 found, 0 erased\n", 20, "the catalogue isn't complete")
+    wait_until(
+        lambda: run(*asked, "--dry-run").stdout == "5 found, 0 erased\n", otherwise="the catalogue isn't complete"
+    )
     assert said(*asked, "--yes") == "5 found, 5 erased\n"
     assert said("ls") == ""
     assert list(service.http().get("/v1/conversations").json()["data"]) == []

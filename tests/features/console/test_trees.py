@@ -258,7 +258,7 @@ def test_all_that_is_kept_is_listed_once_wherever_a_page_ends(
                 return found
             query = {"after": page["after"]}
 
-    wait_until(lambda: listed(100).keys() == ids, 20, "not all is listed")
+    wait_until(lambda: listed(100).keys() == ids, otherwise="not all is listed")
     whole = listed(100)
     assert set(whole.values()) == {True, False}
     for tree in trees(service.http(), limit=100)["data"]:

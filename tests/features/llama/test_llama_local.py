@@ -88,7 +88,7 @@ async def test_what_hinders_one_start_is_no_end_of_starting(monkeypatch: pytest.
         monkeypatch.setattr(f"service.features.llama.local.{name}", value)
     engine._process = await made("true")
     engine._keeper = asyncio.create_task(engine._keep())
-    await until(lambda: len(tries) > 2, 20)
+    await until(lambda: len(tries) > 2)
     await engine.close()
 
 

@@ -39,4 +39,4 @@ async def answers_of(client: AsyncOpenAI, file: str | None) -> dict[str, Any]:
 
 async def ended(client: AsyncOpenAI, id: str) -> Batch:
     """A batch once it has ended."""
-    return await until(lambda: client.batches.retrieve(id), 60, wanted=lambda found: found.status in ENDED)
+    return await until(lambda: client.batches.retrieve(id), 90, wanted=lambda found: found.status in ENDED)

@@ -49,7 +49,7 @@ async def test_each_line_is_answered_once_though_everything_dies(tmp_path: Path)
             assert all(f"line-{body['metadata']['line']}" == name for name, body in bodies.items())
             assert len({body["id"] for body in bodies.values()}) == LINES
             assert {body["status"] for body in bodies.values()} == {"completed"}
-            await until(lambda: left_over(fleet), 30, wanted=lambda left: left == 0)
+            await until(lambda: left_over(fleet), 90, wanted=lambda left: left == 0)
 
 
 async def kill_one_after_the_other(fleet: Fleet) -> None:

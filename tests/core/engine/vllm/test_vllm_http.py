@@ -112,10 +112,10 @@ async def test_closing_leaves_no_task_and_no_connection() -> None:
         before = asyncio.all_tasks()
         async with connected(server, other, probe_seconds=0.01) as engine:
             tasks = [await hold(engine, affinity=str(number)) for number in range(6)]
-            await until(lambda: len(server.asked) > 20, 20)
+            await until(lambda: len(server.asked) > 20)
         await asyncio.gather(*tasks, return_exceptions=True)
-        await until(lambda: server.open_connections + other.open_connections == 0, 20)
-        await until(lambda: asyncio.all_tasks() <= before, 20)
+        await until(lambda: server.open_connections + other.open_connections == 0)
+        await until(lambda: asyncio.all_tasks() <= before)
 
 
 async def test_no_more_generations_are_under_way_than_allowed() -> None:
@@ -127,7 +127,7 @@ async def test_no_more_generations_are_under_way_than_allowed() -> None:
         assert len(server.generations) == 2
         await engine.check()
         held[0].cancel()
-        await until(lambda: engine.running == 1, 20)
+        await until(lambda: engine.running == 1)
         (await hold(engine)).cancel()
         held[1].cancel()
 
@@ -150,9 +150,9 @@ async def test_whatever_breaks_off_at_any_moment_leaves_nothing(what: str, ticks
             (ended,) = await asyncio.gather(task, return_exceptions=True)
         assert isinstance(ended, asyncio.CancelledError if what == "cancelled" else EngineUnavailable)
         assert engine.running == 0
-        await until(lambda: server.running == 0, 20)
+        await until(lambda: server.running == 0)
         if what == "closed":
-            await until(lambda: server.open_connections == 0, 20)
+            await until(lambda: server.open_connections == 0)
             await engine.start()
         server.engine = scripted()
         if what == "dead":
