@@ -144,6 +144,25 @@ async def test_a_call_joins_so_that_its_output_finds_it(settings: Settings) -> N
         assert await roles(client, id) == ["user", "function_call", "function_call_output", "assistant"]
 
 
+async def test_outputs_that_are_added_one_by_one_are_all_waited_for(settings: Settings) -> None:
+    engine = scripted([answer("Sunny in both.")])
+    calls: list[Any] = [
+        {"type": "function_call", "call_id": f"call_{city}", "name": "get_weather", "arguments": f'{{"city":"{city}"}}'}
+        for city in ("Paris", "Rome")
+    ]
+    outputs: list[Any] = [
+        {"type": "function_call_output", "call_id": call["call_id"], "output": "sun"} for call in calls
+    ]
+    async with serving(settings, engine) as inside, inside.client() as client:
+        items = [{"role": "user", "content": "Weather?"}, *calls, outputs[0]]
+        id = (await client.conversations.create(items=items)).id
+        with pytest.raises(openai.BadRequestError, match="No tool output found for function call call_Rome"):
+            await asking(client, input="And now?", conversation=id, tools=[WEATHER])
+        await client.conversations.items.create(id, items=[outputs[1]])
+        last = await asking(client, input="And now?", conversation=id, tools=[WEATHER])
+        assert last.output_text == "Sunny in both."
+
+
 async def test_what_failed_does_not_join_and_lets_go(settings: Settings) -> None:
     engine = scripted([opened("Half"), Die(EngineError("gone"))], [answer("whole")])
     async with serving(settings, engine) as inside, inside.client() as client:
