@@ -91,6 +91,25 @@ def _speaks(message: StoredMessage) -> bool:
     return message.recipient is None and message.role != "tool"
 
 
+def in_order_of_calls(messages: Iterable[StoredMessage]) -> list[StoredMessage]:
+    """The messages, with outputs that stand side by side in the order of their calls: nothing else tells a model of
+    Harmony which output is whose, and in a conversation they may have been added in any order.
+    """
+    ordered, run = list[StoredMessage](), list[StoredMessage]()
+    ranks: dict[str | None, int] = {}
+    for message in messages:
+        if message.role == "tool" and message.call_id in ranks:
+            run.append(message)
+            continue
+        if run:
+            ordered += sorted(run, key=lambda output: ranks[output.call_id])
+            run = []
+        if message.call_id is not None:
+            ranks[message.call_id] = len(ordered)
+        ordered.append(message)
+    return ordered + sorted(run, key=lambda output: ranks[output.call_id])
+
+
 def history_of(chain: Chain) -> list[StoredMessage]:
     """The messages of a chain as its next prompt has them, oldest first."""
     messages = chain.messages()

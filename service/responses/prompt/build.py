@@ -28,7 +28,7 @@ from service.api.read import resolve
 from service.api.request import HARMONY_EFFORT, CreateRequest
 from service.errors import InvalidRequest, context_length_exceeded
 from service.harmony import render, tokens
-from service.harmony.calls import answered_calls
+from service.harmony.calls import answered_calls, in_order_of_calls
 from service.harmony.pictures import with_pictures
 from service.harmony.render import PROMPT_END, developer_text, message_steps, system_message
 from service.harmony.tokens import BYTES_A_TOKEN, RunTooLong, TooManyTokens
@@ -293,11 +293,10 @@ def in_prompt(messages: Sequence[StoredMessage], *, all_thoughts: bool = False) 
 
     Calls and their outputs stay on whatever channel they are, as tool use suffers without them.
     """
-    start = since_compaction(messages)
-    answered = start
+    messages, answered = in_order_of_calls(messages[since_compaction(messages) :]), 0
     if not all_thoughts:
-        answered = next((i + 1 for i in range(len(messages) - 1, start - 1, -1) if _is_final(messages[i])), start)
-    before = [each for each in messages[start:answered] if each.channel != "analysis" or each.recipient is not None]
+        answered = next((i + 1 for i in range(len(messages) - 1, -1, -1) if _is_final(messages[i])), 0)
+    before = [each for each in messages[:answered] if each.channel != "analysis" or each.recipient is not None]
     return [*before, *messages[answered:]]
 
 

@@ -33,14 +33,20 @@ class Calls:
         self.unnamed = UnnamedCalls()
 
     def take_over(self, chain: Iterable[StoredMessage], cut_calls: Iterable[StoredMessage] = ()) -> None:
-        """Take over the calls of a chain. A call waits only if nobody but the model spoke since: any before that
-        was answered in its time, and an answer that isn't there has been erased. A cut call that was answered is among
-        the others.
+        """Take over the calls of a chain. A call waits until its own output, or until anybody spoke since, or the model
+        went on behind another one's output: an answer that isn't there was erased. A cut call that was answered is
+        among the others.
         """
+        answered = False
         for message in chain:
-            if message.role != "assistant":
+            if message.role == "tool" and message.call_id in self._waiting:
+                del self._waiting[message.call_id]
+                answered = True
+                continue
+            if message.role != "assistant" or answered:
                 self._waiting.clear()
-            elif message.recipient is not None and message.call_id is not None:
+                answered = False
+            if message.role == "assistant" and message.recipient is not None and message.call_id is not None:
                 self.note_call(message.call_id, self.tool_of(message.recipient))
         for note in cut_calls:
             if note.call_id not in self._recipients:

@@ -1,6 +1,7 @@
 """The items of stored turns, page by page: what a response was given before its own output, or all of a conversation.
 
-Only the turns that a page touches are read. A page may begin after any item, as an item's id names its turn.
+Only the turns that a page touches are read. A page may begin after any item, as an item's id names its turn, and its
+place there: that of one which was erased meanwhile, too.
 """
 
 import asyncio
@@ -67,7 +68,7 @@ async def page_of(
     """The items of some turns, oldest first, that a query wants; of the turn that is `asked` for only its input. With
     `remains`, as for a conversation, those of deleted responses, too.
 
-    Raises InvalidRequest where the query's `after` is no item here.
+    Raises InvalidRequest where the query's `after` is an item of none of the turns.
     """
     limit, after, ascending = query.limit, query.after, query.order == "asc"
     omitted = await omitted_items(store, tenant, turns)
@@ -79,7 +80,9 @@ async def page_of(
         if turn not in turns:
             raise not_in_list("item", after[:100])
         turns = turns[turns.index(turn) :]
-    waiting, read, size, at_once = after, 0, 0, min(TURNS_A_READ, limit // LIKELY_ITEMS + 2)
+    behind = None if after is None else _rank(after)
+    """The place in the first of the turns behind which the page begins."""
+    read, size, at_once = 0, 0, min(TURNS_A_READ, limit // LIKELY_ITEMS + 2)
     while read < len(turns):
         some = turns[read : read + at_once]
         told = await store.items(tenant, some, remains=remains, most_bytes=BYTES_A_READ)
@@ -89,15 +92,11 @@ async def page_of(
             read += 1
             size += sum(map(len, blobs))
             items = _list(blobs, own=turn == asked, turn=turn)
-            if waiting is None or any(_ID.decode(item).id == waiting for item in items):
-                items = await with_data_urls(store, tenant, turn, items)
-            for item in items if ascending else reversed(items):
-                if waiting is None:
-                    found += [item] if _is_left(item, omitted) else []
-                elif _ID.decode(item).id == waiting:
-                    waiting = None
-        if waiting is not None:
-            raise not_in_list("item", waiting[:100])
+            if behind is not None:
+                items = [item for item in items if (_rank(_ID.decode(item).id) - behind) * (1 if ascending else -1) > 0]
+                behind = None
+            items = await with_data_urls(store, tenant, turn, items)
+            found += [item for item in (items if ascending else reversed(items)) if _is_left(item, omitted)]
         if len(found) > limit or sum(map(len, map(memoryview, found))) > MAX_PAGE_BYTES:
             break
         at_once = _turns_needed(limit + 1 - len(found), len(found), read, size)
@@ -133,6 +132,11 @@ def _fitting(items: list[msgspec.Raw]) -> list[msgspec.Raw]:
         if place and size > MAX_PAGE_BYTES:
             return items[:place]
     return items
+
+
+def _rank(id: str) -> int:
+    """The place of an item in its turn, by the number with which its id ends: the output comes behind the input."""
+    return int(id[-4:], 16) ^ ids.input_number(0)
 
 
 def _is_left(item: msgspec.Raw, omitted: Collection[str]) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from openai import OpenAI
 
 from service.engine.port import EngineError, Generation
-from service.harmony.tokens import RETURN, encode
+from service.harmony.tokens import RETURN, decode, encode
 from service.process import Settings
 from store.history.conversations import Conversations, by_hand
 from store.history.history import ConversationHistoryStore
@@ -142,6 +142,29 @@ async def test_a_call_joins_so_that_its_output_finds_it(settings: Settings) -> N
         last = await asking(client, input=[output], conversation=id, tools=[WEATHER])
         assert last.output_text == "Sunny."
         assert await roles(client, id) == ["user", "function_call", "function_call_output", "assistant"]
+
+
+async def test_outputs_that_are_added_one_by_one_are_all_waited_for(settings: Settings) -> None:
+    engine = scripted([answer("Sunny in both.")])
+    calls: list[Any] = [
+        {"type": "function_call", "call_id": f"call_{city}", "name": "get_weather", "arguments": f'{{"city":"{city}"}}'}
+        for city in ("Paris", "Rome")
+    ]
+    paris, rome = [
+        {"type": "function_call_output", "call_id": call["call_id"], "output": f"sun of {call['call_id']}"}
+        for call in calls
+    ]
+    async with serving(settings, engine) as inside, inside.client() as client:
+        items: list[Any] = [{"role": "user", "content": "Weather?"}, *calls, rome]
+        id = (await client.conversations.create(items=items)).id
+        with pytest.raises(openai.BadRequestError, match="No tool output found for function call call_Paris"):
+            await asking(client, input="And now?", conversation=id, tools=[WEATHER])
+        added: Any = [paris]
+        await client.conversations.items.create(id, items=added)
+        last = await asking(client, input="And now?", conversation=id, tools=[WEATHER])
+        assert last.output_text == "Sunny in both."
+    said = decode(list(engine.generations[0].prompt))
+    assert said.index("sun of call_Paris") < said.index("sun of call_Rome")  # as the calls were made: they have no ids
 
 
 async def test_what_failed_does_not_join_and_lets_go(settings: Settings) -> None:

@@ -150,6 +150,20 @@ def test_an_erased_item_is_gone_for_all(service: ServiceProcess) -> None:
     assert ask(client, "Hello.", id).status == "completed"
 
 
+@pytest.mark.parametrize("order", ["asc", "desc"])
+def test_items_can_be_erased_while_they_are_listed(service: ServiceProcess, order: Any) -> None:
+    client = service.client()
+    id, _ = begun(client, *map(str, range(5)))
+    ask(client, "Hello.", id)
+    listed = [str(item.id) for item in client.conversations.items.list(id, order="asc")]
+    seen: list[str] = []
+    for item in client.conversations.items.list(id, order=order, limit=2):  # a page goes on behind an erased item
+        seen.append(str(item.id))
+        client.conversations.items.delete(seen[-1], conversation_id=id, extra_query={"erase": True})
+    assert seen == (listed if order == "asc" else listed[::-1])
+    assert client.conversations.items.list(id).data == []
+
+
 def test_the_events_of_a_background_response_go_with_what_is_erased(service: ServiceProcess) -> None:
     client = service.client()
     id = client.conversations.create().id
