@@ -123,6 +123,7 @@ export function Composer({ draft, onDone, onClose, onBegun }: Composing) {
 
   /** Attach the files that are dropped or pasted. */
   function drop(event: DragEvent | ClipboardEvent) {
+    if (event instanceof ClipboardEvent && event.clipboardData?.types.includes("text/plain")) return; // office programs add a picture of it
     const dropped = [...((event instanceof DragEvent ? event.dataTransfer : event.clipboardData)?.files ?? [])];
     if (event instanceof DragEvent || dropped.length) event.preventDefault();
     if (dropped.length && draft.text !== null && !busy) void files.add(dropped);
