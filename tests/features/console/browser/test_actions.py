@@ -12,6 +12,7 @@ from tests.features.console.browser.conftest import Open
 from tests.support.console.samples import WEATHER, said
 from tests.support.service.beside import ServiceBeside
 from tests.support.service.process import MODEL, ServiceProcess
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.clients
 
@@ -92,6 +93,24 @@ def test_a_stream_is_shown_as_it_comes_and_stopped_with_what_was_said(beside: BE
     made = service.client().responses.retrieve(selected(page))
     assert made.status in ("incomplete", "cancelled")
     assert made.output_text.startswith("1")
+
+
+def test_what_was_said_is_read_while_more_comes(beside: BESIDE, visit: Open) -> None:
+    service = beside(demo_tokens_per_second=50)
+    page = visit(service, f"#/c/{said(service, 'Count to 60.')}")
+    send(page, "Continue from here", "Count to 500.")
+    words, box = page.locator(".coming .piece.answer"), page.locator(".reading")
+    expect(words).to_contain_text("20")
+    from_end = "each => each.scrollHeight - each.scrollTop - each.clientHeight"
+    wait_until(lambda: box.evaluate(from_end) < 100)
+    box.hover()
+    page.mouse.wheel(0, -300)
+    expect(words).to_contain_text("40")
+    assert box.evaluate(from_end) > 250
+    page.mouse.wheel(0, 5_000)
+    wait_until(lambda: box.evaluate(from_end) < 100)
+    expect(words).to_contain_text("80")
+    wait_until(lambda: box.evaluate(from_end) < 100)
 
 
 def test_a_background_response_is_followed_over_a_restart(start: START, visit: Open) -> None:
