@@ -133,7 +133,10 @@ const READINGS: Record<string, Reading> = {
             <tr>{cells(header)}</tr>
           </thead>
           <tbody>
-            {rows.map((row) => <tr>{cells(row)}</tr>)}
+            {rows.map((row) => {
+              const said = row.findLastIndex(({ text }) => text) + 1; // a row of one letter has as many cells as the head
+              return <tr>{cells(row.slice(0, said))}{said < row.length && <td colSpan={row.length - said} />}</tr>;
+            })}
           </tbody>
         </table>
       </div>
