@@ -78,7 +78,7 @@ export const NOTHING = { find: "", status: "", since: "", until: "", model: "", 
 export type Filters = typeof NOTHING;
 
 /** The beginning of an id, which is told from words by its form. */
-const BEGIN = /^([a-z]{2,5}_[0-9a-f]{4,52}|[0-9a-f]{8,52})$/;
+const BEGIN = /^[a-z]{2,5}_[0-9a-f]{4,52}$/;
 
 /** The query of a page of trees. */
 export function queryOf(filters: Filters, after: string | null, limit: number): URLSearchParams {

@@ -4,7 +4,8 @@ import type { Answer, Item, Part } from "./wire";
 /** What a response echoes of its request, and a request may say again. */
 const ECHOED = [
   "model", "instructions", "reasoning", "text", "tools", "tool_choice", "parallel_tool_calls", "max_output_tokens",
-  "max_tool_calls", "temperature", "top_p", "truncation", "metadata",
+  "max_tool_calls", "temperature", "top_p", "presence_penalty", "frequency_penalty", "truncation", "metadata", "safety_identifier", "user",
+  "prompt_cache_key",
 ];
 
 export type Body = Record<string, unknown>;

@@ -68,7 +68,7 @@ const MOST_PAUSE_MS = 5_000;
 /** How often in a row it is tried to follow a response: for some five minutes. */
 const MAX_TRIES = 60;
 
-const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
+export const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
 /** How often it is asked whether a response that was stopped is stored, and how long between. */
 const STORED_TRIES = 25;

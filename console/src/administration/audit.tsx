@@ -11,7 +11,8 @@ const TYPES = [
   "project.created", "project.updated", "project.archived", "rate_limit.updated", "rate_limit.deleted",
   "service_account.created", "service_account.updated", "service_account.deleted", "api_key.created", "api_key.updated",
   "api_key.deleted", "response.deleted", "response.erased", "conversation.deleted", "item.deleted", "item.erased",
-  "login.failed", "store.fsck_repaired", "archive.repaired", "archive.erased", "archive.held", "archive.released",
+  "batch.created", "batch.cancelled", "login.failed", "store.fsck_repaired", "archive.repaired", "archive.erased",
+  "archive.accepted", "archive.held", "archive.released",
 ];
 
 export function Audit() {

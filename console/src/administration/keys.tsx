@@ -9,7 +9,7 @@ import { type Key, type WishedKey, accounts, createAccount, createKey, keys, lim
 
 const SCOPES = [
   "api.all.read", "api.responses.read", "api.responses.write", "api.conversations.read", "api.conversations.write",
-  "api.containers.read", "api.containers.write", "api.model.read", "api.model.request",
+  "api.containers.read", "api.containers.write", "api.files.read", "api.files.write", "api.model.read", "api.model.request",
 ];
 
 const DAY_SECONDS = 86_400;

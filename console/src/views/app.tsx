@@ -40,6 +40,7 @@ export function App() {
   useEffect(() => void begin(), []);
   useEffect(() => {
     if (!locked.value) return;
+    setError("");
     resetList();
     forgetRead();
     compared.value = null;
@@ -89,7 +90,7 @@ function Keys() {
     function press(event: KeyboardEvent) {
       const { key, target } = event;
       if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
-      if (document.querySelector("dialog[open]") || (target as Element).closest("input, select, textarea, [role=tree]")) return;
+      if (document.querySelector("dialog[open]") || (target as Element).closest("input, select, textarea")) return;
       const step = key === "ArrowDown" ? 1 : key === "ArrowUp" ? -1 : 0;
       if (key === "?") setOpen(true);
       else if (key === "n") location.hash = toNew;
@@ -137,7 +138,7 @@ function Bar() {
       <button class="quiet" onClick={nextTheme} title="Light, dark, or as the system has it">
         Theme: {theme.value}
       </button>
-      {key.value && locked.value === false && (
+      {key.value && !locked.value && (
         <button class="quiet" onClick={leave}>Forget the key</button>
       )}
     </header>

@@ -123,6 +123,7 @@ export function Composer({ draft, onDone, onClose, onBegun }: Composing) {
 
   /** Attach the files that are dropped or pasted. */
   function drop(event: DragEvent | ClipboardEvent) {
+    if (event instanceof ClipboardEvent && event.clipboardData?.types.includes("text/plain")) return; // office programs add a picture of it
     const dropped = [...((event instanceof DragEvent ? event.dataTransfer : event.clipboardData)?.files ?? [])];
     if (event instanceof DragEvent || dropped.length) event.preventDefault();
     if (dropped.length && draft.text !== null && !busy) void files.add(dropped);
@@ -180,11 +181,27 @@ export function Composer({ draft, onDone, onClose, onBegun }: Composing) {
   );
 }
 
-/** What is being said, in its place below the turn that it goes on from. */
+/** How near to the end somebody is who reads what comes. */
+const NEAR_PX = 50;
+
+/** What is being said, in its place below the turn that it goes on from. Its end stays in sight until somebody scrolls back. */
 export function Coming() {
   const end = useRef<HTMLDivElement>(null);
   const { asked = "", live = null } = coming.value ?? {};
-  useEffect(() => end.current?.scrollIntoView({ block: "end" }), [live]);
+  const follows = useRef(true);
+  useEffect(() => {
+    const box = end.current?.closest(".reading, main");
+    let top = 0;
+    const look = () => {
+      if (!box) return;
+      if (box.scrollHeight - box.scrollTop - box.clientHeight < NEAR_PX) follows.current = true;
+      else if (box.scrollTop < top) follows.current = false;
+      top = box.scrollTop;
+    };
+    box?.addEventListener("scroll", look, { passive: true });
+    return () => box?.removeEventListener("scroll", look);
+  }, []);
+  useEffect(() => void (follows.current && end.current?.scrollIntoView({ block: "end" })), [live]);
   return (
     <div ref={end} class="turn coming" aria-label="The response so far" role="group" tabIndex={0}>
       {asked && (

@@ -161,9 +161,10 @@ const hasAll = (text: string, words: string): boolean => words.split(/\s+/).ever
 function marked(element: Element | undefined, words: string): Element[] {
   const ranges: Range[] = [];
   if (!element) return [];
+  const how = hasAll(element.textContent ?? "", words) ? "startsWith" : "includes";
   const texts = document.createTreeWalker(element, NodeFilter.SHOW_TEXT);
   for (let text = texts.nextNode(); text && ranges.length < MAX_MARKED; text = texts.nextNode())
-    for (const match of wordsFound(text.nodeValue ?? "", words)) {
+    for (const match of wordsFound(text.nodeValue ?? "", words, how)) {
       const range = new Range();
       range.setStart(text, match.index);
       range.setEnd(text, match.index + match[0].length);

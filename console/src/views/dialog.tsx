@@ -80,13 +80,13 @@ interface Opening {
   children: (close: () => void) => ComponentChildren;
 }
 
-/** A button that opens a dialog. */
+/** A button that opens a dialog, which stays as it was opened whatever is loaded below it. */
 export function Opens({ words, name = words, look = "", children }: Opening) {
-  const [isOpen, setOpen] = useState(false);
+  const [opened, setOpened] = useState<Opening["children"] | null>(null);
   return (
     <>
-      <button type="button" class={look} aria-label={name} onClick={() => setOpen(true)}>{words}</button>
-      {isOpen && children(() => setOpen(false))}
+      <button type="button" class={look} aria-label={name} onClick={() => setOpened(() => children)}>{words}</button>
+      {opened?.(() => setOpened(null))}
     </>
   );
 }

@@ -2,7 +2,7 @@
 import { signal } from "@preact/signals";
 import type { InputHTMLAttributes } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { type Filters, NOTHING, cancel, found, jobs, remove } from "../api";
+import { ApiError, type Filters, NOTHING, cancel, found, jobs, remove } from "../api";
 import { toNew, toTurn, versionsOf } from "../state";
 import type { ListedTree, TreePage } from "../wire";
 import { First } from "./begin";
@@ -109,12 +109,12 @@ export function List() {
       )}
       {page && !looking && page.data.length === 0 && !page.archive_away && <Empty page={page} isFiltered={isFiltered} />}
       {page && !looking && <Foot page={page} />}
-      {value && isFiltered && value.data.length > 0 && (
+      {value && isFiltered && !isWrong(filters.value) && value.data.length > 0 && (
         <Deletes
           label="Delete these"
           of={count(value.data.length, "conversation")}
           meaning="All of their turns, with every branch."
-          act={async () => { for (const { id, newest } of value.data) await remove(newest.status === "deleted" ? id : newest.id, "tree"); }}
+          act={() => removeAll(value.data)}
           done="Deleted"
           onDone={again}
         />
@@ -122,6 +122,19 @@ export function List() {
     </main>
   );
 }
+
+/** Delete conversations, but those that are gone by now. Throws ApiError. */
+async function removeAll(trees: ListedTree[]): Promise<void> {
+  for (const { id, newest } of trees)
+    try {
+      await remove(newest.status === "deleted" ? id : newest.id, "tree");
+    } catch (error) {
+      if (!(error instanceof ApiError && error.status === 404)) throw error;
+    }
+}
+
+/** Whether what is written as metadata has no effect. */
+const isWrong = ({ metadata }: Filters): boolean => metadata.trim() !== "" && !/^\s*[^=\s][^=]*=/.test(metadata);
 
 /** How far a search is that goes on by itself, and the way to end it. */
 function Going({ page, stop }: { page: TreePage; stop: () => void }) {
@@ -212,7 +225,7 @@ function Narrow() {
     </label>
   );
   const used = Object.entries(filters.value).filter(([name, value]) => name !== "find" && value.trim()).length;
-  const wrong = filters.value.metadata.trim() !== "" && !/^\s*[^=\s][^=]*=/.test(filters.value.metadata);
+  const wrong = isWrong(filters.value);
   return (
     <div class="filters">
       <Folded words={used ? `Filters (${used})` : "Filters"}>
@@ -267,11 +280,11 @@ function TreeRow({ tree }: { tree: ListedTree }) {
 /** A text as the search sees it: without case and diacritics. */
 const folded = (text: string): string => text.normalize("NFD").replace(/\p{M}/gu, "").toLowerCase();
 
-/** The words of a text that begin as one of those that are looked for, as the search finds them. */
-export function wordsFound(text: string, find: string): RegExpExecArray[] {
+/** The words of a text that begin as one of those that are looked for, as the catalogue finds them; or that have it, as memory does. */
+export function wordsFound(text: string, find: string, how: "startsWith" | "includes" = "startsWith"): RegExpExecArray[] {
   const wanted = folded(find).match(/[\p{L}\p{N}]+/gu) ?? [];
   const words = [...text.matchAll(/[\p{L}\p{N}][\p{L}\p{N}\p{M}]*/gu)];
-  return words.filter(([word]) => wanted.some((begin) => folded(word).startsWith(begin)));
+  return words.filter(([word]) => wanted.some((each) => folded(word)[how](each)));
 }
 
 /** A text in which the words that are looked for are marked. */
@@ -279,7 +292,8 @@ function Marked({ text }: { text: string }) {
   const find = filters.value.find.trim();
   if (!find) return <Line text={text} />;
   let end = 0;
-  const parts = wordsFound(text, find).map((found) => {
+  const begun = wordsFound(text, find);
+  const parts = (begun.length ? begun : wordsFound(text, find, "includes")).map((found) => {
     const before = text.slice(end, found.index);
     end = found.index + found[0].length;
     return (

@@ -23,6 +23,9 @@ const MARKER = "(?:[-+*][ \\t]+|\\d+[.)][ \\t]+|>[ \\t]*)";
 const DEEP = new RegExp(`^[ \\t]*(?:${MARKER}{${MAX_DEPTH}}|[ \\t]{${2 * MAX_DEPTH}}${MARKER})`, "m");
 const CONTINUED = new RegExp(`^(?![ \\t]*${MARKER}).*\\S`, "gm");
 
+/** Code in which nothing is looked for; but all that follows what may have such marks within it, or where `marked` sees others. */
+const FENCED = /(?<=^|\n)(?:```[^`\n]*\n(?:[^]*?\n)?? {0,3}```+ *(?=\n|$)|( {0,3}(?:```|[<~\\[]|\$\$)[^]*))/g;
+
 const MATH = /^(?:\$\$[^$]+?\$\$|\\\[[^]+?\\\]|\\\([^\n]+?\\\)|\$(?![\s$])[^$\n]*?[^\s$\\]\$(?!\d))/;
 
 const mathematics = (level: "block" | "inline") => ({
@@ -68,7 +71,7 @@ const reader = new Marked({ gfm: true, breaks: true, tokenizer, extensions: [mat
 
 /** A text as its tokens; null where it isn't read. */
 function read(text: string): Token[] | null {
-  const blocks = text.slice(0, MAX_CHARS).replace(/^```[^`\n]*$[^]*?^```/gm, "").split(/\n\s*\n/);
+  const blocks = text.slice(0, MAX_CHARS).replace(/\r\n?/g, "\n").replace(FENCED, "$1").split(/\n[ \t]*\n/);
   const many = (block: string, what: RegExp) => (block.match(what)?.length ?? 0) ** 2;
   const squares = blocks.reduce((sum, block) => sum + many(block, /[*_~`$<>\\[|]/g) + many(block, CONTINUED), 0);
   if (text.length > MAX_CHARS || squares > MAX_MARKS ** 2 || blocks.some((block) => DEEP.test(block))) return null;
@@ -130,7 +133,10 @@ const READINGS: Record<string, Reading> = {
             <tr>{cells(header)}</tr>
           </thead>
           <tbody>
-            {rows.map((row) => <tr>{cells(row)}</tr>)}
+            {rows.map((row) => {
+              const said = row.findLastIndex(({ text }) => text) + 1; // a row of one letter has as many cells as the head
+              return <tr>{cells(row.slice(0, said))}{said < row.length && <td colSpan={row.length - said} />}</tr>;
+            })}
           </tbody>
         </table>
       </div>

@@ -150,6 +150,19 @@ export function Id({ id }: { id: string }) {
   return <Copy text={id} label={short} title={`Copy ${id}`} quiet />;
 }
 
+/** Put a text into the clipboard. Over plain HTTP a browser copies only what is selected, and that beside the button: a dialog may be open. */
+async function put(text: string, button: HTMLElement): Promise<void> {
+  if (navigator.clipboard) return navigator.clipboard.writeText(text);
+  const box = document.createElement("textarea");
+  box.value = text;
+  box.className = "unshown";
+  button.after(box);
+  box.select();
+  document.execCommand("copy");
+  box.remove();
+  button.focus();
+}
+
 interface Copied {
   /** The text, which may be made once it is asked for. */
   text: string | (() => string);
@@ -161,8 +174,8 @@ interface Copied {
 
 export function Copy({ text, label, title, quiet = false, tabIndex = 0 }: Copied) {
   const [copied, setCopied] = useState(false);
-  async function copy() {
-    await navigator.clipboard.writeText(typeof text === "string" ? text : text());
+  async function copy({ currentTarget: button }: { currentTarget: HTMLElement }) {
+    await put(typeof text === "string" ? text : text(), button);
     said.value = "Copied";
     setCopied(true);
     setTimeout(() => setCopied(false), 1200);

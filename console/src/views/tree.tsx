@@ -51,8 +51,8 @@ export function TreeView({ id, words }: { id: string; words: string }) {
   const selected = !graph?.at.has(id) && id === wanted && loaded.value ? loaded.value.asked : id;
   const isKnown = graph?.at.has(selected);
   useEffect(() => {
-    if (loaded.value && !isKnown && id !== wanted) setWanted(id); // another tree's, or one that was just made
-  }, [id, graph, isKnown]);
+    if ((loaded.value || error) && !isKnown && id !== wanted) setWanted(id); // another tree's, or one that was just made
+  }, [id, graph, isKnown, error]);
   if (error && !value && locked.value === false)
     return (
       <Lost title="Can't show this conversation" error={error} again={again}>

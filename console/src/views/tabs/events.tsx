@@ -1,8 +1,8 @@
 // The events of a background response: all that are kept, live while it runs, and played again at a speed.
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { ApiError, follow } from "../../api";
-import { folded, nothing } from "../../run";
-import { eventsOf } from "../../stream";
+import { folded, nothing, pause } from "../../run";
+import { eventsOf, isTerminal } from "../../stream";
 import type { StreamEvent } from "../../wire";
 import { Pieces } from "../composer";
 import { Failure, Line, Loading, Text, count, isAborted, wordsOf } from "../text";
@@ -12,6 +12,9 @@ const MAX_EVENTS = 20_000;
 
 /** How many events are listed above the one that is shown. */
 const LISTED = 60;
+
+/** When what was lost is asked for again. */
+const AGAIN_MS = 2_000;
 
 const TICK_MS = 50;
 const SPEEDS = [20, 100, 500];
@@ -24,16 +27,29 @@ export function Events({ id }: { id: string }) {
     const stop = new AbortController();
     const all: StreamEvent[] = [];
     let timer = 0;
+    /** Whether all are read: not where the connection ends before the response does. */
+    async function readMore(): Promise<boolean> {
+      try {
+        for await (const event of eventsOf(await follow(id, all.at(-1)?.sequence_number ?? -1, stop.signal))) {
+          setError("");
+          all.push(event);
+          if (isTerminal(event) || all.length >= MAX_EVENTS) return true;
+        }
+      } catch (caught) {
+        if (isAborted(caught) || (caught instanceof ApiError && caught.status >= 400 && caught.status < 500)) throw caught;
+      }
+      return false;
+    }
     async function read() {
       timer = window.setInterval(() => setEvents((before) => (before.length === all.length ? before : [...all])), 100);
       try {
-        for await (const event of eventsOf(await follow(id, -1, stop.signal))) {
-          if (all.length >= MAX_EVENTS) break;
-          all.push(event);
+        while (!(await readMore())) {
+          setError("The connection was lost. Trying again…");
+          await pause(AGAIN_MS);
         }
         setState(all.length >= MAX_EVENTS ? "cut" : "whole");
       } catch (caught) {
-        if (!isAborted(caught)) setError(wordsOf(caught instanceof ApiError ? caught : new Error("The connection was lost.")));
+        if (!isAborted(caught)) setError(wordsOf(caught));
       }
       clearInterval(timer);
       setEvents([...all]);

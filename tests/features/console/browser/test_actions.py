@@ -12,6 +12,7 @@ from tests.features.console.browser.conftest import Open
 from tests.support.console.samples import WEATHER, said
 from tests.support.service.beside import ServiceBeside
 from tests.support.service.process import MODEL, ServiceProcess
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.clients
 
@@ -59,6 +60,18 @@ def test_words_are_edited_and_a_fork_begins(service: ServiceProcess, visit: Open
     assert (made.previous_response_id, made.output_text.split()) == (root, ["1", "2", "3"])
 
 
+def test_a_retry_is_of_the_same_person_with_the_same_parameters(beside: BESIDE, visit: Open) -> None:
+    service = beside()
+    asked = {"safety_identifier": "ada", "user": "ada-1", "prompt_cache_key": "a", "presence_penalty": 0.5}
+    asked |= {"frequency_penalty": -0.5}
+    made = service.http().post("/v1/responses", json={"model": MODEL, "input": "My name is Ada.", **asked}).json()["id"]
+    page = visit(service, f"#/c/{made}")
+    page.locator(".here").get_by_role("button", name="Retry").click()
+    expect(page).not_to_have_url(re.compile(made))
+    again = service.http().get(f"/v1/responses/{selected(page)}").json()
+    assert {name: again[name] for name in asked} == asked
+
+
 def test_a_refusal_is_shown_in_the_services_words_and_the_words_stay(service: ServiceProcess, visit: Open) -> None:
     root = said(service, "My name is Ada.")
     page = visit(service, f"#/c/{root}")
@@ -80,6 +93,24 @@ def test_a_stream_is_shown_as_it_comes_and_stopped_with_what_was_said(beside: BE
     made = service.client().responses.retrieve(selected(page))
     assert made.status in ("incomplete", "cancelled")
     assert made.output_text.startswith("1")
+
+
+def test_what_was_said_is_read_while_more_comes(beside: BESIDE, visit: Open) -> None:
+    service = beside(demo_tokens_per_second=50)
+    page = visit(service, f"#/c/{said(service, 'Count to 60.')}")
+    send(page, "Continue from here", "Count to 500.")
+    words, box = page.locator(".coming .piece.answer"), page.locator(".reading")
+    expect(words).to_contain_text("20")
+    from_end = "each => each.scrollHeight - each.scrollTop - each.clientHeight"
+    wait_until(lambda: box.evaluate(from_end) < 100)
+    box.hover()
+    page.mouse.wheel(0, -300)
+    expect(words).to_contain_text("40")
+    assert box.evaluate(from_end) > 250
+    page.mouse.wheel(0, 5_000)
+    wait_until(lambda: box.evaluate(from_end) < 100)
+    expect(words).to_contain_text("80")
+    wait_until(lambda: box.evaluate(from_end) < 100)
 
 
 def test_a_background_response_is_followed_over_a_restart(start: START, visit: Open) -> None:
@@ -144,6 +175,21 @@ def test_events_come_live_and_are_played_again(beside: BESIDE, visit: Open) -> N
     expect(page.get_by_role("button", name="Play")).to_be_visible()
     page.locator(".log summary").last.press("Enter")  # a click may fall on another row while the log scrolls
     expect(page.locator(".log details[open]")).to_contain_text('"type": "response.completed"')
+
+
+def test_events_go_on_after_a_restart(start: START, visit: Open) -> None:
+    service = start(demo_tokens_per_second=20)
+    with service.client().responses.create(model=MODEL, input="Count to 90.", background=True, stream=True) as stream:
+        id = next(iter(stream)).response.id  # type: ignore[union-attr]
+    page = visit(service, f"#/c/{id}")
+    page.get_by_role("tab", name="Events").click()
+    expect(page.locator(".so-far .piece.answer")).to_contain_text("2")
+    service.kill()
+    expect(page.get_by_text("The connection was lost. Trying again…")).to_be_visible()
+    service.start()
+    expect(page.locator(".log li").last).to_contain_text("response.completed", timeout=60_000)
+    expect(page.locator(".so-far .piece.answer")).to_contain_text("90")
+    expect(page.get_by_text("The connection was lost.")).to_have_count(0)
 
 
 def test_two_turns_stand_side_by_side_at_their_first_difference(service: ServiceProcess, visit: Open) -> None:
@@ -215,6 +261,20 @@ def test_what_was_deleted_elsewhere_is_shown_no_more_once_it_is_asked_for_again(
     page.get_by_role("button", name="Refresh").click()
     expect(page.get_by_role("heading", name="Can't show this conversation")).to_be_visible()
     assert "Ada" not in (page.locator("#console").text_content() or "")
+
+
+def test_from_a_conversation_that_is_gone_a_browser_goes_back_to_the_one_before(
+    service: ServiceProcess, visit: Open
+) -> None:
+    one, gone = said(service, "My name is Ada."), said(service, "Count to 3.")
+    service.http().delete(f"/v1/responses/{gone}?tree=true")
+    page = visit(service, f"#/c/{one}")
+    expect(page.locator(".here .item.assistant")).to_be_visible()
+    page.evaluate(f"location.hash = '#/c/{gone}'")
+    expect(page.get_by_role("heading", name="Can't show this conversation")).to_be_visible()
+    page.go_back()
+    expect(page.locator(".here .item.user")).to_contain_text("My name is Ada.")
+    expect(page.get_by_role("alert")).to_have_count(0)
 
 
 def test_a_conversation_is_deleted_after_one_question(service: ServiceProcess, visit: Open) -> None:

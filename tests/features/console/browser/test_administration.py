@@ -1,5 +1,6 @@
 """The part of the console that takes an administrator's key: projects, keys, limits, usage and the audit log."""
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -7,10 +8,12 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
+from service.features.tenants.permissions import SCOPES
 from tests.features.console.browser.conftest import Open
 from tests.features.console.browser.test_accessible import complaints
 from tests.features.console.browser.test_hostile import MARKUP, untouched
 from tests.features.console.browser.test_list import opened
+from tests.support import ROOT
 from tests.support.console.administered import ADMIN_KEY, Administered, admin, fill, with_key
 from tests.support.service.beside import ServiceBeside
 from tests.support.service.process import ACME_KEY, MODEL, Served, ServiceProcess
@@ -160,6 +163,22 @@ def test_an_account_is_deleted_and_a_project_archived(empty: Served, visit: Open
     page.get_by_role("button", name="Archive", exact=True).click()
     expect(page.locator(".about .over")).to_contain_text("archived")
     expect(page.get_by_role("button", name="New key")).to_have_count(0)
+
+
+def test_each_scope_and_each_type_of_the_audit_log_can_be_chosen(empty: Served, visit: Open) -> None:
+    with admin(empty) as client:
+        project = client.admin.organization.projects.create(name="One").id
+    page = entered(visit, empty, f"#/projects/{project}")
+    page.get_by_role("button", name="New key").click()
+    scopes = page.get_by_role("group", name="Scopes").locator("code")
+    expect(scopes).to_have_count(len(SCOPES))
+    assert set(scopes.all_inner_texts()) == set(SCOPES)
+    page.keyboard.press("Escape")
+    page.get_by_role("link", name="Audit log").click()
+    table = (ROOT / "docs/tenants.md").read_text().partition("## The audit log")[2]
+    told = re.findall(r"`([a-z_.]+)`", "".join(re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)))
+    chosen = page.get_by_label("Type").locator("option").all_inner_texts()
+    assert sorted(chosen) == sorted(["any", *told])
 
 
 def test_what_two_administrators_did_is_in_the_audit_log_by_type(empty: Served, visit: Open) -> None:

@@ -119,3 +119,23 @@ def test_another_version_of_the_first_message_stands_beside_it_under_one_title(
     other.get_by_role("link", name="Version before").click()
     expect(other.locator("h1")).to_have_text("My name is Ada.")
     assert service.client().responses.retrieve(second).metadata == {"edited_from": first}
+
+
+PASTE = """([name, text]) => {
+    const data = new DataTransfer();
+    data.items.add(new File([name], name, { type: "image/png" }));
+    if (text) data.setData("text/plain", text);
+    const paste = new ClipboardEvent("paste", { clipboardData: data, bubbles: true, cancelable: true });
+    return document.querySelector(".composer textarea").dispatchEvent(paste);
+}"""
+
+
+def test_a_pasted_text_stays_a_text_where_an_office_program_adds_its_picture(
+    service: ServiceProcess, visit: Open
+) -> None:
+    page = visit(service, "#/new")
+    expect(page.get_by_label("Message")).to_be_focused()
+    assert page.evaluate(PASTE, ["table.png", "a\tb"]), "the browser pastes it"
+    assert not page.evaluate(PASTE, ["screen.png", ""])
+    expect(page.get_by_role("alert")).to_contain_text("screen.png isn't attached")
+    expect(page.get_by_role("alert")).not_to_contain_text("table.png")

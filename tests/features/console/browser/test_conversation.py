@@ -255,6 +255,18 @@ def test_the_line_for_a_shell_asks_the_same_again(service: ServiceProcess, visit
     assert "Authorization" not in shlex.split(line)
 
 
+def test_a_text_is_copied_over_plain_http_too(service: ServiceProcess, visit: Open) -> None:
+    page = visit(service, f"#/c/{said(service, 'My name is Ada.')}", permissions=["clipboard-read", "clipboard-write"])
+    copy = page.locator(".here").get_by_role("button", name="Link", exact=True)
+    expect(copy).to_be_visible()
+    page.evaluate("window.clipboard = navigator.clipboard")
+    page.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined, configurable: true })")
+    copy.click()
+    expect(copy.locator(".done")).to_have_text("✓")
+    assert page.evaluate("clipboard.readText()") == page.url
+    expect(copy).to_be_focused()
+
+
 @pytest.mark.parametrize("forked", [False, True])
 def test_of_a_large_tree_the_rows_that_are_seen_are_drawn(service: ServiceProcess, visit: Open, forked: bool) -> None:
     """5,000 turns in a line, or all but one forks of their root."""

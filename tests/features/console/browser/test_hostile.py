@@ -161,7 +161,7 @@ NESTED = "".join(f"{' ' * 2 * depth}- a\n" for depth in range(198))
 """A list within a list within a list, of 40,000 characters."""
 
 
-HARD = [NESTED, "- ", "b\n", "_a*", "**a__", "***a", "[", "> ", "\\[\n", "`a", "a|b\n-|-\n"]
+HARD = [NESTED, "- ", "b\n", "_a*", "**a__", "***a", "[", "> ", "\\[\n", "`a", "a|b\n-|-\n", "_a*" * 10 + "\n\u00a0\n"]
 LONG = [
     "a@",
     "a" * 39_990 + "@",
@@ -170,6 +170,11 @@ LONG = [
     "www.a" + ")" * 39_990,
     "http://a" + "&amp;" * 7_990,
     "``` `\n" + "!" * 39_980,
+    "\n\n" + "|a" * 340 + "|\n" + "|-" * 340 + "|\n" + "a\n" * 690 + "\n" + "a " * 18_000,
+    *(
+        f"\n\n{begun}\n\n{'_a*' * 13_300}\n\n{begun}"
+        for begun in ("```\n```x\n```", "~~~\n```\n~~~", "<b>\n```", "  ```\n```")
+    ),
 ]
 
 

@@ -109,6 +109,52 @@ def test_the_conversations_of_a_filtered_page_are_deleted_together(beside: BESID
     assert service.client().responses.retrieve(kept).id == kept
 
 
+def test_conversations_that_are_gone_by_now_keep_none_of_the_others_from_being_deleted(
+    beside: BESIDE, visit: Open
+) -> None:
+    service = beside()
+    made = [said(service, f"I live in street {number}.", metadata={"user": "bob"}) for number in range(3)]
+    page = visit(service)
+    page.get_by_label("Metadata").fill("user=bob")
+    page.keyboard.press("Enter")
+    expect(page.locator(".trees li")).to_have_count(3)
+    service.http().delete(f"/v1/responses/{made[2]}?tree=true")
+    page.get_by_role("button", name="Delete these…").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete these").click()
+    expect(page.get_by_text("No conversation matches what you look for.")).to_be_visible()
+    assert [service.http().get(f"/v1/responses/{id}").status_code for id in made] == [404] * 3
+
+
+def test_what_was_listed_when_somebody_asked_is_deleted_and_nothing_that_came_since(
+    beside: BESIDE, visit: Open
+) -> None:
+    service = beside()
+    shown = said(service, "Hello.")
+    page = visit(service)
+    page.get_by_label("Status").select_option("completed")
+    page.get_by_role("button", name="Delete these…").click()
+    since = said(service, "Of somebody else, just now.")
+    page.evaluate("dispatchEvent(new Event('focus'))")
+    expect(page.locator(".trees li")).to_have_count(2)
+    dialog = page.get_by_role("dialog", name="Delete these 1 conversation?")
+    dialog.get_by_role("button", name="Delete these").click()
+    expect(page.locator(".trees li")).to_have_count(1)
+    assert [service.http().get(f"/v1/responses/{id}").status_code for id in (shown, since)] == [404, 200]
+
+
+def test_a_filter_that_has_no_effect_offers_no_deletion(beside: BESIDE, visit: Open) -> None:
+    service = beside()
+    said(service, "Hello.", metadata={"user": "eve"})
+    page = visit(service)
+    page.get_by_label("Status").select_option("completed")
+    expect(page.get_by_role("button", name="Delete these…")).to_be_visible()
+    page.get_by_label("Metadata").fill("bob")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("It has no effect now.")).to_be_visible()
+    expect(page.locator(".trees li")).to_have_count(1)
+    expect(page.get_by_role("button", name="Delete these…")).to_have_count(0)
+
+
 def test_the_list_has_one_scroll_bar(beside: BESIDE, visit: Open) -> None:
     service = beside()
     for number in range(30):
@@ -148,6 +194,8 @@ def test_words_are_found_in_any_turn_shown_where_they_stand_and_lead_there(start
     middle = said(service, "Where is the anvil?", root)
     said(service, "Count to 3.", middle)
     said(service, "Tell me a story.")
+    with service.http() as http:  # words are found once the catalogue is whole
+        wait_until(lambda: http.get("/console/api/trees", params={"text": "anvil"}).json()["data"])
     page = visit(service)
     expect(page.locator(".trees li")).to_have_count(2)
     box = page.get_by_label("Find words or an id")
@@ -260,6 +308,33 @@ def test_the_reason_is_told_why_the_archive_can_not_be_asked_and_no_list_is_call
     page.get_by_label("Model").press("Enter")
     expect(page.get_by_role("alert")).to_contain_text(words)
     expect(page.locator(".empty")).to_have_count(0)
+
+
+@pytest.mark.parametrize("words", ["20261130", "763871d1", "ctopu"])
+def test_numbers_and_parts_of_words_are_found_and_marked(beside: BESIDE, visit: Open, words: str) -> None:
+    service = beside()
+    said(service, "The octopus has the number 20261130, and the commit 763871d1.")
+    page = visit(service)
+    page.get_by_label("Find words or an id").fill(words)
+    page.keyboard.press("Enter")
+    expect(page.locator(".trees .answer mark")).to_have_text("octopus" if words == "ctopu" else words)
+    page.locator(".trees a").click()
+    expect(page.locator(".here .item.assistant")).to_be_visible()
+    page.wait_for_function("CSS.highlights.get('found')?.size > 0")
+
+
+def test_a_key_that_may_no_longer_read_can_be_forgotten(tenants: ServiceProcess, visit: Open) -> None:
+    page = visit(tenants)
+    opened(page, ACME_KEY)
+    expect(page.get_by_role("heading", name="Conversations", exact=True)).to_be_visible()
+    refusal = {"error": {"message": "The key lacks a scope."}}
+    page.route("**/console/api/trees?*", lambda route: route.fulfill(status=403, json=refusal))
+    page.reload()
+    expect(page.get_by_role("heading", name="Can't open the console")).to_be_visible()
+    page.unroute_all()
+    page.get_by_role("button", name="Forget the key").click()
+    opened(page, GLOBEX_KEY)
+    expect(page.get_by_role("heading", name="Conversations", exact=True)).to_be_visible()
 
 
 def test_a_key_is_asked_for_tried_kept_for_the_tab_and_forgotten(tenants: ServiceProcess, visit: Open) -> None:

@@ -163,6 +163,7 @@ def test_keys_lead_to_the_search_a_new_conversation_and_their_own_list(service: 
     said(service, "My name is Ada.")
     page = visit(service, f"#/c/{said(service, 'Count to 3.')}")
     expect(page.locator(".here .item.user")).to_be_visible()
+    page.locator(".graph").focus()
     page.keyboard.press("/")
     box = page.get_by_label("Find words or an id")
     expect(box).to_be_focused()
