@@ -15,7 +15,8 @@ export interface Loaded<T> {
 
 /**
  * What `load` gives for this `key`. It is loaded again `every` so many milliseconds, 0 for never, while the page is seen; also
- * where the service is away meanwhile, or its answer breaks off, but not where it refuses. Nothing is left of what is gone.
+ * where the service is away or has no room meanwhile, or its answer breaks off, but not where it refuses. Nothing is left of
+ * what is gone.
  */
 export function useLoaded<T>(key: string, load: (signal: AbortSignal) => Promise<T>, every: (value: T) => number): Loaded<T> {
   const [state, setState] = useState<{ key: string; value: T | null; error: string }>({ key, value: null, error: "" });
@@ -37,7 +38,7 @@ export function useLoaded<T>(key: string, load: (signal: AbortSignal) => Promise
         if (isAborted(error)) return;
         const isGone = error instanceof ApiError && error.status === 404;
         setState((before) => ({ key, value: before.key === key && !isGone ? before.value : null, error: wordsOf(error) }));
-        const refuses = error instanceof ApiError && error.status >= 400 && error.status < 500;
+        const refuses = error instanceof ApiError && error.status >= 400 && error.status < 500 && error.status !== 429;
         pause.ms = pause.ms && !refuses ? AWAY_MS : 0;
       }
       if (pause.ms && !stop.signal.aborted) timer = window.setTimeout(next, pause.ms);

@@ -337,6 +337,28 @@ def test_a_key_that_may_no_longer_read_can_be_forgotten(tenants: ServiceProcess,
     expect(page.get_by_role("heading", name="Conversations", exact=True)).to_be_visible()
 
 
+def test_a_list_that_was_refused_for_a_moment_is_asked_for_again(beside: BESIDE, visit: Open) -> None:
+    service = beside()
+    said(service, "Where is the anvil?")
+    with service.http() as http:
+        told = http.get("/console/api/trees").json()
+    told["data"][0]["under_way"] = 1  # it is looked at again soon
+    refusal = {"error": {"message": "A limit is reached."}}
+    answers = [(200, told)]
+    page = visit(service)
+
+    def answer(route: Route) -> None:
+        status, body = answers[0] if len(answers) == 1 else answers.pop(0)
+        route.fulfill(status=status, json=body)
+
+    page.route("**/console/api/trees?*", answer)
+    page.reload()
+    expect(page.locator(".trees li")).to_have_count(1)
+    answers[:] = [(429, refusal), (200, told)]
+    expect(page.get_by_role("alert")).to_contain_text("A limit is reached.")
+    expect(page.get_by_role("alert")).to_have_count(0, timeout=15_000)
+
+
 def test_a_key_is_asked_for_tried_kept_for_the_tab_and_forgotten(tenants: ServiceProcess, visit: Open) -> None:
     said(tenants, "I am of acme.", key=ACME_KEY)
     page = visit(tenants)
