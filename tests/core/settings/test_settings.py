@@ -43,6 +43,14 @@ def test_a_line_of_an_env_file_that_cannot_be_read_is_named_and_not_passed_over(
     assert SECRET not in str(caught.value)
 
 
+@pytest.mark.parametrize("rest", [f"{SECRET}/more@host", f"{SECRET}[@host", f"{SECRET}@host,other:99999"])
+def test_a_url_of_a_catalogue_that_cannot_be_read_is_refused_at_the_start_and_not_shown(rest: str) -> None:
+    with pytest.raises(SettingsError, match=r"^--catalogue-url: should be a URL, with / ") as caught:
+        load_settings(catalogue_url=f"postgresql://me:{rest}/database")
+    assert SECRET not in str(caught.value)
+    load_settings(catalogue_url="postgresql://me:a%2Fb@host:5432,[::1]:5433/database")
+
+
 @pytest.mark.parametrize("path", ["", " "])
 def test_an_empty_data_folder_is_not_the_one_in_which_the_process_runs(path: str) -> None:
     with pytest.raises(SettingsError, match=rf"^--data-dir {path}: should be a folder; name one, or leave it out$"):
