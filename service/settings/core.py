@@ -161,6 +161,12 @@ def _right_redis_url(url: str) -> str:
     return url
 
 
+def _no_empty_folder(path: str) -> str:
+    if not path.strip():  # it would be the folder in which the process runs
+        raise ValueError("should be a folder; name one, or leave it out")
+    return path
+
+
 def _default_data_dir() -> Path:
     base = os.environ.get("XDG_DATA_HOME", "")
     return (Path(base) if Path(base).is_absolute() else Path.home() / ".local" / "share") / "harmonium"
@@ -276,7 +282,9 @@ class StoreSettings(SettingsGroup):
     """The prefix of every Redis key; services that share a Redis need different ones."""
     shards: int = Field(1, ge=1, le=MAX_SHARDS)
     """Parts of the store, each on one node of a cluster. The number can grow at any time, and must never shrink."""
-    data_dir: Annotated[Path, AfterValidator(whole)] = Field(default_factory=_default_data_dir)
+    data_dir: Annotated[Path, AfterValidator(whole), parsed_by(_no_empty_folder)] = Field(
+        default_factory=_default_data_dir
+    )
     """Folder of the embedded server's data. One harmonium at a time can own it."""
     store_timeout_seconds: float = Field(2.0, gt=0, le=60)
     """The longest time of one operation; then the store counts as down."""
@@ -442,7 +450,7 @@ class MetricsSettings(SettingsGroup):
 
     heading = "Metrics"
 
-    metrics_key: RenewedSecret = SecretStr("")
+    metrics_key: Annotated[RenewedSecret, AfterValidator(check_key)] = SecretStr("")
     """The key for /metrics, as a bearer token. Without one, and with API keys, /metrics is refused."""
 
 

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from dotenv.parser import parse_stream
 from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
@@ -39,6 +40,9 @@ _SERVICE_ADDRESS = re.compile(rf"{PREFIX}(\w+_)?PORT")
 """A name that Kubernetes gives to an address; where it is one of ours too, the value says whose it is."""
 
 _ADDRESS = re.compile(r"(tcp|udp|sctp)://")
+
+_OURS = re.compile(rf"\s*(export\s+)?{PREFIX}", re.IGNORECASE)
+"""The beginning of a line about a setting in `.env`."""
 
 
 def is_service_link(name: str, value: str | None) -> bool:
@@ -117,12 +121,22 @@ class EnvFileSource(DotEnvSettingsSource):
         """Raises SettingsError."""
         place = Path(ENV_FILE).absolute()
         try:
+            if place.is_file():
+                _refuse_unreadable(place)
             super().__init__(group)
         except UnicodeDecodeError:
             raise SettingsError(f"{place} is no text in UTF-8; save it as such") from None
         except OSError as error:
             reason = f"{place} can't be read: {error.strerror}"
             raise SettingsError(f"{reason}; let this user read it, or move it") from error
+
+
+def _refuse_unreadable(place: Path) -> None:
+    """Raise SettingsError for a line about a setting that can't be read: it would be passed over."""
+    with place.open(encoding="utf-8-sig") as file:
+        for each in parse_stream(file):
+            if each.error and _OURS.match(each.original.string):
+                raise SettingsError(f"{place}, line {each.original.line}: should be NAME=VALUE, with each quote closed")
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,11 @@ def server_url(url: str, key_remedy: str) -> str:
 
 def check_url(url: str, remedy: str) -> None:
     """Raise ValueError for what is neither empty nor the URL of a server; `remedy` says where a key goes."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:  # whose words have a part of what may be a password
+        raise ValueError("should be a URL whose port is a number up to 65535") from None
     if url and (parts.scheme not in ("http", "https") or not parts.hostname):
         raise ValueError("should be a URL that begins with http:// or https://")
     if parts.username or parts.password or parts.fragment:

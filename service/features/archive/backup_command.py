@@ -153,6 +153,10 @@ def restore(
         f"{many(done.backup.trees, 'conversation')}, {done.seconds:.1f} s",
         *left_out(done),
     ]
+    if done.files:
+        lines.append(f"{many(done.files, 'file')} restored")
+    if done.files_left:
+        lines.append(f"{many(done.files_left, 'file')} not restored: no room, or the backup lacks parts of them")
     if done.removed:
         lines.append(f"{many(done.removed, 'turn')} deleted in the store, because they are deleted in the backup")
     if done.archived and done.restored:
@@ -204,8 +208,8 @@ def _sentences(path: Path, found: BackupHeader) -> list[str]:
         lines.append("It contains the store's secret: keep it as safe as the store")
     if found.broken:
         lines.append(
-            f"{found.broken:,} turns or values could not be read, with their continuations: see `harmonium fsck`, "
-            "and `harmonium archive verify`"
+            f"{found.broken:,} turns, files or values could not be read, with their continuations: see `harmonium "
+            "fsck`, and `harmonium archive verify`"
         )
     if found.unsettled:
         lines.append(f"{many(found.unsettled, 'conversation')} changed all the time: their newest turns may be missing")

@@ -1,6 +1,7 @@
 """The settings of the catalogue."""
 
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
 
@@ -27,6 +28,10 @@ class CatalogueSettings(CoreSettings):
     @classmethod
     def _check_catalogue_url(cls, value: str) -> str:
         """Check the URL. No error shows it, as it may have a password in it."""
+        try:
+            _ = [urlsplit(f"//{host}").port for host in urlsplit(value).netloc.rpartition("@")[2].split(",")]
+        except ValueError:
+            raise ValueError("should be a URL, with / ? # @ : [ in a password as %2F %3F %23 %40 %3A %5B") from None
         if value in ("", SQLITE) or value.startswith((f"{SQLITE}:///", "postgresql://", "postgres://")):
             return value
         raise ValueError("should be sqlite, or begin with sqlite:/// or postgresql://")

@@ -1,8 +1,10 @@
 """The settings of traces."""
 
+import re
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, distribution
 from typing import Annotated
+from urllib.parse import unquote
 
 from pydantic import Field, SecretStr, field_validator
 
@@ -12,6 +14,9 @@ from service.settings.sources import PREFIX, SettingsError, StandIn
 from service.settings.urls import check_url, mask_secrets
 
 URL, HEADERS, RATIO = f"{PREFIX}TRACES_URL", f"{PREFIX}TRACES_HEADERS", f"{PREFIX}TRACES_RATIO"
+
+_HEADER = re.compile(r"[\w!#$%&'*+.^`|~-]+[ \t]*=[ !#-+\--:<-\[\]-~]*", re.ASCII)
+"""A header that OpenTelemetry's SDK can read: it would log the whole of another one, whose value may be a key."""
 
 
 def has_exporter() -> bool:
@@ -95,6 +100,14 @@ class TraceSettings(CoreSettings):
         check_url(value, "TRACES_HEADERS is for keys")
         if value and not has_exporter():
             raise ValueError(f"needs OpenTelemetry's exporter, which is not installed; {with_extra('otel')}")
+        return value
+
+    @field_validator("traces_headers")
+    @classmethod
+    def _check_traces_headers(cls, value: SecretStr) -> SecretStr:
+        for place, each in enumerate(map(str.strip, value.get_secret_value().split(",")), start=1):
+            if each and not (_HEADER.fullmatch(each) and (text := unquote(each)).isascii() and text.isprintable()):
+                raise ValueError(f"entry {place} is no header; write name=value, percent-encoded")
         return value
 
     @classmethod

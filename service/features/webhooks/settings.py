@@ -34,8 +34,7 @@ class WebhookSettings(CoreSettings):
     def _check_webhook_url(cls, value: str) -> str:
         url = value.removeprefix(PRIVATELY)
         check_url(url, "webhooks are signed with WEBHOOK_SECRET")
-        parts = urlsplit(url)
-        _ = parts.port, (parts.hostname or "").encode("idna")  # raise ValueError for a port or a host that can't be one
+        (urlsplit(url).hostname or "").encode("idna")  # raises ValueError for a host that can't be one
         return value
 
     @field_validator("webhook_secret")

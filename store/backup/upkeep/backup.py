@@ -11,7 +11,7 @@ Nothing here writes to the store, or to its archive.
 import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from pathlib import Path
 from time import monotonic
 
@@ -148,15 +148,19 @@ class Backup:
                 await put(file, mark_key(kind, whose), value)
 
     async def _files(self, file: Archive, tenant: str | None) -> AsyncGenerator[None]:
-        """Write files to the file, a step for each. One that is deleted meanwhile has no record in it."""
+        """Write files to the file, a step for each. One that is deleted meanwhile, or lacks a piece, has no record in
+        it.
+        """
         files, faults = Files(self._history, self._archive), list[StoreError]()
         async for whose, record in files.all(tenant, faults):
-            with suppress(FileGone):
+            try:
                 number = 0
                 async for piece in files.read(whose, record):
                     await put(file, f"{files_folder(whose, record.id)}{number}", piece)
                     number += 1
                 await put(file, f"{files_folder(whose, record.id)}{RECORD}", msgspec.msgpack.encode(record))
+            except FileGone:
+                self._unreadable += await files.find(whose, record.id) is not None
             yield
         self._unreadable += len(faults)
 

@@ -56,6 +56,10 @@ class Restored(Refilled, kw_only=True):
     files_left: int
     seconds: float
 
+    @property
+    def whole(self) -> bool:
+        return super().whole and not self.files_left
+
 
 class Restore:
     """Restores into a store."""

@@ -35,6 +35,35 @@ def test_an_env_file_of_another_encoding_is_named(tmp_path: Path) -> None:
         load_settings()
 
 
+@pytest.mark.parametrize("line", ["{}: {}", '{}="{}', "{} {}", "export {}='{}"])
+def test_a_line_of_an_env_file_that_cannot_be_read_is_named_and_not_passed_over(tmp_path: Path, line: str) -> None:
+    (tmp_path / ".env").write_text(f"OTHER: x\nHARMONIUM_PORT=1\n{line.format('HARMONIUM_API_KEYS', SECRET)}\n")
+    with pytest.raises(SettingsError, match=rf"^{tmp_path}/\.env, line 3: should be NAME=VALUE") as caught:
+        load_settings()
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize("rest", [f"{SECRET}/more@host", f"{SECRET}[@host", f"{SECRET}@host,other:99999"])
+def test_a_url_of_a_catalogue_that_cannot_be_read_is_refused_at_the_start_and_not_shown(rest: str) -> None:
+    with pytest.raises(SettingsError, match=r"^--catalogue-url: should be a URL, with / ") as caught:
+        load_settings(catalogue_url=f"postgresql://me:{rest}/database")
+    assert SECRET not in str(caught.value)
+    load_settings(catalogue_url="postgresql://me:a%2Fb@host:5432,[::1]:5433/database")
+
+
+@pytest.mark.parametrize("path", ["", " "])
+def test_an_empty_data_folder_is_not_the_one_in_which_the_process_runs(path: str) -> None:
+    with pytest.raises(SettingsError, match=rf"^--data-dir {path}: should be a folder; name one, or leave it out$"):
+        load_settings(data_dir=path)
+
+
+@pytest.mark.parametrize("key", [" x", "x y", "x\t", "clé"])
+def test_a_key_for_metrics_that_no_scraper_can_send_is_refused(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+    monkeypatch.setenv("HARMONIUM_METRICS_KEY", key)
+    with pytest.raises(SettingsError, match=r"^HARMONIUM_METRICS_KEY: should be 1 to 512 printable ASCII characters"):
+        load_settings()
+
+
 def test_an_unknown_variable_is_refused_and_the_nearest_one_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HARMONIUM_MAX_BODY_BITES", "1")
     with pytest.raises(SettingsError, match="BITES is not a setting; did you mean HARMONIUM_MAX_BODY_BYTES"):

@@ -8,11 +8,14 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
-from openai import NotFoundError
+from openai import AuthenticationError, NotFoundError
+from pydantic import SecretStr
 
 from service.process import Settings
+from service.settings.core import ApiKey
 from tests.features.archive.test_archive import Stored, prefix, redis, say, settings, stored
 from tests.support import ROOT
 from tests.support.service.inside import serving
@@ -20,6 +23,7 @@ from tests.support.service.inside import serving
 __all__ = ["prefix", "redis", "settings", "stored"]
 
 CONVERSATIONS = 10
+ADMIN = "sk-admin-0123456789abcdef"
 
 
 def nightly() -> str:
@@ -104,3 +108,25 @@ async def test_a_restore_into_the_archive_says_so_and_lists_say_that_it_is_there
             ["3 turns", "My name is Ada.", "1 2 3 4"],
             ["1 turn", "archived", "Count to 3.", "1 2 3"],
         ]
+
+
+async def test_a_key_in_the_settings_opens_what_a_backup_has_of_a_project_that_was_lost_with_its_keys(
+    settings: Settings, prefix: str, tmp_path: Path
+) -> None:
+    administered = settings.model_copy(update={"admin_key": SecretStr(ADMIN)})
+    async with serving(administered) as inside, inside.client(ADMIN) as admin:
+        project: Any = await admin.post("/organization/projects", body={"name": "Chat"}, cast_to=object)
+        accounts = f"/organization/projects/{project['id']}/service_accounts"
+        account: Any = await admin.post(accounts, body={"name": "web"}, cast_to=object)
+        key = account["api_key"]["value"]
+        async with inside.client(key) as client:
+            id = await say(client, "My name is Ada.")
+        await asyncio.to_thread(run, f"harmonium backup {tmp_path}/one.hm", administered)
+    named = {"api_keys": (ApiKey(project["id"], SecretStr("key-of-now")),)}
+    lost = {"redis_prefix": f"{prefix}-new", "data_dir": tmp_path / "new", **named}
+    empty = administered.model_copy(update=lost)
+    await asyncio.to_thread(run, f"harmonium restore {tmp_path}/one.hm", empty)
+    async with serving(empty) as inside, inside.client(key) as before, inside.client("key-of-now") as now:
+        with pytest.raises(AuthenticationError):
+            await before.responses.retrieve(id)
+        assert await say(now, "What is my name?", id)

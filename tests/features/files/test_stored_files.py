@@ -40,6 +40,7 @@ from store.files.files import (
     new_id,
 )
 from store.fsck.check import CheckReport
+from store.history.caps import Caps
 from store.history.history import ConversationHistoryStore
 from store.layout import Layout, StoreRecord, Terms
 from tests.support import ROOT as ROOT_FOLDER
@@ -530,6 +531,38 @@ async def test_a_backup_counts_a_file_of_a_later_release_as_one_that_it_lacks(
         assert isinstance(header, BackupHeader)
         assert header.broken == broken
     await files.erase("acme")
+
+
+async def test_a_backup_counts_a_file_that_lacks_a_piece_and_no_deleted_one(
+    history: ConversationHistoryStore, redis: Redis, prefix: str, tmp_path: Path
+) -> None:
+    files = Files(history)
+    await files.delete("acme", (await create(files)).id)
+    await create(files)
+    (pieces,) = await redis.keys(f"{prefix}:*:pieces:*")
+    await redis.rename(pieces, f"{prefix}-elsewhere")
+    async with aclosing(Backup(history, None).run(tmp_path / "backup", BackupScope(), release="test")) as steps:
+        *_, header = [step async for step in steps]
+    assert isinstance(header, BackupHeader)
+    assert header.broken == 1
+    await redis.rename(f"{prefix}-elsewhere", pieces)
+    await files.erase("acme")
+
+
+async def test_a_restore_without_room_for_a_file_is_not_whole(
+    history: ConversationHistoryStore, open_store: OpenStore, tmp_path: Path
+) -> None:
+    files, path = Files(history), tmp_path / "backup"
+    await create(files, b"x" * PIECE_BYTES)
+    await create(files, b"x")
+    await backed_up(history, None, path)
+    small = open_store(f"test-{new_name()}", caps=Caps(bytes=2 * PIECE_BYTES))
+    async with aclosing(Restore(small).run(path, release="test")) as steps:
+        *_, found = [step async for step in steps]
+    assert isinstance(found, Restored)
+    assert (found.files, found.files_left, found.whole) == (1, 1, False)
+    for each in (files, Files(small)):
+        await each.erase("acme")
 
 
 @pytest.mark.parametrize("into", ["redis", "archive"])

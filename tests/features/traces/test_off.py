@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from opentelemetry.util.re import parse_env_headers
 
 from service.features.traces.settings import TraceSettings
 from service.process import Settings, load_settings
@@ -132,6 +133,29 @@ def test_headers_in_a_file_go_before_opentelemetrys(read: Read, tmp_path: Path) 
     (tmp_path / "headers").write_text("e=f")
     settings = read(ENDPOINT | HEADERS | {"HARMONIUM_TRACES_HEADERS_FILE": str(tmp_path / "headers")})
     assert settings.traces_headers.get_secret_value() == "e=f"
+
+
+@pytest.mark.parametrize("name", ["traces_url", "webhook_url"])
+@pytest.mark.parametrize("rest", ["collector:99999", "collector:http", "u:sk-1/more@collector", "u:sk-1[@collector"])
+def test_a_url_whose_port_is_none_is_refused_without_a_part_of_a_password(read: Read, name: str, rest: str) -> None:
+    with pytest.raises(SettingsError, match="should be a URL whose port is a number up to 65535") as caught:
+        read({}, **{name: f"http://{rest}"})
+    assert "sk-1" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["HARMONIUM_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS"])
+@pytest.mark.parametrize("text", ["authorization: sk-1", "a=b, sk-1", "=sk-1", 'a="sk-1"', "a=%0D%0Ask-1", "a=b;sk-1"])
+def test_headers_that_the_sdk_would_log_whole_are_refused_and_not_shown(read: Read, name: str, text: str) -> None:
+    with pytest.raises(SettingsError, match=rf"^{name}: entry [12] is no header; write name=value") as caught:
+        read(ENDPOINT | {name: text})
+    assert "sk-1" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["authorization=Basic sk-1==", "a=b%20c , x-d!=e=f,", "a="])
+def test_headers_that_the_sdk_reads_are_taken(read: Read, text: str, caplog: pytest.LogCaptureFixture) -> None:
+    headers = read(ENDPOINT | {"HARMONIUM_TRACES_HEADERS": text}).traces_headers.get_secret_value()
+    assert parse_env_headers(headers, liberal=True)
+    assert not caplog.records
 
 
 @pytest.mark.parametrize("url", [ENDPOINT, {"HARMONIUM_TRACES_URL": OURS}])

@@ -37,6 +37,9 @@ async def test_sqlite_is_below_the_data_folder_unless_it_names_another(tmp_path:
         (f"s3://key:{SECRET}@bucket", "keys are in the provider's variables"),
         (f"az://bucket/a b/{SECRET}", "should have a prefix of parts"),
         (f"postgresql://me:{SECRET}@host", "should name a database"),
+        (f"postgresql://me:{SECRET}/more@host/database", "its password has / "),
+        (f"postgresql://me:{SECRET}[@host/database", "its password has / "),
+        (f"postgresql://me:{SECRET}@host,other:99999/database", "its port is above 65535"),
     ],
 )
 def test_a_url_that_names_no_archive_is_told_so_without_what_may_be_a_password(url: str, told: str) -> None:
