@@ -376,7 +376,7 @@ class BatchRun:
         except Exception as error:
             if not isinstance(error, ApiError | EngineError | StoreError):
                 logger.exception("a line of a batch can't be queued", extra={"fields": {"batch_id": self.id}})
-            elif (refusal := refusal_of(error)).retry or refusal.retry_after:  # a batch has hours
+            elif _passes(error):  # a batch has hours
                 if isinstance(error, EngineError):
                     await self._put_off(place)
                 return None
@@ -560,6 +560,14 @@ def endpoints_of(service: Service) -> Mapping[str, Translate]:
     """The endpoints whose requests a batch may have, with the readers of their bodies."""
     translations = [feature.translations(service.settings) for feature in features()]
     return {"/v1/responses": no_translation} | {path: reads for each in translations for path, reads in each.items()}
+
+
+def _passes(error: Exception) -> bool:
+    """Whether a line that is refused so may be queued later. Whoever keeps the refusal itself keeps the line in memory,
+    by its traceback.
+    """
+    refusal = refusal_of(error)
+    return refusal.retry or refusal.retry_after is not None
 
 
 def _failure_of(error: Exception) -> LineAnswer:
