@@ -9,6 +9,8 @@ from typing import Any
 import httpx
 import pytest
 from openai import AsyncOpenAI
+from websockets.exceptions import ConnectionClosedError
+from websockets.frames import CloseCode
 
 from service.engine.port import EngineUnavailable, Generation
 from service.features.sockets.connection import MAX_IN_FLIGHT
@@ -16,6 +18,7 @@ from service.features.sockets.protocol import SocketProtocol
 from service.features.sockets.steering import MAX_STEERS
 from service.harmony import tokens
 from service.process import Settings
+from service.responses.attachments import Attachments
 from tests.support.engine.scripted import Die, Stall, Step
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.service.inside import answer, called, opened, scripted, serving, then, thought
@@ -296,6 +299,24 @@ async def test_what_was_accepted_comes_back_where_the_next_response_finds_no_pla
         other.cancel()
     assert (back["type"], back["error"]["code"]) == ("response.steer.failed", "successor_creation_failed")
     assert back["steer"] == {**accepted["steer"], "input": "Be brief."}
+
+
+async def test_a_frame_that_meets_a_bug_ends_the_connection_with_a_code(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    paused = Paused(opened("One, two"))
+    async with serving(settings, engine := scripted(paused)) as inside, socket(inside.url) as ws:
+        await ws.ask("Count.")
+        id = await created(ws)
+        await paused.reached.wait()
+        monkeypatch.setattr(Attachments, "read_into", None)
+        await steer(ws, id, [{"role": "user", "content": "Be brief."}])
+        with pytest.raises(ConnectionClosedError) as closed:
+            await rest(ws, "response.completed")
+        await until(lambda: engine.running == 0)
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == CloseCode.INTERNAL_ERROR
+    assert "a WebSocket met a bug" in caplog.text
 
 
 # --- real clients, a real pace ---
