@@ -59,7 +59,7 @@ class StoredAttachments(Attachments):
 
     async def put_into(self, entry: Entry, items: msgspec.Raw) -> msgspec.Raw:
         async with self._places.space(entry.tenant, 1):
-            with suppress(msgspec.MsgspecError):  # whoever reads the items says what is wrong
+            with suppress(msgspec.MsgspecError, RecursionError):  # whoever reads the items says what is wrong
                 return msgspec.Raw(await _Reading(self, entry, self._pdfs).items(bytes(items)))
         return items
 

@@ -11,6 +11,7 @@ for the responses under way: that of its time, or of the service, whose close co
 """
 
 import asyncio
+import logging
 from contextlib import suppress
 from functools import partial
 from typing import Any, cast
@@ -52,6 +53,8 @@ OPEN_SECONDS = 3600.0
 
 IDLE_SECONDS = 900.0
 """How long it may be without a message and without a response under way: clients that are gone keep no place."""
+
+logger = logging.getLogger(__name__)
 
 
 class Sockets:
@@ -99,6 +102,9 @@ class SocketConnection:
         reading = asyncio.create_task(self._read())
         try:
             await asyncio.wait((reading, self._over), return_when=asyncio.FIRST_COMPLETED)
+            if reading.done() and (bug := reading.exception()) is not None:
+                logger.error("a WebSocket met a bug", exc_info=bug)
+                self._wire.close_now(CloseCode.INTERNAL_ERROR, "The service failed on a frame. Its log has the reason.")
             await self._close()
         except asyncio.CancelledError:  # the server stops, and the time for that is over
             self._wire.cut_off_if_lagging()

@@ -164,6 +164,16 @@ class SocketProtocol(WebSocketsSansIOProtocol):
                 return
         self._charged = unread
 
+    def handle_text(self, event: Frame) -> None:
+        """A message, or its first fragment."""
+        self._fragments_bytes = len(event.data) + MESSAGE_BYTES
+        super().handle_text(event)
+
+    def handle_bytes(self, event: Frame) -> None:
+        """A binary message, or its first fragment."""
+        self._fragments_bytes = len(event.data) + MESSAGE_BYTES
+        super().handle_bytes(event)
+
     def handle_cont(self, event: Frame) -> None:
         """A further fragment of a message."""
         self._fragments_bytes += len(event.data) + MESSAGE_BYTES

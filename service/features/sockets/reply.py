@@ -80,6 +80,8 @@ class SocketReply:
         """Make it: send its events, or its error. Returns the request to make next, where it was steered."""
         exchange, opened, lane = self.exchange, self.opened, self.lane
         successor: LaneRequest | None = None
+        if asked.after is not None:
+            self._leading = asked.after.steering
         token = logs.request_id.set(exchange.request_id)
         exchange.trace(opened.service.tracer)
         try:
@@ -129,8 +131,6 @@ class SocketReply:
     def _read(self, asked: LaneRequest) -> CreateRequest:
         """The request, led by the steers that came meanwhile. Raises ApiError."""
         lane, after = self.lane, asked.after
-        if after is not None:
-            self._leading = after.steering
         wanted = read_frame(asked.frame, store=self.opened.service.settings.store)
         if after is not None:
             return succeeding(wanted, after.steering.id, after.instructions, after.standing, after.steering.said)

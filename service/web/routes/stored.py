@@ -31,6 +31,7 @@ from service.stability import EXPERIMENTAL
 from service.web.entering import Aside
 from service.web.errors import JsonResponse
 from service.web.event_stream import EventStream
+from service.web.idempotency import key_of
 from service.web.queries import Query, parameters_of
 from service.web.received import Received
 from service.web.routes.included import Including, ItemsQuery, answer_page, show
@@ -163,7 +164,7 @@ async def steer(request: Aside, response_id: str) -> Response:
     the message.
     """
     body, exchange = await request.body(), request.exchange
-    key = exchange.headers.get(b"idempotency-key", b"")
+    key = key_of(exchange.scope["headers"]) or b""
     return JsonResponse(await steer_response(request.service, exchange.entry, response_id, body, key))
 
 

@@ -9,6 +9,8 @@
 --            kept_ms   for how long it is known after its end
 -- Invariant: a record has its place in the order of their ends, and both expire.
 
+local AHEAD_MS = 5400000 -- no lease is longer: one that ends later was made when the clock was ahead
+
 local keyed, untils
 
 local function begin_keyed()
@@ -38,7 +40,7 @@ local function write_keyed(record, kept_ms)
 end
 
 local function is_made_now(record)
-  return not record.ended and record.lease > now_ms
+  return not record.ended and record.lease > now_ms and record.lease <= now_ms + AHEAD_MS
 end
 
 -- Forget what is over, and what ended first, until no more are left than so many; some at a time.

@@ -264,7 +264,8 @@ async def test_a_response_that_was_deleted_since_is_not_found_and_not_made_again
 
 
 async def test_what_can_be_no_key_is_refused_by_each_route_that_takes_one(settings: Settings) -> None:
-    routes = ("/v1/responses", "/v1/conversations", f"/v1/conversations/conv_{'0' * 48}/items")
+    routes = ["/v1/responses", f"/v1/responses/resp_{'0' * 48}/steer"]
+    routes += ["/v1/conversations", f"/v1/conversations/conv_{'0' * 48}/items"]
     async with serving(settings) as inside, inside.http() as raw:
         for route in routes:
             for keys in (["a" * 256], ["a\tb"], [""], ["a", "a"]):

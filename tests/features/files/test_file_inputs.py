@@ -4,11 +4,13 @@ import asyncio
 from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
+import msgspec
 import pytest
 from openai import AsyncOpenAI, BadRequestError
 
+from service.entrance import Entry
 from service.features.files import inputs, pdf
 from service.features.files.pdf import PdfReading, UnreadablePdf
 from service.features.python.feature import run_in
@@ -314,3 +316,9 @@ async def test_no_tenant_keeps_others_from_having_their_files_read(settings: Set
             assert made.status == "completed"
             goes_on.set()
             assert {each.status for each in await asyncio.gather(*slow_ones)} == {"completed"}
+
+
+async def test_items_that_are_nested_too_deeply_are_left_to_whoever_reads_them() -> None:
+    deep = msgspec.Raw(b'[{"content":[{"file_id":%b1%b}]}]' % (b"[" * 200_000, b"]" * 200_000))
+    attachments = inputs.StoredAttachments(cast(Any, None), several=lambda: False)
+    assert await attachments.read_into(Entry("acme"), deep) is deep

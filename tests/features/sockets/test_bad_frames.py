@@ -5,12 +5,14 @@ import base64
 import json
 import socket as sockets
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
 from websockets.sync.client import ClientConnection, connect
 
+from service.settings import core
 from tests.support.bad.frames import ASKED, BODIES, ENDING, FRAMES, TEXT, BadFrame, raw
+from tests.support.bad.table import LIMIT
 from tests.support.service.process import ServiceProcess
 from tests.support.service.scraped import scraped
 from tests.support.service.sockets import UPGRADE
@@ -135,6 +137,16 @@ def test_an_upgrade_that_is_not_right_is_a_426_that_says_how(service: ServicePro
     assert b"upgrade: websocket" in answer
     assert b"sec-websocket-version: 13" in answer
     assert b"x-request-id: req_" in answer
+
+
+def test_the_beginnings_of_messages_without_an_end_take_room_as_whole_ones_do(service: ServiceProcess) -> None:
+    before, beginning = open_sockets(service), raw(TEXT, bytes(LIMIT - 1), fin=False)
+    with ExitStack() as stack:
+        for _ in range(core.BODIES + 1):
+            client = stack.enter_context(Raw(service).connection)
+            with suppress(ConnectionError):
+                client.sendall(beginning)
+        wait_until(lambda: open_sockets(service) <= before + core.BODIES)
 
 
 async def slowest_beside_a_flood(service: ServiceProcess) -> float:

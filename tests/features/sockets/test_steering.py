@@ -3,11 +3,14 @@
 import asyncio
 import gc
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any
 
+import httpx
 import pytest
 from openai import AsyncOpenAI
+from websockets.exceptions import ConnectionClosedError
+from websockets.frames import CloseCode
 
 from service.engine.port import EngineUnavailable, Generation
 from service.features.sockets.connection import MAX_IN_FLIGHT
@@ -15,6 +18,7 @@ from service.features.sockets.protocol import SocketProtocol
 from service.features.sockets.steering import MAX_STEERS
 from service.harmony import tokens
 from service.process import Settings
+from service.responses.attachments import Attachments
 from tests.support.engine.scripted import Die, Stall, Step
 from tests.support.oracles.event_grammar import check_stream
 from tests.support.service.inside import answer, called, opened, scripted, serving, then, thought
@@ -57,6 +61,15 @@ def checked(frames: list[Json]) -> Json:
 async def stored(inside: Any, id: str) -> Json:
     async with inside.http() as http:
         return (await http.get(f"/v1/responses/{id}")).json()
+
+
+def http_waits(http: httpx.AsyncClient) -> Callable[[], Awaitable[bool]]:
+    """Whether a request waits for a place."""
+
+    async def waits() -> bool:
+        return "harmonium_requests_waiting 1.0" in (await http.get("/metrics")).text
+
+    return waits
 
 
 # --- what it comes to ---
@@ -267,6 +280,43 @@ async def test_what_was_accepted_comes_back_where_the_response_fails_or_is_cance
             assert back["steer"] == {**accepted["steer"], "input": "Be brief."}
             assert back["sequence_number"] == ending["sequence_number"] + 1
         assert (await ws.answer("hi"))["status"] == "completed"
+
+
+async def test_what_was_accepted_comes_back_where_the_next_response_finds_no_place(settings: Settings) -> None:
+    settings = settings.model_copy(update={"max_concurrent_requests": 1, "admission_wait_seconds": 0.5})
+    paused = Paused(opened("One, two"))
+    engine = scripted(paused, [opened("On and on."), Stall()])
+    async with serving(settings, engine) as inside, socket(inside.url) as ws, inside.http() as http:
+        await ws.ask("Count.")
+        id = await created(ws)
+        await paused.reached.wait()
+        other = asyncio.create_task(http.post("/v1/responses", json={"model": MODEL, "input": "x"}))
+        await until(http_waits(http))
+        await steer(ws, id)
+        accepted = (await rest(ws, "response.steer.accepted"))[-1]
+        await rest(ws, "response.incomplete")
+        back = await ws.next()
+        other.cancel()
+    assert (back["type"], back["error"]["code"]) == ("response.steer.failed", "successor_creation_failed")
+    assert back["steer"] == {**accepted["steer"], "input": "Be brief."}
+
+
+async def test_a_frame_that_meets_a_bug_ends_the_connection_with_a_code(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    paused = Paused(opened("One, two"))
+    async with serving(settings, engine := scripted(paused)) as inside, socket(inside.url) as ws:
+        await ws.ask("Count.")
+        id = await created(ws)
+        await paused.reached.wait()
+        monkeypatch.setattr(Attachments, "read_into", None)
+        await steer(ws, id, [{"role": "user", "content": "Be brief."}])
+        with pytest.raises(ConnectionClosedError) as closed:
+            await rest(ws, "response.completed")
+        await until(lambda: engine.running == 0)
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == CloseCode.INTERNAL_ERROR
+    assert "a WebSocket met a bug" in caplog.text
 
 
 # --- real clients, a real pace ---

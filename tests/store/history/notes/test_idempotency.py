@@ -1,5 +1,7 @@
 """Requests with a key: one at a time makes each, as one turn, whoever dies, repeats or comes late."""
 
+import json
+
 import pytest
 from redis.asyncio import Redis
 
@@ -50,6 +52,21 @@ async def test_who_takes_over_from_a_dead_one_makes_it_as_the_same_turn_and_know
     assert not await brief.name(request, ONE, OTHER, kept=True)
     await brief.end(request, ONE, made=False)
     assert await taken(brief, request, THREE) == TakenRequest(FoundRequest.MINE, DIGITS, calls=2)
+
+
+async def test_who_died_when_the_clock_was_ahead_keeps_nobody_from_it(
+    them: KeyedRequests, redis: Redis, prefix: str
+) -> None:
+    request = await asked(them)
+    await them.take(request, ONE)
+    await them.name(request, ONE, DIGITS, kept=True)
+    shard = request.keys.digits[:2]
+    record = json.loads(await redis.hget(f"{prefix}:{{{shard}}}:keyed:{TENANT}", request.keys.digits) or "")
+    record["lease"] += 3 * 3_600_000
+    await redis.hset(f"{prefix}:{{{shard}}}:keyed:{TENANT}", request.keys.digits, json.dumps(record))
+
+    assert await them.take(request, TWO) == TakenRequest(FoundRequest.MINE, DIGITS)
+    assert not await them.renew(request, ONE)
 
 
 async def test_what_a_dead_one_may_yet_store_keeps_its_name_though_the_next_one_fails(brief: KeyedRequests) -> None:
