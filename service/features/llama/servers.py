@@ -197,11 +197,14 @@ def request_body(generation: Generation, context_tokens: int, *, cached: bool, g
 
 
 def template_body(transcript: Transcript) -> bytes:
-    """The body that asks for the text of a prompt."""
+    """The body that asks for the text of a prompt, in which tools stand all the same where none may be called: else the
+    server makes a grammar of their schemas, and refuses those that it can't.
+    """
     return _ENCODE(
         {
             "messages": msgspec.Raw(transcript.messages),
             "tools": msgspec.Raw(transcript.tools),
+            "tool_choice": "none",
             "chat_template_kwargs": msgspec.Raw(transcript.options),
             "add_generation_prompt": True,
         }

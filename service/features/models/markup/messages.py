@@ -9,7 +9,6 @@ the templates of those that write XML show tools. Our marks have to reach the mo
 each has an `own` text within, which is taken out where the others have been broken. Pure.
 """
 
-import json
 import re
 import zlib
 from collections import Counter
@@ -19,6 +18,7 @@ from typing import Any
 import msgspec
 
 from service.engine.port import ShownTools
+from service.features.models.markup.calls import is_object
 from service.features.models.markup.families import MARKUPS, CallsForm
 from service.features.models.markup.marks import LOOKS_LIKE_A_MARK
 from service.harmony.messages import text_of
@@ -124,13 +124,12 @@ def _add(
 
 def _object_of(arguments: str) -> str:
     """Arguments as a JSON object, as servers hand templates nothing else: text that is none, as of a call that was cut
-    short, is its one member.
+    short, is its one member. So is what Python's servers alone read, such as NaN or half of a pair of surrogates:
+    llama.cpp fails with it.
     """
-    try:
-        whole = isinstance(json.loads(arguments or "{}"), dict)  # as servers read it, which takes NaN
-    except (ValueError, RecursionError):
-        whole = False
-    return arguments if whole else msgspec.json.encode({"arguments": arguments}).decode()
+    if not arguments.strip():
+        return "{}"
+    return arguments if is_object(arguments) else msgspec.json.encode({"arguments": arguments}).decode()
 
 
 def spelled_out(arguments: str) -> str:
