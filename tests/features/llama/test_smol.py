@@ -107,7 +107,7 @@ async def test_nothing_that_is_said_becomes_a_mark(engine: ServersEngine) -> Non
 TEMPLATE = """\
 {% for tool in tools or [] %}{{ tool | tojson }}{% endfor %}
 {% for each in messages %}<|im_start|>{{ each.role }}
-{{ each.content }}{% for call in each.tool_calls or [] %}<tool_call>{{ call.function | tojson }}</tool_call>{% endfor %}\
+{{ each.content }}{% for call in each.tool_calls or [] %}<tool_call>{{ call.function | tojson }}{% endfor %}\
 <|im_end|>
 {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
 {% endif %}"""
