@@ -83,6 +83,11 @@ def test_a_call_without_arguments_has_an_empty_object(nothing: str) -> None:
     assert said["tool_calls"][0]["function"]["arguments"] == "{}"
 
 
+def test_a_call_without_an_id_is_called_the_same_in_each_prompt() -> None:
+    asked, ran = message("Look", "user"), [call("mail.look", "{}"), output("mail.look", "one")]
+    assert chat_messages([asked, *ran], {}) == [*chat_messages([asked], {}), *chat_messages(ran, {})]
+
+
 def test_no_two_tools_have_one_name() -> None:
     recipients = ["functions.mail__look", "functions.look", "mail.look", "functions.mail__look_", "a__b.c", "a.b__c"]
     assert len({*tool_names(recipients).values()}) == len(recipients)
