@@ -198,15 +198,17 @@ def request_body(generation: Generation, context_tokens: int, *, cached: bool, g
 
 def template_body(transcript: Transcript) -> bytes:
     """The body that asks for the text of a prompt, in which tools stand all the same where none may be called: else the
-    server makes a grammar of their schemas, and refuses those that it can't.
+    server makes a grammar of their schemas, and refuses those that it can't. Without tools one with `--no-jinja`
+    refuses a choice of them.
     """
+    choice = {} if transcript.tools == b"[]" else {"tool_choice": "none"}
     return _ENCODE(
         {
             "messages": msgspec.Raw(transcript.messages),
             "tools": msgspec.Raw(transcript.tools),
-            "tool_choice": "none",
             "chat_template_kwargs": msgspec.Raw(transcript.options),
             "add_generation_prompt": True,
+            **choice,
         }
     )
 

@@ -121,7 +121,7 @@ async def test_a_server_whose_model_was_changed_is_asked_about_marks_again(kind:
         if isinstance(kind, Llama):
             await kind.render(ask, facts, by_user("<|im_end|>"))
             return prompts[-1]
-        asked = Generation("g", "qwen", [], Sampling(8), asks=ChatRequest(by_user("<|im_end|>")))
+        asked = Generation("g", [], Sampling(8), asks=ChatRequest(by_user("<|im_end|>")))
         made = (await kind.disarm(ask, facts, asked)).asks
         return made.transcript.messages.decode() if made else ""
 
