@@ -7,19 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.engine.port import (
-    SHOWN,
-    ChatRequest,
-    EngineError,
-    EngineUnavailable,
-    Generation,
-    Sampling,
-    ShownTools,
-    Transcript,
-)
-from service.engine.servers.kind import ServerTerms
-from service.features.chat_servers.servers import LlamaByChat
-from service.features.llama.servers import Llama
+from service.engine.port import SHOWN, EngineError, EngineUnavailable, ShownTools, Transcript
 from service.features.models.markup.families import KEEPS
 from service.features.models.markup.messages import chat_messages
 from service.features.models.speech import BREAK, MAX_KNOWN, PLACES, Disarming, Written, speech_of
@@ -100,34 +88,6 @@ async def test_what_was_no_mark_of_a_servers_model_may_be_one_of_the_next() -> N
     marks.append("<|im_end|>")
     await disarming.speech_of(now, template(), "qwen3")
     assert await disarming.disarm(now, by_user("<|im_end|>")) == by_user(f"<{BREAK}|im_end|>")
-
-
-@pytest.mark.parametrize("kind", [Llama(shared=False), LlamaByChat(shared=False)])
-async def test_a_server_whose_model_was_changed_is_asked_about_marks_again(kind: Llama | LlamaByChat) -> None:
-    marks, prompts = list[str](), list[str]()
-
-    async def ask(method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
-        said: dict[str, Any] = json.loads(body or b"{}")
-        listed = {"data": [{"id": "qwen", "meta": {"n_vocab": 1000, "n_ctx": 8192}}]}
-        cut = [{"id": 5, "piece": each} for each in str(said.get("content")).split("\n") if each in marks]
-        answers = {"/v1/models": listed, "/props": {}, "/tokenize": {"tokens": cut}}
-        if path == "/tokenize" and not said["with_pieces"]:
-            return 200, b'{"tokens": []}'
-        prompts.append(str(said.get("messages")))
-        return 200, msgspec.json.encode(answers.get(path, {"prompt": prompts[-1]}))
-
-    async def words() -> str:
-        facts = await kind.facts(ask, ServerTerms)
-        if isinstance(kind, Llama):
-            await kind.render(ask, facts, by_user("<|im_end|>"))
-            return prompts[-1]
-        asked = Generation("g", [], Sampling(8), asks=ChatRequest(by_user("<|im_end|>")))
-        made = (await kind.disarm(ask, facts, asked)).asks
-        return made.transcript.messages.decode() if made else ""
-
-    assert "<|im_end|>" in await words()
-    marks.append("<|im_end|>")
-    assert "<|im_end|>" not in await words()
 
 
 async def test_however_many_texts_look_like_marks_so_many_are_asked_about_at_once() -> None:
