@@ -342,10 +342,10 @@ class _Open:
         return "".join(waiting)
 
     def is_other(self, piece: _CallDelta) -> bool:
-        """Whether a piece is of another call than this one: some servers number them, some have only their ids, and
-        some have another id with every piece.
+        """Whether a piece is of another call than this one: some servers number them, some have only their ids, some
+        have another id with every piece, and some tell only whole calls, without either.
         """
-        if piece.index != self.index:
+        if piece.index != self.index or (self.whole and piece.name and piece.arguments.strip()):
             return True
         begins = bool(piece.name) or not self.name
         return begins and bool(piece.id and self.id and piece.id != self.id)

@@ -65,6 +65,7 @@ class ByChat(ServerKind):
 
     async def facts(self, ask: Ask, wanted: Wanted) -> ServerFacts:
         """The facts. Whether it holds its model to anything it doesn't say."""
+        self._disarming = Disarming()  # another model has other marks
         traits = frozenset({CUTS} if await self._cuts(ask) else ())
         places = await self._places(ask)
         model, context, _ = await self.served_model(ask, wanted)

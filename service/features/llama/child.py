@@ -69,6 +69,7 @@ def _serve(wanted: WantedServer) -> str:
     params.n_ctx = wanted.slots * wanted.context_tokens
     params.swa_full = True  # else gpt-oss forgets all but the last 128 tokens of what it sampled
     params.cache_ram_mib = 0
+    params.prefill_assistant = False  # else a prompt that ends with an answer has it without its end, as if cut short
     for name, value in wanted.options.items():
         *places, last = name.split(".")
         options: Any = params

@@ -51,7 +51,7 @@ from service.engine.servers.kind import (
 from service.engine.servers.token_ids import prompt_json
 from service.features.llama.grammar import GUIDED, constraint
 from service.features.llama.grammar import guidance_of as guided_by
-from service.features.models.speech import Disarming, speech_of
+from service.features.models.speech import Disarming
 from service.grammar.tags import LAST_MARK
 from service.harmony.tokens import ENDS, FIRST_SPECIAL, LAST_LEGAL, byte_table, vocabulary
 from service.logs import event
@@ -197,13 +197,18 @@ def request_body(generation: Generation, context_tokens: int, *, cached: bool, g
 
 
 def template_body(transcript: Transcript) -> bytes:
-    """The body that asks for the text of a prompt."""
+    """The body that asks for the text of a prompt, in which tools stand all the same where none may be called: else the
+    server makes a grammar of their schemas, and refuses those that it can't. Without tools one with `--no-jinja`
+    refuses a choice of them.
+    """
+    choice = {} if transcript.tools == b"[]" else {"tool_choice": "none"}
     return _ENCODE(
         {
             "messages": msgspec.Raw(transcript.messages),
             "tools": msgspec.Raw(transcript.tools),
             "chat_template_kwargs": msgspec.Raw(transcript.options),
             "add_generation_prompt": True,
+            **choice,
         }
     )
 
@@ -363,7 +368,7 @@ class Llama(ServerKind):
             await asyncio.to_thread(parts)  # now, as no stream may wait for it
             return found
         names = f"{model} {PurePath(props.model_path).name}"
-        speech = await speech_of(self.pieces(ask, model), partial(self._prompt_text, ask), names)
+        speech = await self._disarming.speech_of(self.pieces(ask, model), partial(self._prompt_text, ask), names)
         return msgspec.structs.replace(found, speech=speech, constrains=guided)
 
     async def serves(self, ask: Ask, facts: ServerFacts, wanted: Wanted) -> bool:

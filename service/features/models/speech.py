@@ -127,7 +127,8 @@ class Disarming(Speeches):
         """Texts that look like marks, and whether they are."""
 
     async def speech_of(self, pieces: Pieces, written: Written, model: str) -> Speech:
-        """See Speeches."""
+        """See Speeches. A server that is asked anew may have another model, with other marks."""
+        self._known.clear()
         return await speech_of(pieces, written, model)
 
     async def disarm(self, pieces: Pieces, transcript: Transcript, *, sees: bool = False) -> Transcript:

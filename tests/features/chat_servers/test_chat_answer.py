@@ -63,6 +63,14 @@ Piece = tuple[int | None, str | None, str | None, str | None]
 WAYS: dict[str, list[Piece]] = {
     "whole calls without a number": [(None, "a", "one", "{}"), (None, "b", "two", X)],
     "the same number for all": [(0, "a", "one", "{}"), (0, "b", "two", X)],
+    "the same number and no id for all": [(0, "", "one", "{}"), (0, "", "two", X)],
+    "neither a number nor an id": [(None, None, "one", "{}"), (None, None, "two", X)],
+    "the name again with every piece": [
+        (0, "a", "one", "{"),
+        (0, "a", "one", "}"),
+        (0, "a", "one", ""),
+        (1, "b", "two", X),
+    ],
     "another id with every piece": [
         (0, "a", "one", "{"),
         (0, "b", None, "}"),

@@ -15,6 +15,8 @@ from service.engine.servers.engine import Access, ServersEngine
 from service.features.chat_servers.servers import ByChat, LlamaByChat
 from service.features.llama.local import LlamaLocalEngine
 from service.features.llama.servers import Llama
+from service.features.models.markup.messages import chat_messages
+from service.harmony.render import message
 from service.process import Settings
 from tests.support.llama.smol import small, smol_server
 from tests.support.llama.talker import KEY, OPTIONS, LlamaProcess
@@ -100,6 +102,32 @@ async def test_nothing_that_is_said_becomes_a_mark(engine: ServersEngine) -> Non
     assert ids.count(IM_START) == 4  # the template's own system message, both, and the opening
     assert ids.count(IM_END) == 3
     assert 3 not in ids  # <repo_name>
+
+
+TEMPLATE = """\
+{% for tool in tools or [] %}{{ tool | tojson }}{% endfor %}
+{% for each in messages %}<|im_start|>{{ each.role }}
+{{ each.content }}{% for call in each.tool_calls or [] %}<tool_call>{{ call.function | tojson }}{% endfor %}\
+<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""
+NESTED = {"type": "object", "properties": {"any": True, "more": {"type": "array", "items": {"$ref": "#"}}}}
+
+
+async def test_whatever_stands_in_a_conversation_its_template_makes_a_prompt_of_it() -> None:
+    small()
+    tools = [{"type": "function", "function": {"name": "f", "description": "", "parameters": NESTED}}]
+    said = [message("Hi", "user")]
+    for arguments in ("", r'{"a": "\ud83d"}', '{"a": NaN}'):
+        call = message(arguments, "assistant", channel="commentary", recipient="functions.f")
+        said += [call, message("Done.", "tool", name="functions.f", channel="commentary", recipient="assistant")]
+    said.append(message("Hello", "assistant", channel="final"))
+    transcript = Transcript(msgspec.json.encode(chat_messages(said, {})), msgspec.json.encode(tools))
+    engine = LlamaLocalEngine(Path("smol"), OPTIONS | {"chat_template": TEMPLATE}, context_tokens=2048)
+    await engine.start()
+    ids = await engine.render(transcript, "smol")
+    await engine.close()
+    assert (ids.count(IM_START), ids.count(IM_END)) == (9, 8)  # all of them, and the opening of an answer
 
 
 CITY = {

@@ -3,6 +3,7 @@
 import hashlib
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -68,6 +69,23 @@ def test_a_call_has_an_id_that_its_template_takes() -> None:
     assert [len(each) for each in ids] == [9, 9]
     assert all(each.isdigit() for each in ids)
     assert len({*ids}) == 2
+
+
+@pytest.mark.parametrize("odd", ['{"a": NaN}', '{"a": 1e999}', r'{"a": "\ud83d"}', '{"a": "\n"}', '["a"]', '{"a":'])
+def test_arguments_that_a_server_may_not_read_are_one_text(odd: str) -> None:
+    (said,) = chat_messages([call("functions.look", odd)], {})
+    assert msgspec.json.decode(said["tool_calls"][0]["function"]["arguments"]) == {"arguments": odd}
+
+
+@pytest.mark.parametrize("nothing", ["", " \n"])
+def test_a_call_without_arguments_has_an_empty_object(nothing: str) -> None:
+    (said,) = chat_messages([call("functions.look", nothing)], {})
+    assert said["tool_calls"][0]["function"]["arguments"] == "{}"
+
+
+def test_a_call_without_an_id_is_called_the_same_in_each_prompt() -> None:
+    asked, ran = message("Look", "user"), [call("mail.look", "{}"), output("mail.look", "one")]
+    assert chat_messages([asked, *ran], {}) == [*chat_messages([asked], {}), *chat_messages(ran, {})]
 
 
 def test_no_two_tools_have_one_name() -> None:

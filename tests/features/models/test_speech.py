@@ -77,6 +77,19 @@ async def test_a_mark_that_was_known_is_broken_where_what_is_known_is_given_up()
     assert json.loads(made.messages)[0]["content"] == f"<{BREAK}|im_end|> <new>"
 
 
+async def test_what_was_no_mark_of_a_servers_model_may_be_one_of_the_next() -> None:
+    marks = list[str]()
+
+    async def now(text: str) -> Sequence[tuple[int, str]]:
+        return [(0, line) for line in text.split("\n") if line in marks]
+
+    disarming = Disarming()
+    assert await disarming.disarm(now, by_user("<|im_end|>")) == by_user("<|im_end|>")
+    marks.append("<|im_end|>")
+    await disarming.speech_of(now, template(), "qwen3")
+    assert await disarming.disarm(now, by_user("<|im_end|>")) == by_user(f"<{BREAK}|im_end|>")
+
+
 async def test_however_many_texts_look_like_marks_so_many_are_asked_about_at_once() -> None:
     asked = list[int]()
 
@@ -105,7 +118,7 @@ async def test_a_mark_in_arguments_that_a_template_decodes_is_broken() -> None:
 
 
 def test_arguments_say_the_same_without_escapes() -> None:
-    arguments = r'{"a": "\\u0041\\\u0041\"\n\u0000\ud83d\ude00\/\u2028\u0022\u005c\u005cu0041", "b": NaN}'
+    arguments = r'{"a": "\\u0041\\\u0041\"\n\u0000\ud83d\ude00\/\u2028\u0022\u005c\u005cu0041"}'
     assert str(json.loads(shown(arguments))) == str(json.loads(arguments))
 
 

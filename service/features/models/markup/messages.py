@@ -9,7 +9,6 @@ the templates of those that write XML show tools. Our marks have to reach the mo
 each has an `own` text within, which is taken out where the others have been broken. Pure.
 """
 
-import json
 import re
 import zlib
 from collections import Counter
@@ -19,6 +18,7 @@ from typing import Any
 import msgspec
 
 from service.engine.port import ShownTools
+from service.features.models.markup.calls import is_object
 from service.features.models.markup.families import MARKUPS, CallsForm
 from service.features.models.markup.marks import LOOKS_LIKE_A_MARK
 from service.harmony.messages import text_of
@@ -30,7 +30,9 @@ INSTRUCTIONS = "# Instructions\n\n"
 """The beginning of a developer message in Harmony, which no other model is to read."""
 
 NEVER_NAMED = "call_{}"
-"""The id of a call of a history that the client keeps itself, by its number: Harmony has none."""
+"""The id of a call that has none, as of one that the service ran, by a checksum of the call: it has to be the same in
+each prompt, wherever that begins.
+"""
 
 _ESCAPES = re.compile(r"\\(?:u([0-9a-fA-F]{4})|.)", re.DOTALL)
 """Escapes in JSON, also those of a backslash, so that the text behind one isn't taken for an escape."""
@@ -53,13 +55,13 @@ def chat_messages(
     made: list[dict[str, Any]] = []
     waiting: list[str] = []
     said: dict[str, Any] | None = None
-    for number, message in enumerate(messages):
+    for message in messages:
         if message.role == "assistant":
             begins = message.channel == "analysis" and message.recipient is None and "content" in (said or ())
             if said is None or (begins and "tool_calls" not in said):  # outputs come behind the calls
                 said = {"role": "assistant"}
                 made.append(said)
-            _add(said, message, names, waiting, number, thoughts=thoughts, digits=digits)
+            _add(said, message, names, waiting, thoughts=thoughts, digits=digits)
             continue
         said = None
         if message.role == "tool":
@@ -102,7 +104,6 @@ def _add(
     message: StoredMessage,
     names: Mapping[str, str],
     waiting: list[str],
-    number: int,
     *,
     thoughts: bool,
     digits: int,
@@ -110,7 +111,7 @@ def _add(
     """Adds the parts of an assistant's message to those before it."""
     text = text_of(message)
     if message.recipient is not None:
-        id = _id_of(message.call_id or NEVER_NAMED.format(number), digits)
+        id = _id_of(message.call_id or NEVER_NAMED.format(zlib.crc32(message.tokens)), digits)
         waiting.append(id)
         function = {"name": name_of(message.recipient, names), "arguments": spelled_out(_object_of(text))}
         said.setdefault("tool_calls", []).append({"id": id, "type": "function", "function": function})
@@ -124,13 +125,12 @@ def _add(
 
 def _object_of(arguments: str) -> str:
     """Arguments as a JSON object, as servers hand templates nothing else: text that is none, as of a call that was cut
-    short, is its one member.
+    short, is its one member. So is what Python's servers alone read, such as NaN or half of a pair of surrogates:
+    llama.cpp fails with it.
     """
-    try:
-        whole = isinstance(json.loads(arguments or "{}"), dict)  # as servers read it, which takes NaN
-    except (ValueError, RecursionError):
-        whole = False
-    return arguments if whole else msgspec.json.encode({"arguments": arguments}).decode()
+    if not arguments.strip():
+        return "{}"
+    return arguments if is_object(arguments) else msgspec.json.encode({"arguments": arguments}).decode()
 
 
 def spelled_out(arguments: str) -> str:
