@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from service.features.sandbox.port import FOLDER, NoFile, SessionFile
+from service.features.sandbox.port import FOLDER, Full, NoFile, SessionFile
 
 MAX_DEPTH = 32
 """How deep folders may lie in each other: a deeper tree counts as too many files."""
@@ -230,10 +230,13 @@ class FileWriting:
             os.fchown(self._file, uid, uid)
 
     def write(self, content: bytes) -> None:
-        """Append to it."""
+        """Append to it. Raises Full where the disk has no room."""
         rest = memoryview(content)
-        while rest:
-            rest = rest[os.write(self._file, rest) :]
+        try:
+            while rest:
+                rest = rest[os.write(self._file, rest) :]
+        except OSError as error:
+            raise Full(f"the file can't be written: {error.strerror}") from error
 
     def finish(self) -> SeenFile:
         """Give it its name. Raises NoFile where a folder has it."""
