@@ -22,6 +22,7 @@ from store.errors import ArchiveUnavailable, NewerFormat, StoreError, StoreUnava
 from store.history.history import ConversationHistoryStore
 from store.history.records import TenantRecords
 from store.redis.connection import connect
+from tests.support.sandbox.sandboxes import bare
 from tests.support.waiting import until
 
 TENANT = "ada"
@@ -152,6 +153,16 @@ class Uploads(Attachments):
         if self.away is not None:
             await self.away()
         yield b"1"
+
+
+async def test_a_call_runs_once_and_other_code_that_was_sampled_again_in_its_place_runs_too(records: Away) -> None:
+    with bare() as sandbox:
+        containers = Containers(records, sandbox, "here", Clock())
+        await containers.start()
+        counting, id = "x = globals().get('x', 0) + 1; x", containers.new_id(TENANT)
+        told = [(await called(containers, code, id)).told for code in (counting, counting, "x * 10")]
+        await sandbox.aclose()
+    assert told == ["1\n", "1\n", "10\n"]
 
 
 @pytest.mark.parametrize(("status", "ended"), [("ok", "completed"), ("lost", "failed")])
