@@ -238,12 +238,12 @@ class Containers:
                 await self._records.drop(tenant, each)
             await self._records.keep(tenant, id, encoded)
 
-    async def touch(self, tenant: str, id: str) -> ContainerRecord | None:
-        """Note that a container is used, unless it has expired. Returns its record, also of a deleted one; None where
-        there is none. Raises StoreError.
+    async def touch(self, tenant: str, id: str, *, ran: bool = False) -> ContainerRecord | None:
+        """Note that a container is used, unless it has expired; or that code `ran` in it, perhaps for longer than it
+        may be idle. Returns its record, also of a deleted one; None where there is none. Raises StoreError.
         """
         now = self._clock()
-        return await self._change(tenant, id, lambda known: {"active_at": now} if self.lives(known) else {})
+        return await self._change(tenant, id, lambda known: {"active_at": now} if ran or self.lives(known) else {})
 
     async def use(self, tenant: str, id: str) -> ContainerRecord:
         """The record of a container that has not expired; notes its use. Raises ApiError 404 and 400, StoreError."""

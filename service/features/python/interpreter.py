@@ -185,7 +185,7 @@ class PythonRun:
             if cell.ended == "lost":
                 await self._lose(opened.id)
             elif not self._containers.is_fresh(opened.record):
-                await self._containers.touch(self._tenant, opened.id)
+                await self._containers.touch(self._tenant, opened.id, ran=True)
         except StoreError as error:
             event(logger, logging.WARNING, "a container's use was not noted", reason=str(error))
 

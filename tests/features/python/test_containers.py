@@ -267,6 +267,14 @@ async def test_a_container_expires_once_it_was_idle_for_its_minutes(containers: 
         await containers.found(TENANT, id)
 
 
+async def test_a_container_lives_on_whose_code_ran_for_longer_than_it_may_be_idle(
+    containers: Containers, sandbox: Sandbox
+) -> None:
+    id, sandbox.seconds = containers.new_id(TENANT), 65
+    await containers.open(TENANT, id, name="sums", minutes=1)
+    assert [(await called(containers, "1", id)).told for _ in range(2)] == ["1", "1"]
+
+
 async def test_a_sandbox_that_comes_after_the_service_is_used_from_then_on(records: Away, sandbox: Sandbox) -> None:
     sandbox.first_good_start = 4
     containers = Containers(records, sandbox, "there", lambda: 1_000.0, Backoff(0.001, 0.01))
