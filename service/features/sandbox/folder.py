@@ -269,7 +269,8 @@ def remove_file(folder: Path, path: str) -> None:
 
 def parts_of(path: str) -> list[str]:
     """The names on the way to a file, from a path below FOLDER or without it. Raises NoFile."""
-    parts = path.removeprefix(f"{FOLDER}/").split("/")
+    path = path.removeprefix(f"{FOLDER}/")
+    parts = path.split("/")
     named = all(0 < len(os.fsencode(part)) <= MAX_NAME_BYTES and part not in (".", "..") for part in parts)
     whole = len(path) <= MAX_PATH_CHARS and len(parts) <= MAX_DEPTH and "\0" not in path and _is_text(path)
     if not named or not whole:

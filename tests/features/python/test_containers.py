@@ -11,11 +11,20 @@ from service.api.outcome import HostedCall, Outcome
 from service.api.tools.callee import Hosted
 from service.backoff import Backoff
 from service.entrance import Entry
-from service.errors import InvalidRequest
-from service.features.python.containers import CONTAINERS, FRESH_SECONDS, VERSION, Containers
+from service.errors import ApiError, InvalidRequest
+from service.features.python.containers import CONTAINERS, FRESH_SECONDS, VERSION, Containers, file_id
 from service.features.python.interpreter import PythonRun
 from service.features.python.shapes import WantedContainer
-from service.features.sandbox.port import Cell, Full, OpenedSession, SessionFile, SessionGone, SessionLimits, Unusable
+from service.features.sandbox.port import (
+    Cell,
+    Full,
+    NoFile,
+    OpenedSession,
+    SessionFile,
+    SessionGone,
+    SessionLimits,
+    Unusable,
+)
 from service.process import Settings
 from service.responses.attachments import AttachedFile, Attachments
 from store.errors import ArchiveUnavailable, NewerFormat, StoreError, StoreUnavailable
@@ -230,6 +239,31 @@ async def test_a_container_without_all_of_its_files_runs_no_code(
     uploads.away = None
     assert (await run.call(asked)).status == "completed"
     assert sandbox.written == {(sandbox.sessions[0], "/mnt/data/a.csv")}
+
+
+async def test_files_of_one_name_are_all_in_a_container(containers: Containers, sandbox: Sandbox) -> None:
+    id = containers.new_id(TENANT)
+    outcome = await PythonRun(containers, TENANT, Uploads()).call(call_of(id, "1", "file-a", "file-b", "file-c"))
+    assert outcome.status == "completed"
+    assert sandbox.written == {(id, f"/mnt/data/{name}") for name in ("a.csv", "2-a.csv", "3-a.csv")}
+
+
+async def test_a_file_that_went_since_it_was_listed_is_not_found(
+    containers: Containers, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def listed(session: str) -> list[SessionFile]:
+        return [SessionFile("/mnt/data/a.csv", 1, 0)]
+
+    async def gone(session: str, path: str) -> None:
+        raise NoFile("there is no file")
+
+    id = containers.new_id(TENANT)
+    await called(containers, "1", id)
+    monkeypatch.setattr(sandbox, "files", listed)
+    monkeypatch.setattr(sandbox, "remove", gone)
+    with pytest.raises(ApiError, match="not found") as refused:
+        await containers.remove(TENANT, id, file_id(id, "/mnt/data/a.csv"))
+    assert refused.value.status == 404
 
 
 async def test_who_goes_on_for_a_process_that_died_amid_the_files_of_a_container_begins_with_them(
