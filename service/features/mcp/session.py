@@ -202,7 +202,12 @@ class ToolSession:
             await asyncio.gather(task, return_exceptions=True)
 
     async def _client(self) -> Client:
-        """The client, connected: once for all that wait. A session that has ended by itself is opened anew."""
+        """The client, connected: once for all that wait. A session that has ended by itself is opened anew, and so is
+        that of a program that ended, or said too much, between two requests.
+        """
+        over = self.connection.program is not None and self._heard is not None and self._heard.failure is not None
+        if over and self._ready is not None and self._ready.done():
+            await self._end()
         if self._ready is None or (self._task is not None and self._task.done()):
             self._ready = asyncio.get_running_loop().create_future()
             self._task = asyncio.create_task(self._run(self._ready))

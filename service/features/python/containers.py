@@ -7,9 +7,10 @@ told from one that never existed.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from hashlib import blake2b
+from itertools import count
 from typing import Any, NamedTuple
 
 import msgspec
@@ -219,8 +220,11 @@ class Containers:
         try:
             for each in opened.instead_of:
                 await self.lose(*each)
-            uploads = [_mark((await self._write(tenant, id, file.name, file.content)).path) for file in files]
-            record = msgspec.structs.replace(record, active_at=self._clock(), uploads=tuple(uploads))
+            uploads = dict[str, bytes]()
+            for file in files:
+                name = next(each for each in _names(file.name) if each not in uploads)
+                uploads[name] = _mark((await self._write(tenant, id, name, file.content)).path)
+            record = msgspec.structs.replace(record, active_at=self._clock(), uploads=tuple(uploads.values()))
             await self._record(tenant, id, msgspec.msgpack.encode(record))
         except (ApiError, Full, StoreError):
             await self._close(id)
@@ -238,12 +242,12 @@ class Containers:
                 await self._records.drop(tenant, each)
             await self._records.keep(tenant, id, encoded)
 
-    async def touch(self, tenant: str, id: str) -> ContainerRecord | None:
-        """Note that a container is used, unless it has expired. Returns its record, also of a deleted one; None where
-        there is none. Raises StoreError.
+    async def touch(self, tenant: str, id: str, *, ran: bool = False) -> ContainerRecord | None:
+        """Note that a container is used, unless it has expired; or that code `ran` in it, perhaps for longer than it
+        may be idle. Returns its record, also of a deleted one; None where there is none. Raises StoreError.
         """
         now = self._clock()
-        return await self._change(tenant, id, lambda known: {"active_at": now} if self.lives(known) else {})
+        return await self._change(tenant, id, lambda known: {"active_at": now} if ran or self.lives(known) else {})
 
     async def use(self, tenant: str, id: str) -> ContainerRecord:
         """The record of a container that has not expired; notes its use. Raises ApiError 404 and 400, StoreError."""
@@ -298,8 +302,7 @@ class Containers:
         for each in await self.files(tenant, id):
             if each.id == wanted:
                 return each
-        told = f"Container file with id '{brief(wanted)}' not found."
-        raise ApiError(404, told, code="container_file_not_found", param="file_id")
+        raise _file_not_found(wanted)
 
     async def write(self, tenant: str, id: str, name: str, content: AsyncIterator[bytes]) -> KeptFile:
         """Write a user's file into a container. Raises ApiError 404, 400 and 503, StoreError."""
@@ -318,19 +321,19 @@ class Containers:
     async def read(self, tenant: str, id: str, wanted: str) -> AsyncIterator[bytes]:
         """The content of a container's file. Raises as `files` does, before the first piece."""
         path = (await self.file(tenant, id, wanted)).file.path
-        async with self._refusing(tenant, id):
+        async with self._refusing(tenant, id, wanted):
             return await begin(self.sandbox.read(id, path))
 
     async def remove(self, tenant: str, id: str, wanted: str) -> None:
         """Delete a file of a container. Raises as `files` does."""
         path = (await self.file(tenant, id, wanted)).file.path
-        async with self._refusing(tenant, id):
+        async with self._refusing(tenant, id, wanted):
             await self.sandbox.remove(id, path)
         await self._change(tenant, id, lambda known: {"uploads": _without(known, _mark(path))})
 
     @asynccontextmanager
-    async def _refusing(self, tenant: str, id: str) -> AsyncGenerator[None]:
-        """Raise the errors for the client, made of the sandbox's."""
+    async def _refusing(self, tenant: str, id: str, wanted: str = "") -> AsyncGenerator[None]:
+        """Raise the errors for the client, made of the sandbox's; a `wanted` file may be gone since it was found."""
         try:
             yield
         except SessionGone as error:
@@ -339,7 +342,15 @@ class Containers:
         except Unusable as error:
             raise unavailable("The sandbox is not available at the moment.") from error
         except (Full, NoFile) as error:
+            if wanted:
+                raise _file_not_found(wanted) from error
             raise InvalidRequest(f"The file can't be stored: {error}.", code="invalid_value", param="file") from error
+
+
+def _names(name: str) -> Iterator[str]:
+    """The names that a copy of a file may have: its own, and those for one whose name another one has."""
+    yield name
+    yield from (f"{number}-{name}" for number in count(2))
 
 
 def _mark(path: str) -> bytes:
@@ -355,6 +366,11 @@ def not_found(id: str) -> ApiError:
     """The refusal, 404: this tenant has no such container."""
     told = f"Container with id '{brief(id)}' not found."
     return ApiError(404, told, code="container_not_found", param="container_id")
+
+
+def _file_not_found(id: str) -> ApiError:
+    told = f"Container file with id '{brief(id)}' not found."
+    return ApiError(404, told, code="container_file_not_found", param="file_id")
 
 
 def expiry_refusal() -> InvalidRequest:

@@ -1,14 +1,16 @@
 """Python for `code_interpreter`: a call becomes a cell of a container's session, and the cell an outcome.
 
-A call has one id, by which the sandbox knows its cell: a worker that takes over gets the same cell, and nothing runs
-twice. Where the session is gone, nobody knows whether the call ran, so it has failed. The next one gets another
-container, and the model is told that its variables are gone.
+A call has one id, by which, with its code, the sandbox knows its cell: a worker that takes over gets the same cell, and
+nothing runs twice; a response that is sampled again may have other code in its place, which is a cell of its own. Where
+the session is gone, nobody knows whether the call ran, so it has failed. The next one gets another container, and the
+model is told that its variables are gone.
 """
 
 import logging
 from base64 import b64encode
 from collections.abc import Callable
 from contextlib import suppress
+from hashlib import blake2b
 from typing import Any, Literal
 
 from service.api.content import no_such_file
@@ -34,6 +36,8 @@ SHOWN_IMAGE_BYTES = 3 << 20
 
 SHOWN_RESPONSE_BYTES = 16 << 20
 """The most bytes of images in all items of a response."""
+
+_CODE_DIGEST_BYTES = 16
 
 logger = logging.getLogger(__name__)
 
@@ -171,8 +175,9 @@ class PythonRun:
 
     async def _cell(self, opened: OpenedContainer, call: HostedCall) -> Cell | None:
         """The cell of a call's code; None where the sandbox is gone. Raises Full, SessionGone."""
+        digest = blake2b(call.arguments.encode("utf-8", "replace"), digest_size=_CODE_DIGEST_BYTES).hexdigest()
         with suppress(Unusable):
-            return await self._containers.sandbox.run(opened.id, call.id, call.arguments)
+            return await self._containers.sandbox.run(opened.id, f"{call.id}-{digest}", call.arguments)
 
     async def _note(self, cell: Cell, opened: OpenedContainer) -> None:
         """Note that a container was used, or is lost with this cell. The cell counts even if the note fails."""
@@ -180,7 +185,7 @@ class PythonRun:
             if cell.ended == "lost":
                 await self._lose(opened.id)
             elif not self._containers.is_fresh(opened.record):
-                await self._containers.touch(self._tenant, opened.id)
+                await self._containers.touch(self._tenant, opened.id, ran=True)
         except StoreError as error:
             event(logger, logging.WARNING, "a container's use was not noted", reason=str(error))
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from service.features.sandbox.port import FOLDER, NoFile, SessionFile
+from service.features.sandbox.port import FOLDER, Full, NoFile, SessionFile
 
 MAX_DEPTH = 32
 """How deep folders may lie in each other: a deeper tree counts as too many files."""
@@ -230,10 +230,13 @@ class FileWriting:
             os.fchown(self._file, uid, uid)
 
     def write(self, content: bytes) -> None:
-        """Append to it."""
+        """Append to it. Raises Full where the disk has no room."""
         rest = memoryview(content)
-        while rest:
-            rest = rest[os.write(self._file, rest) :]
+        try:
+            while rest:
+                rest = rest[os.write(self._file, rest) :]
+        except OSError as error:
+            raise Full(f"the file can't be written: {error.strerror}") from error
 
     def finish(self) -> SeenFile:
         """Give it its name. Raises NoFile where a folder has it."""
@@ -266,7 +269,8 @@ def remove_file(folder: Path, path: str) -> None:
 
 def parts_of(path: str) -> list[str]:
     """The names on the way to a file, from a path below FOLDER or without it. Raises NoFile."""
-    parts = path.removeprefix(f"{FOLDER}/").split("/")
+    path = path.removeprefix(f"{FOLDER}/")
+    parts = path.split("/")
     named = all(0 < len(os.fsencode(part)) <= MAX_NAME_BYTES and part not in (".", "..") for part in parts)
     whole = len(path) <= MAX_PATH_CHARS and len(parts) <= MAX_DEPTH and "\0" not in path and _is_text(path)
     if not named or not whole:

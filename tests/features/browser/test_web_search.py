@@ -98,6 +98,30 @@ async def test_pages_and_cursors_go_on_with_the_conversation(searching: Settings
     assert second.output_text == f"Still {SHOWN} and ([docs.invalid]({MOON}))."
 
 
+async def test_cursors_stay_where_an_item_was_deleted(searching: Settings) -> None:
+    engine = scripted(
+        [SEARCHED],
+        [call("open", f'{{"id": "{TIDES}"}}')],
+        [call("open", f'{{"id": "{TIDES}"}}')],
+        [call("open", f'{{"id": "{MOON}"}}')],
+        [answer("Ten.")],
+        [call("find", '{"cursor": 2, "pattern": "line 399"}')],
+        [call("find", '{"cursor": 3, "pattern": "high"}')],
+        [answer("Ten【1†L2】【2†L2】【3†L2】【4†L0】.")],
+    )
+    async with serving(searching, engine) as service, service.client() as client:
+        conversation = (await client.conversations.create()).id
+        first = await ask(client, conversation=conversation)
+        for deleted in first.output[:2]:
+            await client.conversations.items.delete(str(deleted.id), conversation_id=conversation)
+        second = await ask(client, input="Sure?", conversation=conversation)
+
+    assert "Cursor `2` shows no page, and is no longer available." in prompts(engine)[-2]
+    assert "[4] Find results for text: `high` in `The moon`" in prompts(engine)[-1]
+    shown = f"([docs.invalid]({MOON}))"
+    assert second.output_text == f"Ten【1†L2】【2†L2】 {shown} {shown}."
+
+
 @pytest.mark.parametrize(
     ("tool", "arguments", "told"),
     [

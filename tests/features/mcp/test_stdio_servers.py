@@ -148,6 +148,14 @@ async def test_a_program_that_can_not_be_spoken_to_says_why(
     assert len(cast(Any, record).fields["last_words"]) <= COMPLAINT_BYTES
 
 
+async def test_a_program_that_ended_between_two_calls_is_started_again() -> None:
+    ending = "text = str(os.getpid()); import threading; threading.Timer(2, lambda: os._exit(3)).start()"
+    async with running(program(during=ending)) as session:
+        first = int((await session.call("t", {})).text)
+        await until(lambda: session._heard is not None and session._heard.failure == "its program ended")
+        assert int((await session.call("t", {})).text) != first
+
+
 async def test_a_program_has_time_to_start_before_it_lists_its_tools() -> None:
     async with running(program("time.sleep(2)"), ToolLimits(start_seconds=20, list_seconds=1.5)) as session:
         assert (await session.list_tools()).tools[0].name == "t"

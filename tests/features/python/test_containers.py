@@ -11,17 +11,27 @@ from service.api.outcome import HostedCall, Outcome
 from service.api.tools.callee import Hosted
 from service.backoff import Backoff
 from service.entrance import Entry
-from service.errors import InvalidRequest
-from service.features.python.containers import CONTAINERS, FRESH_SECONDS, VERSION, Containers
+from service.errors import ApiError, InvalidRequest
+from service.features.python.containers import CONTAINERS, FRESH_SECONDS, VERSION, Containers, file_id
 from service.features.python.interpreter import PythonRun
 from service.features.python.shapes import WantedContainer
-from service.features.sandbox.port import Cell, Full, OpenedSession, SessionFile, SessionGone, SessionLimits, Unusable
+from service.features.sandbox.port import (
+    Cell,
+    Full,
+    NoFile,
+    OpenedSession,
+    SessionFile,
+    SessionGone,
+    SessionLimits,
+    Unusable,
+)
 from service.process import Settings
 from service.responses.attachments import AttachedFile, Attachments
 from store.errors import ArchiveUnavailable, NewerFormat, StoreError, StoreUnavailable
 from store.history.history import ConversationHistoryStore
 from store.history.records import TenantRecords
 from store.redis.connection import connect
+from tests.support.sandbox.sandboxes import bare
 from tests.support.waiting import until
 
 TENANT = "ada"
@@ -154,6 +164,16 @@ class Uploads(Attachments):
         yield b"1"
 
 
+async def test_a_call_runs_once_and_other_code_that_was_sampled_again_in_its_place_runs_too(records: Away) -> None:
+    with bare() as sandbox:
+        containers = Containers(records, sandbox, "here", Clock())
+        await containers.start()
+        counting, id = "x = globals().get('x', 0) + 1; x", containers.new_id(TENANT)
+        told = [(await called(containers, code, id)).told for code in (counting, counting, "x * 10")]
+        await sandbox.aclose()
+    assert told == ["1\n", "1\n", "10\n"]
+
+
 @pytest.mark.parametrize(("status", "ended"), [("ok", "completed"), ("lost", "failed")])
 async def test_code_that_ran_counts_though_nobody_can_note_it(
     containers: Containers, sandbox: Sandbox, caplog: pytest.LogCaptureFixture, status: str, ended: str
@@ -221,6 +241,31 @@ async def test_a_container_without_all_of_its_files_runs_no_code(
     assert sandbox.written == {(sandbox.sessions[0], "/mnt/data/a.csv")}
 
 
+async def test_files_of_one_name_are_all_in_a_container(containers: Containers, sandbox: Sandbox) -> None:
+    id = containers.new_id(TENANT)
+    outcome = await PythonRun(containers, TENANT, Uploads()).call(call_of(id, "1", "file-a", "file-b", "file-c"))
+    assert outcome.status == "completed"
+    assert sandbox.written == {(id, f"/mnt/data/{name}") for name in ("a.csv", "2-a.csv", "3-a.csv")}
+
+
+async def test_a_file_that_went_since_it_was_listed_is_not_found(
+    containers: Containers, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def listed(session: str) -> list[SessionFile]:
+        return [SessionFile("/mnt/data/a.csv", 1, 0)]
+
+    async def gone(session: str, path: str) -> None:
+        raise NoFile("there is no file")
+
+    id = containers.new_id(TENANT)
+    await called(containers, "1", id)
+    monkeypatch.setattr(sandbox, "files", listed)
+    monkeypatch.setattr(sandbox, "remove", gone)
+    with pytest.raises(ApiError, match="not found") as refused:
+        await containers.remove(TENANT, id, file_id(id, "/mnt/data/a.csv"))
+    assert refused.value.status == 404
+
+
 async def test_who_goes_on_for_a_process_that_died_amid_the_files_of_a_container_begins_with_them(
     containers: Containers, sandbox: Sandbox
 ) -> None:
@@ -254,6 +299,14 @@ async def test_a_container_expires_once_it_was_idle_for_its_minutes(containers: 
     sandbox.clock.now += 1
     with pytest.raises(InvalidRequest, match="expired"):
         await containers.found(TENANT, id)
+
+
+async def test_a_container_lives_on_whose_code_ran_for_longer_than_it_may_be_idle(
+    containers: Containers, sandbox: Sandbox
+) -> None:
+    id, sandbox.seconds = containers.new_id(TENANT), 65
+    await containers.open(TENANT, id, name="sums", minutes=1)
+    assert [(await called(containers, "1", id)).told for _ in range(2)] == ["1", "1"]
 
 
 async def test_a_sandbox_that_comes_after_the_service_is_used_from_then_on(records: Away, sandbox: Sandbox) -> None:

@@ -157,3 +157,23 @@ async def test_a_cell_is_interrupted_though_the_service_was_begun_where_interrup
     finally:
         signal.signal(signal.SIGINT, before)
     assert cell.ended == "timeout"
+
+
+def test_a_file_for_which_the_disk_has_no_room_is_refused(tmp_path: Path) -> None:
+    writing = folders.FileWriting(tmp_path, "large", None)
+    with open("/dev/full", "wb") as full:
+        os.dup2(full.fileno(), writing._file)
+    with pytest.raises(Full, match="No space left"):
+        writing.write(b"x")
+    writing.close()
+    assert not list(tmp_path.iterdir())
+
+
+def test_each_path_that_is_listed_can_be_read(tmp_path: Path) -> None:
+    folder = tmp_path / "d"
+    folder.mkdir()
+    long = "/".join(["a" * 250] * 4 + ["b" * 20])
+    (folder / long).parent.mkdir(parents=True)
+    (folder / long).touch()
+    (file,) = folders.files_below(folder, 9)
+    os.close(folders.open_file(folder, file.path))

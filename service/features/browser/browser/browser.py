@@ -25,7 +25,15 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from service.features.browser.browser.page import SOURCE, Display, Page, lines_of, plain, without_links
+from service.features.browser.browser.page import (
+    SOURCE,
+    Display,
+    Page,
+    lines_of,
+    page_under,
+    plain,
+    without_links,
+)
 from service.harmony import tokens
 from store.turn import StoredMessage
 
@@ -172,14 +180,12 @@ def _cursor(given: dict[str, Any], displays: Sequence[Display]) -> int:
 
 def page_at(displays: Sequence[Display], cursor: int) -> Page:
     """The page of an existing cursor. Raises PageGone, and UsageError for a page that can't be fetched again."""
-    display = displays[cursor]
-    while display.page is None:
-        display = displays[display.again]
-    if not display.page.whole and display.page.kind != "page":
+    page = page_under(displays, cursor)
+    if page is None or (not page.whole and page.kind != "page"):
         raise UsageError(f"Cursor `{cursor}` shows no page, and is no longer available.")
-    if not display.page.whole:
-        raise PageGone(display.page.url)
-    return display.page
+    if not page.whole:
+        raise PageGone(page.url)
+    return page
 
 
 def restore(displays: Sequence[Display], page: Page) -> list[Display]:
@@ -211,20 +217,24 @@ def view_of(displays: Sequence[Display], page: Page, wanted: Asked, view_tokens:
     if page.kind == "page":
         for cursor in range(len(displays) - 1, -1, -1):
             if displays[cursor].page == page:
-                return text, Display(again=cursor)
-    return text, Display(page)
+                return text, Display(again=cursor, cursor=len(displays))
+    return text, Display(page, cursor=len(displays))
 
 
 def displays_of(notes: Iterable[StoredMessage]) -> tuple[Display, ...]:
-    """The displays of a conversation's notes, by their cursors. It takes a millisecond for each megabyte of them."""
+    """The displays of a conversation's notes, by their cursors: those whose items were deleted leave empty places. It
+    takes a millisecond for each megabyte of them.
+    """
     left, kept = MAX_CHARS, list[Display]()
-    for note in reversed(list(notes)):
+    for note in notes:
         display = _DISPLAY.decode(note.name or "")
-        if display.size > left:
-            display = display.bare()
-        left -= display.size
+        kept += [Display()] * (display.cursor - len(kept))
         kept.append(display)
-    return tuple(reversed(kept))
+    for cursor, display in reversed(list(enumerate(kept))):
+        if display.size > left:
+            kept[cursor] = display.bare()
+        left -= kept[cursor].size
+    return tuple(kept)
 
 
 def with_room(display: Display, before: Iterable[Display]) -> Display:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from service.api.citing import Cited
 from service.api.response import Logprob
-from service.features.browser.browser.page import SOURCE, Display, host_of, link_at
+from service.features.browser.browser.page import SOURCE, Display, host_of, link_at, page_under
 
 MAX_MARK_CHARS = 200
 """The longest mark. Longer ones are text."""
@@ -103,12 +103,9 @@ def source_of(displays: Sequence[Display], cursor: int, line: int) -> Source | N
     """The target of a display's line: its page; for matches in a page, that page; for a search, the link that stands
     there. None where there is nothing.
     """
-    if not 0 <= cursor < len(displays):
+    page = page_under(displays, cursor) if 0 <= cursor < len(displays) else None
+    if page is None:
         return None
-    display = displays[cursor]
-    while display.page is None:
-        display = displays[display.again]
-    page = display.page
     if page.kind == "search":
         link = link_at(page, line)
         return None if link is None else Source(link[0], _title(displays, *link))

@@ -69,10 +69,13 @@ class Page(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Display(msgspec.Struct, frozen=True, array_like=True):
-    """A display of the model's, under the next cursor: a page, or `again` that of an earlier cursor."""
+    """A display of the model's, under its `cursor`: a page, or `again` that of an earlier cursor. One with neither
+    belonged to an item that was deleted.
+    """
 
     page: Page | None = None
     again: int = -1
+    cursor: int = -1
 
     @property
     def size(self) -> int:
@@ -83,12 +86,19 @@ class Display(msgspec.Struct, frozen=True, array_like=True):
         """The same without its text and links: those of a page can be fetched again."""
         if self.page is None:
             return self
-        return Display(msgspec.structs.replace(self.page, text="", links=(), places=(), whole=False))
+        page = msgspec.structs.replace(self.page, text="", links=(), places=(), whole=False)
+        return msgspec.structs.replace(self, page=page)
 
 
 def displays_in(values: Iterable[Any]) -> tuple[Display, ...]:
     """The displays of a response, which are lists again where its plan or its journal was read."""
     return tuple(each if isinstance(each, Display) else msgspec.convert(each, Display) for each in values)
+
+
+def page_under(displays: Sequence[Display], cursor: int) -> Page | None:
+    """The page of an existing cursor; None where its item was deleted."""
+    display = displays[cursor]
+    return displays[display.again].page if display.again >= 0 else display.page
 
 
 class Result(NamedTuple):
