@@ -19,6 +19,7 @@ from store.archive.archive import Archive
 from store.archive.port import Backend, Bounds, checked_key
 from store.archive.sqlite import SqliteBackend
 from store.errors import Unsupported
+from store.urls import check_hosts
 from store.watcher import UNWATCHED, Watcher
 
 FOLDER = "archive"
@@ -81,13 +82,7 @@ def _objects(scheme: str, rest: str, bounds: Bounds) -> Backend:
 
 
 def _postgres(url: str, bounds: Bounds) -> Backend:
-    try:
-        _ = [urlsplit(f"//{host}").port for host in urlsplit(url).netloc.rpartition("@")[2].split(",")]
-    except ValueError:  # whose words have a part of what may be a password
-        raise ValueError(
-            "is not a URL: its port is above 65535 or no number, or its password has / ? # @ : or [ in it, which are "
-            "written %2F %3F %23 %40 %3A and %5B"
-        ) from None
+    check_hosts(url)
     if not urlsplit(url).path.strip("/"):
         raise ValueError("should name a database, as in postgresql://user@host/database")
     try:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from urllib.parse import parse_qs, urlsplit
 
+from store.urls import check_hosts
+
 
 class AddressKind(StrEnum):
     """The kind of server that an address names."""
@@ -90,15 +92,8 @@ def _names(kind: AddressKind, path: str, query: str) -> tuple[str, str]:
 
 
 def _check_host(url: str, required: bool = False) -> None:
-    try:
-        parts = urlsplit(url)
-        _ = parts.port
-    except ValueError:
-        raise ValueError(
-            "is not a URL: its port is above 65535 or no number, or its password has / ? # @ : or [ in it, which are "
-            "written %2F %3F %23 %40 %3A and %5B"
-        ) from None
-    if required and not parts.hostname:
+    check_hosts(url)
+    if required and not urlsplit(url).hostname:
         raise ValueError("should name hosts, as in host:6379,host:6380")
 
 

@@ -1,13 +1,13 @@
 """The settings of the catalogue."""
 
 from typing import Annotated, Literal
-from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
 
 from service.settings.core import CoreSettings
 from service.settings.group import shown_as
 from service.settings.urls import without_password
+from store.urls import check_hosts
 
 SQLITE = "sqlite"
 
@@ -29,7 +29,7 @@ class CatalogueSettings(CoreSettings):
     def _check_catalogue_url(cls, value: str) -> str:
         """Check the URL. No error shows it, as it may have a password in it."""
         try:
-            _ = [urlsplit(f"//{host}").port for host in urlsplit(value).netloc.rpartition("@")[2].split(",")]
+            check_hosts(value)
         except ValueError:
             raise ValueError("should be a URL, with / ? # @ : [ in a password as %2F %3F %23 %40 %3A %5B") from None
         if value in ("", SQLITE) or value.startswith((f"{SQLITE}:///", "postgresql://", "postgres://")):

@@ -166,8 +166,11 @@ def _keys(settings: CoreSettings) -> Verdict:
         now = f"fewer than {LEAST_KEY_CHARS} characters, of {', '.join(short)}"
         return Level.WARN, now, "openssl rand -hex 32 makes a safe one"
     count = len(settings.api_keys)
-    found = [f"{count}, of {many(len(settings.tenants), 'project')}"] * bool(count)
-    found += ["those of projects in the store"] * settings.has_projects
+    found = list[str]()
+    if count:
+        found.append(f"{count}, of {many(len(settings.tenants), 'project')}")
+    if settings.has_projects:
+        found.append("those of projects in the store")
     return Level.OK, ", and ".join(found) or "none: only this machine can connect", ""
 
 

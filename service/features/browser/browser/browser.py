@@ -25,15 +25,7 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from service.features.browser.browser.page import (
-    SOURCE,
-    Display,
-    Page,
-    lines_of,
-    page_under,
-    plain,
-    without_links,
-)
+from service.features.browser.browser.page import SOURCE, Display, Page, lines_of, page_under, plain, without_links
 from service.harmony import tokens
 from store.turn import StoredMessage
 
