@@ -62,8 +62,10 @@ def test_a_tree_is_shown_by_its_newest_turn(own: Served) -> None:
     leaf = said(client, "What is my name?", root, metadata={"a": "1"})
     (tree,) = trees(http)["data"]
     now = time.time()
-    assert now - 60 < tree.pop("last_used_at") <= now
-    assert tree.pop("first_used_at") == client.responses.retrieve(root).created_at
+    first, last = tree.pop("first_used_at"), tree.pop("last_used_at")
+    assert now - 60 < last <= now
+    assert client.responses.retrieve(root).created_at <= first <= last
+    assert first == http.get(f"/console/api/turns/{root}").json()["created_at"]
     newest = tree.pop("newest")
     assert tree == {
         "object": "console.tree",
