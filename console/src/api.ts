@@ -23,6 +23,24 @@ export interface Asked {
   signal?: AbortSignal;
 }
 
+/**
+ * When a read to which no answer came is asked for again, in milliseconds: a browser breaks off all that wait when a network of its
+ * machine comes or goes, such as one of Docker.
+ */
+const AGAIN_MS = [200, 1_000];
+
+async function fetched(path: string, asked: RequestInit): Promise<Response> {
+  for (const pause of asked.method === "GET" ? AGAIN_MS : []) {
+    try {
+      return await fetch(path, asked);
+    } catch (error) {
+      if (!(error instanceof TypeError)) throw error;
+    }
+    await new Promise((resolve) => setTimeout(resolve, pause));
+  }
+  return fetch(path, asked);
+}
+
 /** The answer to a request, once its head is there. Throws ApiError. */
 export async function ask(path: string, { method = "GET", body, signal }: Asked = {}): Promise<Response> {
   const headers: Record<string, string> = {};
@@ -31,7 +49,7 @@ export async function ask(path: string, { method = "GET", body, signal }: Asked 
   if (method === "POST") headers["content-type"] = "application/json";
   let answer: Response;
   try {
-    answer = await fetch(path, {
+    answer = await fetched(path, {
       method,
       headers,
       signal: signal ?? null,

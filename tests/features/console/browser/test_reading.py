@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from tests.features.console.browser.conftest import Open
 from tests.features.console.browser.test_accessible import complaints
@@ -207,3 +207,29 @@ def test_a_small_screen_has_room_for_what_is_read(service: ServiceProcess, visit
     page.get_by_role("button", name="More").click()
     expect(page.get_by_text("1 turn", exact=True)).to_be_visible()
     assert complaints(page) == []
+
+
+def test_what_a_browser_broke_off_is_read_again_and_nothing_is_sent_twice(service: ServiceProcess, visit: Open) -> None:
+    """A browser breaks off all requests that wait when a network of its machine comes or goes."""
+    id = said(service, "Where is the anvil?")
+    page = visit(service)
+    asked = list[str]()
+
+    def break_off(route: Route) -> None:
+        place = f"{route.request.method} {route.request.url.removeprefix(service.url)}"
+        asked.append(place)
+        if asked.count(place) > 2:
+            route.continue_()
+        else:
+            route.abort()
+
+    page.route("**/v1/**", break_off)
+    page.route("**/console/api/**", break_off)
+    page.goto(f"{service.url}/console#/c/{id}")
+    expect(page.locator(".here .item.assistant")).to_be_visible()
+    expect(page.get_by_role("alert")).to_have_count(0)
+    assert (asked.count(f"GET /console/api/trees/{id}"), asked.count(f"GET /v1/responses/{id}")) == (3, 3)
+    page.get_by_label("Message").fill("Is it here?")
+    page.get_by_role("button", name="Send").click()
+    expect(page.get_by_role("alert")).to_contain_text("The service doesn't answer.")
+    assert asked.count("POST /v1/responses") == 1
