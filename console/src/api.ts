@@ -23,20 +23,23 @@ export interface Asked {
   signal?: AbortSignal;
 }
 
-/**
- * When a read to which no answer came is asked for again, in milliseconds: a browser breaks off all that wait when a network of its
- * machine comes or goes, such as one of Docker.
- */
-const AGAIN_MS = [200, 1_000];
+export const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
+/** The pauses before a GET without an answer is sent again. */
+const RETRY_MS = [200, 1_000];
+
+/**
+ * `fetch`, but a GET without an answer is sent again: a browser breaks off its waiting requests when a network of its machine comes
+ * or goes, such as one of Docker.
+ */
 async function fetched(path: string, asked: RequestInit): Promise<Response> {
-  for (const pause of asked.method === "GET" ? AGAIN_MS : []) {
+  for (const ms of asked.method === "GET" ? RETRY_MS : []) {
     try {
       return await fetch(path, asked);
     } catch (error) {
       if (!(error instanceof TypeError)) throw error;
     }
-    await new Promise((resolve) => setTimeout(resolve, pause));
+    await pause(ms);
   }
   return fetch(path, asked);
 }

@@ -1,6 +1,6 @@
 // A response that is asked for here, as it comes: its events folded into pieces to show. One in the background is followed
 // again where the connection is lost; of any other, what was stored until then is in the tree.
-import { ApiError, create, follow, retrieve } from "./api";
+import { ApiError, create, follow, pause, retrieve } from "./api";
 import type { Body } from "./request";
 import { eventsOf, isTerminal } from "./stream";
 import type { StreamEvent } from "./wire";
@@ -65,10 +65,8 @@ function added(pieces: Piece[], kind: Piece["kind"], delta: string): Piece[] {
 const FIRST_PAUSE_MS = 500;
 const MOST_PAUSE_MS = 5_000;
 
-/** How often in a row it is tried to follow a response: for some five minutes. */
+/** How often in a row it is tried to follow a response: for some six minutes. */
 const MAX_TRIES = 60;
-
-export const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
 /** How often it is asked whether a response that was stopped is stored, and how long between. */
 const STORED_TRIES = 25;

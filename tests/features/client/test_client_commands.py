@@ -173,7 +173,7 @@ def test_a_response_is_deleted_when_somebody_says_so() -> None:
 def test_an_interrupted_question_ends_with_130(tmp_path: Path) -> None:
     with at_a_terminal(tmp_path, "rm", NOBODYS) as asking:
         asking.shows("[y/N]")
-        asking.reads_keys()
+        wait_until(asking.reads_keys)
         asking.press(CTRL_C)
         status, _ = asking.end(60)
     assert status == 130, asking.text

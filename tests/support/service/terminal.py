@@ -76,12 +76,11 @@ class Terminal:
         """Whether a file of such a name is in the process's memory."""
         return library in Path(f"/proc/{self.process.pid}/maps").read_text()
 
-    def reads_keys(self) -> None:
-        """Wait for a system call on stdin. Python sees a Ctrl-C that comes just before the call when
-        the call returns, with the next key; a person presses it again.
+    def reads_keys(self) -> bool:
+        """Whether the process is in a system call on its stdin. Python sees a Ctrl-C that comes just before the call
+        only with the next key.
         """
-        call = Path(f"/proc/{self.process.pid}/syscall")
-        wait_until(lambda: call.read_text().split()[1:2] == ["0x0"], START_SECONDS, "it reads nothing")
+        return Path(f"/proc/{self.process.pid}/syscall").read_text().split()[1:2] == ["0x0"]
 
     def children(self) -> list[int]:
         """The processes that it has started."""

@@ -1,7 +1,7 @@
 // The events of a background response: all that are kept, live while it runs, and played again at a speed.
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import { ApiError, follow } from "../../api";
-import { folded, nothing, pause } from "../../run";
+import { ApiError, follow, pause } from "../../api";
+import { folded, nothing } from "../../run";
 import { eventsOf, isTerminal } from "../../stream";
 import type { StreamEvent } from "../../wire";
 import { Pieces } from "../composer";

@@ -210,7 +210,7 @@ def test_a_small_screen_has_room_for_what_is_read(service: ServiceProcess, visit
 
 
 def test_what_a_browser_broke_off_is_read_again_and_nothing_is_sent_twice(service: ServiceProcess, visit: Open) -> None:
-    """A browser breaks off all requests that wait when a network of its machine comes or goes."""
+    """A browser breaks off its waiting requests when a network of its machine comes or goes."""
     id = said(service, "Where is the anvil?")
     page = visit(service)
     asked = list[str]()
