@@ -237,10 +237,17 @@ async def begin_to_linger(connect: Connect) -> asyncio.StreamWriter:
     return writer
 
 
-@pytest.mark.parametrize("limits", [ConnectionLimits(linger_bytes=100_000), ConnectionLimits(linger_seconds=0.05)])
-async def test_the_rest_of_a_body_is_dropped_within_bounds(connect: Connect) -> None:
+@pytest.mark.parametrize("limits", [ConnectionLimits(linger_bytes=100_000)])
+async def test_the_rest_of_a_body_is_dropped_up_to_so_many_bytes(connect: Connect) -> None:
     writer = await begin_to_linger(connect)
     assert await send_until_refused(writer, b"", bytes(65_536)) < ENDLESS
+
+
+@pytest.mark.parametrize("limits", [ConnectionLimits(linger_seconds=0.05)])
+async def test_the_rest_of_a_body_is_dropped_for_so_many_seconds(connect: Connect) -> None:
+    """It comes byte by byte, as all that `linger_bytes` allows at once is here within a few hundredths of a second."""
+    writer = await begin_to_linger(connect)
+    assert await asyncio.wait_for(send_until_refused(writer, b"", b"x"), DEADLINE_SECONDS) < ENDLESS
 
 
 @pytest.mark.parametrize("limits", [ConnectionLimits(lingering=1)])
