@@ -10,7 +10,8 @@ A transaction is on the disk before any of its calls returns. So a sync of the d
 many as wait while the one before is under way.
 
 Whatever was replaced or deleted is overwritten in the file, and stays in the log behind it for minutes at most: the
-thread that opened or wrote a file writes its log into it and empties that, every LOG_SECONDS and when it ends.
+thread that opened or wrote a file writes its log into it and empties that, every LOG_SECONDS and when it ends, as soon
+as a full disk has room for that.
 """
 
 import asyncio
@@ -175,7 +176,8 @@ class ShardFile:
             self._find_again()
             results = self._write(self._file(), calls) if calls[0].writes else [self._read(calls[0])]
         except Exception as error:  # whoever asked gets it; it must not end the thread
-            self._forget()  # the next call opens the file anew
+            if not (_is_full(error) and self._rolled_back()):
+                self._forget()  # the next call opens the file anew
             results = [_translate(error, self._path, replaceable=self._replaceable)] * len(calls)
         calls[0].answer.get_loop().call_soon_threadsafe(_answer, calls, results)
 
@@ -227,13 +229,29 @@ class ShardFile:
             return
         try:
             self._opened.execute(f"PRAGMA busy_timeout = {LOG_BUSY_MS}")
-            busy, _, _ = self._opened.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-            self._opened.execute(f"PRAGMA busy_timeout = {round(self._busy_seconds * 1000)}")
+            try:
+                busy, _, _ = self._opened.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            finally:
+                self._opened.execute(f"PRAGMA busy_timeout = {round(self._busy_seconds * 1000)}")
+        except sqlite3.Error as error:
+            busy = _is_full(error)
+            if not busy:
+                self._forget()  # whoever asks next opens the file anew, and is told
+        if busy:
+            self._log_fills()
+
+    def _rolled_back(self) -> bool:
+        """Undo what was not committed, and leave the file open; whether that worked. To open a file takes room on its
+        disk, so that one that was closed as the disk is full could no longer be read.
+        """
+        if self._opened is None:
+            return False
+        try:
+            if self._opened.in_transaction:
+                self._opened.execute("ROLLBACK")
         except sqlite3.Error:
-            self._forget()  # whoever asks next opens the file anew, and is told
-        else:
-            if busy:
-                self._log_fills()
+            return False
+        return True
 
     def _forget(self) -> None:
         """Close the file, which undoes what was not committed."""
@@ -313,6 +331,11 @@ _ANEW = "remove it, with what lies beside it (-wal, -shm): the service makes it 
 """The remedy for a file that can be made of others."""
 
 
+def _is_full(error: Exception) -> bool:
+    """Whether it says that the disk is full."""
+    return not DISK_FULL.isdisjoint({getattr(error, "sqlite_errorname", None), getattr(error, "errno", None)})
+
+
 def _translate(error: Exception, path: Path, *, replaceable: bool = False) -> Exception:
     """The error that the caller gets for one of the thread's."""
     if replaceable and isinstance(error, NewerFormat):
@@ -320,7 +343,7 @@ def _translate(error: Exception, path: Path, *, replaceable: bool = False) -> Ex
     if not isinstance(error, OSError | sqlite3.Error):
         return error
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if getattr(error, "sqlite_errorname", None) in DISK_FULL or getattr(error, "errno", None) in DISK_FULL:
+    if _is_full(error):
         told = ArchiveRefused(f"the disk of {path.parent} is full; make room on it")
     elif code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         remedy = _ANEW if replaceable else "put its newest copy in its place"

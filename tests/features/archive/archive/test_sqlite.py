@@ -1,5 +1,6 @@
 """The archive's files: whose they are, what is in which, and what happens where a disk is full or a file is broken."""
 
+import asyncio
 import os
 import sqlite3
 import stat
@@ -11,13 +12,14 @@ import pytest
 
 from store.archive.archive import Archive
 from store.archive.port import Bounds
-from store.archive.sqlite import FORMAT, ShardFile
+from store.archive.sqlite import FORMAT, ShardFile, open_file
 from store.errors import ArchiveRefused, ArchiveUnavailable, NewerFormat
 from tests.support.archive.opened import Place, opened
 from tests.support.store.disks import MIB, fill, small_disk
 from tests.support.waiting import until
 
 KEY = "v1/0a/default/00ff/0"
+PUT = "INSERT INTO object (key, etag, changed, value) VALUES (?, ?, ?, ?)"
 
 
 @pytest.fixture
@@ -125,6 +127,49 @@ async def test_a_full_disk_is_told_and_nothing_that_was_there_is_lost(disk: Path
         filler.unlink()
         assert await archive.put("v1/0a/default/after/0", b"x", only_if=None)
         assert [entry.key for entry in await archive.list("")] == sorted([*kept, "v1/0a/default/after/0"])
+
+
+async def test_all_is_read_from_a_full_disk_while_others_write_to_it(disk: Path) -> None:
+    """A file that is opened again takes room on its disk, which another one may have taken since it was closed."""
+    shards = ("0a", "0b", "0c")
+    async with opened(Place("sqlite", f"sqlite://{disk / 'archive'}")) as archive:
+        for shard in shards:
+            await archive.put(f"v1/{shard}/default/00ff/0", shard.encode(), only_if=None)
+        fill(disk, but=0)
+        for number in range(100):
+            writes = [archive.put(f"v1/{each}/default/{number}/0", bytes(30_000), only_if=None) for each in shards]
+            reads = [archive.get(f"v1/{each}/default/00ff/0") for each in shards]
+            refusals = asyncio.gather(*writes, return_exceptions=True)
+            found = await asyncio.gather(*reads)
+            assert all(isinstance(error, ArchiveRefused) for error in await refusals)
+            assert [each and each.value for each in found] == [shard.encode() for shard in shards]
+
+
+@pytest.mark.usefixtures("soon")
+async def test_a_log_that_has_no_room_in_its_file_is_emptied_once_there_is_some(disk: Path) -> None:
+    path, said = disk / "0a.db", list[str]()
+
+    def connect(path: Path, busy_seconds: float) -> sqlite3.Connection:
+        opened = open_file(path, busy_seconds)
+        opened.set_trace_callback(said.append)
+        return opened
+
+    def tries() -> int:
+        return sum("wal_checkpoint" in each for each in said)
+
+    file = ShardFile(path, 5.0, connect)
+    await file.write(lambda opened: opened.execute("SELECT 1"))
+    with closing(sqlite3.connect(path, isolation_level=None)) as holder:
+        holder.execute("BEGIN")
+        holder.execute("SELECT * FROM object").fetchall()
+        await file.write(lambda opened: opened.execute(PUT, (KEY, "etag", 0, bytes(MIB))))
+        filler = fill(disk, but=0)
+    before = tries()
+    await until(lambda: tries() >= before + 3)  # two of them have ended, and one of those began after the last reader
+    assert path.with_name("0a.db-wal").stat().st_size > MIB
+    filler.unlink()
+    await until(lambda: path.with_name("0a.db-wal").stat().st_size == 0)
+    await file.close()
 
 
 @pytest.mark.parametrize("content", [b"this is no file of SQLite's" * 400, b"SQLite format 3\0" + bytes(8000)])
