@@ -272,6 +272,12 @@ DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, "SQLITE_FULL", "SQLITE_IOERR_
 """The ways in which a file, SQLite, whose log needs room beside its file, and Postgres say that there is no room."""
 
 
+def is_disk_full(error: BaseException | None) -> bool:
+    """Whether an error of one of these says so."""
+    known = [getattr(error, name, None) for name in ("errno", "sqlite_errorname", "sqlstate")]
+    return not DISK_FULL.isdisjoint(known)
+
+
 class ArchiveUnavailable(StoreError):
     """The archive did not answer in time, or failed, for this `reason`; it may have carried the request out."""
 
@@ -282,8 +288,7 @@ class ArchiveUnavailable(StoreError):
     @property
     def disk_full(self) -> bool:
         """Whether it is known to be so because the archive's disk is full."""
-        known = [getattr(self.__cause__, name, None) for name in ("errno", "sqlite_errorname", "sqlstate")]
-        return not DISK_FULL.isdisjoint(known)
+        return is_disk_full(self.__cause__)
 
 
 class ArchiveUncatalogued(ArchiveUnavailable):

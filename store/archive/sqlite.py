@@ -10,8 +10,8 @@ A transaction is on the disk before any of its calls returns. So a sync of the d
 many as wait while the one before is under way.
 
 Whatever was replaced or deleted is overwritten in the file, and stays in the log behind it for minutes at most: the
-thread that opened or wrote a file writes its log into it and empties that, every LOG_SECONDS and when it ends, as soon
-as a full disk has room for that.
+thread that opened or wrote a file writes its log into it and empties that, every LOG_SECONDS and when it ends. On a
+full disk it tries that until there is room.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from store.archive.port import ArchiveEntry, Bounds, Stored, end_of, new_etag
-from store.errors import DISK_FULL, ArchiveRefused, ArchiveUnavailable, NewerFormat
+from store.errors import ArchiveRefused, ArchiveUnavailable, NewerFormat, is_disk_full
 
 BATCH = 64
 """How many calls one transaction carries out at most."""
@@ -176,7 +176,7 @@ class ShardFile:
             self._find_again()
             results = self._write(self._file(), calls) if calls[0].writes else [self._read(calls[0])]
         except Exception as error:  # whoever asked gets it; it must not end the thread
-            if not (_is_full(error) and self._rolled_back()):
+            if not (is_disk_full(error) and self._rolled_back()):
                 self._forget()  # the next call opens the file anew
             results = [_translate(error, self._path, replaceable=self._replaceable)] * len(calls)
         calls[0].answer.get_loop().call_soon_threadsafe(_answer, calls, results)
@@ -234,7 +234,7 @@ class ShardFile:
             finally:
                 self._opened.execute(f"PRAGMA busy_timeout = {round(self._busy_seconds * 1000)}")
         except sqlite3.Error as error:
-            busy = _is_full(error)
+            busy = is_disk_full(error)
             if not busy:
                 self._forget()  # whoever asks next opens the file anew, and is told
         if busy:
@@ -331,11 +331,6 @@ _ANEW = "remove it, with what lies beside it (-wal, -shm): the service makes it 
 """The remedy for a file that can be made of others."""
 
 
-def _is_full(error: Exception) -> bool:
-    """Whether it says that the disk is full."""
-    return not DISK_FULL.isdisjoint({getattr(error, "sqlite_errorname", None), getattr(error, "errno", None)})
-
-
 def _translate(error: Exception, path: Path, *, replaceable: bool = False) -> Exception:
     """The error that the caller gets for one of the thread's."""
     if replaceable and isinstance(error, NewerFormat):
@@ -343,7 +338,7 @@ def _translate(error: Exception, path: Path, *, replaceable: bool = False) -> Ex
     if not isinstance(error, OSError | sqlite3.Error):
         return error
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if _is_full(error):
+    if is_disk_full(error):
         told = ArchiveRefused(f"the disk of {path.parent} is full; make room on it")
     elif code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         remedy = _ANEW if replaceable else "put its newest copy in its place"
