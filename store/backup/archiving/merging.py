@@ -159,7 +159,9 @@ def as_of(turn: Saved, erased: int) -> Saved:
 
 
 def _of_trees(entries: Mapping[str, TurnEntry], roots: Collection[str]) -> list[str]:
-    """All turns that lead up to one of these roots."""
+    """All turns that lead up to one of these roots, or to a turn that is missing: whoever deleted the tree before died
+    when the part with that turn was written, and those below it were not.
+    """
     if not roots:
         return []
     doomed = dict.fromkeys(roots, True)
@@ -168,7 +170,7 @@ def _of_trees(entries: Mapping[str, TurnEntry], roots: Collection[str]) -> list[
         while at not in doomed and (entry := entries.get(at)) and entry.parent and len(way) <= len(entries):
             at = entry.parent
             way.append(at)
-        doomed.update(dict.fromkeys(way, doomed.get(at, False)))
+        doomed.update(dict.fromkeys(way, doomed.get(at, at not in entries)))
     return [id for id in entries if doomed[id]]
 
 

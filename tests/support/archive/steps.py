@@ -74,8 +74,8 @@ def _tell_of_commands(server: Server, at: At) -> None:
     begin = server.operation
 
     @asynccontextmanager
-    async def telling(*, longer: float = 0.0) -> AsyncIterator[Operation]:
-        async with begin(longer=longer) as operation:
+    async def telling(**how: Any) -> AsyncIterator[Operation]:
+        async with begin(**how) as operation:
             for way in ("command", "row"):
                 setattr(operation, way, _telling(getattr(operation, way), at))
             yield operation

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from service.process import Settings, load_settings
 from store.embedded import EmbeddedServer
+from store.redis.connection import connect
+from store.redis.scripts import ALL
 from tests.support.chaos.inside import WatchedEngine
 from tests.support.chaos.mortals import Mortals, mortals
 from tests.support.chaos.storm import STEADY
@@ -77,7 +79,12 @@ async def staged(folder: Path) -> AsyncIterator[Stage]:
 
 
 async def _warm_up(settings: Settings) -> None:
-    """Answer once, so that what a process does at its first request holds up no row."""
+    """Load all scripts, so that a step is one of every row and not of the first alone, and answer once, so that what a
+    process does at its first request holds up no row.
+    """
+    async with connect(settings.redis_url) as redis:
+        for script in ALL:
+            await redis.function_load(script.library)
     async with serving(settings, WatchedEngine(TOKENS_PER_SECOND)) as inside, inside.client() as client:
         await client.responses.create(model=MODEL, input="Count to 2.")
 

@@ -244,7 +244,7 @@ async def carry_out(order: dict[str, Any]) -> None:
     deeds: dict[str, Callable[[], Awaitable[object]]] = {
         "work": lambda: work(service, death),
         "cancel": lambda: cancel(service, DEFAULT_TENANT, about),
-        "steer": lambda: steer(service, DEFAULT_TENANT, about, STEER),
+        "steer": lambda: steer(service, CALLER.entry, about, STEER),
         "respond": lambda: respond(service, QUESTION, about),
         "queue": lambda: queue(service, QUESTION, about),
         "add": lambda: add(service, about, asked()),

@@ -118,6 +118,25 @@ def test_a_deleted_tree_leaves_nothing_and_its_neighbour_everything() -> None:
     assert path(late, "y") == other
 
 
+@pytest.mark.parametrize(
+    ("news", "left"),
+    [
+        pytest.param(News(gone_trees=("a",)), ["x", "y"], id="a tree"),
+        pytest.param(News((), dict.fromkeys("bcdef", False)), ["a", "x", "y"], id="turns"),
+        pytest.param(News((), dict.fromkeys("bcdef", True)), ["a", "x", "y"], id="erased turns"),
+    ],
+)
+def test_a_deletion_ends_although_whoever_made_it_died_between_two_parts(news: News, left: list[str]) -> None:
+    parts = archived(A, B, C, D, turn("e", "d"), turn("f", "e"), turn("x"), turn("y", "x"))
+    changed = merged(parts, news)
+    assert len(changed) == 3
+    for written in range(1, len(changed)):
+        torn = parts.copy()
+        for number in list(changed)[:written]:
+            torn[number] = changed[number]
+        assert ids(after(torn, news)) == left
+
+
 def named(at: str, used: int = 2, response: bytes = b"{}") -> Saved:
     """A conversation that stands at a turn."""
     id = f"resp_00{CONVERSATION_MARK}{1:034x}"
