@@ -33,7 +33,7 @@ os.getuid(), open('/mnt/data/x').read()
 async def main():
     sandbox = LocalSandbox(SessionPlaces(), SessionLimits())
     await sandbox.start()
-    print(await sandbox.open("one", "ada", SessionLimits()))
+    print((await sandbox.open("one", "ada", SessionLimits())).folder)
     cell = await sandbox.run("one", "call", CODE)
     print(cell.ended, cell.logs, end="")
     await sandbox.aclose()
@@ -69,7 +69,9 @@ def test_a_session_is_confined_in_a_container(docker: Docker, image: str, option
 @pytest.fixture(scope="module")
 def stack(docker: Docker, image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     stack = Stack(docker, tmp_path_factory.mktemp("stack"))
-    stack.compose("up", "--detach", "--wait", "sandbox", "harmonium", profiles=SANDBOX, HARMONIUM_SANDBOX=SOCKET)
+    with (stack.folder / ".env").open("a") as env:
+        env.write(f"HARMONIUM_SANDBOX={SOCKET}\n")
+    stack.compose("up", "--detach", "--wait", "sandbox", "harmonium", profiles=SANDBOX)
     yield stack
     stack.close()
 
