@@ -14,7 +14,6 @@ from fastapi import APIRouter, Depends, FastAPI
 from fastapi.routing import APIRoute, APIWebSocketRoute
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import HTTPConnection
-from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from service.api.content import MAX_PARTS
@@ -168,7 +167,7 @@ def _application(
     """FastAPI's application with these routers; `lifespan` is around the time in which it serves."""
     routes = [route for router in routers for route in router.routes]
     app = FastAPI(
-        routes=[*routes, Route("/{path:path}", Nowhere(routers))],
+        routes=[*routes, Nowhere(routers)],
         openapi_url=None,
         redirect_slashes=False,
         telemetry={"tracing": False, "metrics": False, "logs": False},  # spans and metrics are ours

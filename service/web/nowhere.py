@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
+from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
 from service.errors import ApiError
@@ -39,13 +40,16 @@ def no_such_url(method: str, path: str, advice: str = NOTHING, allow: Sequence[s
     return ApiError(405 if allow else 404, message, allow=allow)
 
 
-class Nowhere:
-    """The application behind all routes."""
+class Nowhere(BaseRoute):
+    """The route behind all others. It has every path, also those with line breaks, which `{path:path}` hasn't."""
 
     def __init__(self, routers: Iterable[APIRouter]) -> None:
         self._routes = [each for router in routers for each in router.routes if isinstance(each, APIRoute)]
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        return Match.FULL if scope["type"] == "http" else Match.NONE, {}
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse a request. Raises ApiError."""
         exchange, process = scope[EXCHANGE], process_of(scope)
         other = next(self._at(scope["path"]), None)

@@ -5,8 +5,10 @@ import posixpath
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
+import httpx
 import pytest
 from fastapi import APIRouter, FastAPI
 from fastapi import Query as InQuery
@@ -89,6 +91,14 @@ def test_a_program_learns_the_name_the_version_and_where_to_go(service: ServiceP
     assert answer.json()["engine"] == "demo"
     links = answer.json()["links"]
     assert {path: http.get(path).status_code for path in links.values()} == dict.fromkeys(links.values(), 200)
+
+
+def test_a_line_break_in_a_path_is_refused_as_any_other(start: Callable[..., ServiceProcess]) -> None:
+    service = start(api_keys="acme:key")
+    for path in ("/a%0Ab", "/v1/models/a%0Ab", "/v1/responses/a%0A/b", "/docs/a%0Ab", "/%0D%0Aa"):
+        refused, gone = [httpx.get(service.url + path, headers={"x-api-key": key}) for key in ("wrong", "key")]
+        assert (path, refused.status_code, gone.status_code) == (path, 401, 404)
+        assert gone.json()["error"]["message"].startswith("Invalid URL (GET /")
 
 
 def test_no_browser_guesses_what_an_answer_is_nor_shows_a_page_within_another(service: ServiceProcess) -> None:

@@ -201,7 +201,8 @@ class Model(RuleBasedStateMachine):
 
     def rank(self, tenant: str, has: Counter[str], appending: str) -> tuple[int, bool, float]:
         """By what tenants give room in order: who has most, the one that needs it, whose first leaf is the oldest."""
-        leaves = [self.turns[id].used for id in self.leaves() if self.turns[id].tenant == tenant]
+        alive = [self.turns[id] for id in self.leaves() if not self.turns[id].deleted]
+        leaves = [each.used for each in alive if each.tenant == tenant]
         return -has[tenant], tenant != appending, min(leaves, default=math.inf)
 
     @rule(target=ids, tenant=st.sampled_from(TENANTS), status=st.sampled_from(ENDED))
