@@ -40,12 +40,17 @@ def check_refusal(bad: Bad, refusal: httpx.Response, name: str = "") -> None:
     assert refusal.headers["x-should-retry"] == "false", name
 
 
-def kept(service: ServiceProcess) -> set[bytes]:
-    """All that is stored, but for what comes and goes by itself: the key that seals, who archives, and what is yet to
-    be archived.
-    """
-    stored = service.keys()
-    return {key for key in stored if not key.endswith((b":secret", b":archiver")) and b":changes:" not in key}
+CHORES = (
+    *(":secret", ":store", ":looked", ":sweeps", ":files-recovered"),
+    *(":archiver", ":archive-id", ":archive-head", ":archive-user"),
+)
+"""The keys that a service writes by itself, soon after it began."""
+
+
+def kept(service: ServiceProcess) -> set[str]:
+    """All that is stored, but for what comes and goes by itself, and what is yet to be archived."""
+    stored = [key.decode() for key in service.keys()]
+    return {key for key in stored if not key.endswith(CHORES) and ":changes:" not in key}
 
 
 def check_refused_in_full(service: ServiceProcess, table: Table) -> None:

@@ -188,14 +188,24 @@ def test_pages_follow_one_another_and_back_and_a_service_that_is_gone_is_tried_a
     expect(listed).to_have_text(texts[:1:-1])
 
 
+def catalogued(service: ServiceProcess, words: str) -> None:
+    """Return once words are found, and the catalogue is whole: until then all that is in memory is found."""
+
+    def is_whole() -> bool:
+        page = http.get("/console/api/trees", params={"text": words}).json()
+        return page["archive_away"] is None and page["data"] != []
+
+    with service.http() as http:
+        wait_until(is_whole)
+
+
 def test_words_are_found_in_any_turn_shown_where_they_stand_and_lead_there(start: START, visit: Open) -> None:
     service = start()
     root = said(service, "My name is Ada.")
     middle = said(service, "Where is the anvil?", root)
     said(service, "Count to 3.", middle)
     said(service, "Tell me a story.")
-    with service.http() as http:  # words are found once the catalogue is whole
-        wait_until(lambda: http.get("/console/api/trees", params={"text": "anvil"}).json()["data"])
+    catalogued(service, "anvil")
     page = visit(service)
     expect(page.locator(".trees li")).to_have_count(2)
     box = page.get_by_label("Find words or an id")
@@ -234,8 +244,7 @@ def test_all_that_is_kept_is_listed_and_what_is_in_the_archive_alone_is_marked_f
     page.get_by_role("button", name="Older").click()
     expect(listed).to_have_count(2)
     expect(page.get_by_text("These are all.")).to_be_visible()
-    with service.http() as http:  # a restore makes the list first, and words are found once it is whole
-        wait_until(lambda: http.get("/console/api/trees", params={"text": "number 51"}).json()["data"])
+    catalogued(service, "number 51")
     box = page.get_by_label("Find words or an id")
     box.fill("NUMBER 51")
     box.press("Enter")
