@@ -49,8 +49,8 @@ CHORES = (
 
 def kept(service: ServiceProcess) -> set[str]:
     """All that is stored, but for what comes and goes by itself, and what is yet to be archived."""
-    stored = [key.decode() for key in service.keys()]
-    return {key for key in stored if not key.endswith(CHORES) and ":changes:" not in key}
+    stored = service.keys()
+    return {key for each in stored if not (key := each.decode()).endswith(CHORES) and ":changes:" not in key}
 
 
 def check_refused_in_full(service: ServiceProcess, table: Table) -> None:
