@@ -159,8 +159,8 @@ def as_of(turn: Saved, erased: int) -> Saved:
 
 
 def _of_trees(entries: Mapping[str, TurnEntry], roots: Collection[str]) -> list[str]:
-    """All turns that lead up to one of these roots, or to a turn that is missing: whoever deleted the tree before died
-    when the part with that turn was written, and those below it were not.
+    """All turns that lead up to one of these roots, or to a missing turn: a deletion that was broken off between two
+    parts leaves such turns.
     """
     if not roots:
         return []
