@@ -181,27 +181,35 @@ export function Composer({ draft, onDone, onClose, onBegun }: Composing) {
   );
 }
 
-/** How near to the end somebody is who reads what comes. */
-const NEAR_PX = 50;
+/** How near to the end somebody scrolls who wants to read what comes. It may go on while they do. */
+const NEAR_PX = 100;
 
 /** What is being said, in its place below the turn that it goes on from. Its end stays in sight until somebody scrolls back. */
 export function Coming() {
   const end = useRef<HTMLDivElement>(null);
   const { asked = "", live = null } = coming.value ?? {};
   const follows = useRef(true);
+  const top = useRef(0);
+  const box = () => end.current?.closest(".reading, main");
+  const look = () => {
+    const at = box();
+    if (!at) return;
+    const left = at.scrollHeight - at.scrollTop - at.clientHeight;
+    if (left < 1) follows.current = true;
+    else if (at.scrollTop < top.current) follows.current = false;
+    else if (at.scrollTop > top.current && left < NEAR_PX) follows.current = true;
+    top.current = at.scrollTop;
+  };
   useEffect(() => {
-    const box = end.current?.closest(".reading, main");
-    let top = 0;
-    const look = () => {
-      if (!box) return;
-      if (box.scrollHeight - box.scrollTop - box.clientHeight < NEAR_PX) follows.current = true;
-      else if (box.scrollTop < top) follows.current = false;
-      top = box.scrollTop;
-    };
-    box?.addEventListener("scroll", look, { passive: true });
-    return () => box?.removeEventListener("scroll", look);
+    const element = box();
+    element?.addEventListener("scroll", look, { passive: true });
+    return () => element?.removeEventListener("scroll", look);
   }, []);
-  useEffect(() => void (follows.current && end.current?.scrollIntoView({ block: "end" })), [live]);
+  useEffect(() => {
+    look(); // somebody may have scrolled, and the event of it not come yet
+    if (follows.current) end.current?.scrollIntoView({ block: "end" });
+    top.current = box()?.scrollTop ?? 0;
+  }, [live]);
   return (
     <div ref={end} class="turn coming" aria-label="The response so far" role="group" tabIndex={0}>
       {asked && (
