@@ -34,7 +34,7 @@ def test_the_browsers_own_search_finds_words_of_turns_that_were_not_scrolled_to(
         id = said(service, f"Question {number}. " + "Write much. " * 60, id)
     page = visit(service, f"#/c/{id}")
     expect(page.locator(".turn .item.user")).to_have_count(31)
-    assert page.evaluate("document.querySelector('.reading').scrollTop") > 2_000
+    wait_until(lambda: page.evaluate("document.querySelector('.reading').scrollTop") > 2_000)
     page.keyboard.press("Control+f")
     assert page.evaluate("window.find('the anvil')")
     assert page.evaluate("getSelection().toString()") == "the anvil"
@@ -54,7 +54,7 @@ def test_a_found_conversation_opens_at_the_words_which_are_marked(service: Servi
     other = opened.value
     expect(other.locator(".here .item.user")).to_contain_text("walrus")
     wait_until(lambda: other.evaluate(WORDS_OF)[:2] == ["Where", "walrus"])
-    assert other.evaluate(IS_SEEN)
+    wait_until(lambda: other.evaluate(IS_SEEN))
     other.locator(".row").first.click()
     wait_until(lambda: other.evaluate(WORDS_OF) == [])
 
@@ -68,7 +68,7 @@ def test_words_of_an_earlier_turn_are_marked_where_a_conversation_opens_at_its_e
     page = visit(service, f"#/c/{id}/heron%20where")
     expect(page.locator(".turn .item.user")).to_have_count(21)
     wait_until(lambda: page.evaluate(WORDS_OF)[:2] == ["Where", "heron"])
-    assert page.evaluate(IS_SEEN)
+    wait_until(lambda: page.evaluate(IS_SEEN))
 
 
 def test_an_answer_a_turn_and_a_link_are_copied_and_a_conversation_is_saved_as_a_text(
