@@ -181,7 +181,7 @@ export function Composer({ draft, onDone, onClose, onBegun }: Composing) {
   );
 }
 
-/** How near to the end somebody scrolls who wants to read what comes. It may go on while they do. */
+/** Scrolling down to so near the end is a wish to read what comes: the end itself may move on meanwhile. */
 const NEAR_PX = 100;
 
 /** What is being said, in its place below the turn that it goes on from. Its end stays in sight until somebody scrolls back. */
@@ -206,7 +206,7 @@ export function Coming() {
     return () => element?.removeEventListener("scroll", look);
   }, []);
   useEffect(() => {
-    look(); // somebody may have scrolled, and the event of it not come yet
+    look(); // the event of somebody's scrolling may be still to come
     if (follows.current) end.current?.scrollIntoView({ block: "end" });
     top.current = box()?.scrollTop ?? 0;
   }, [live]);
